@@ -1,1 +1,1 @@
-"""What people look at: terminal tables, HTML pages, figures. Nothing here decides a number."""
+"""Terminal tables, HTML pages and figures. This package decides no number."""

@@ -1,4 +1,4 @@
-"""Scores as Python and notebooks show them: mappings by measure, a table by query, a fragment of HTML."""
+"""Scores for Python and notebooks: mappings by measure, a table by query, an HTML fragment."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ WIDTH = 100  # characters of a line
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """What ranked lists score. Without labels, mappings and tables are empty.
+    """The scores of ranked lists. Without labels, mappings and tables are empty.
 
-    scores: of the lists as they are; None without labels. `Scores` has all of it as NumPy arrays.
-    held_out: the same out of fold, where a gate or a fusion learnt from labels; else None.
-    objective: the measure that ranks, with its interval and what it rests on; None where it has no value.
+    scores: of the lists as written, as NumPy arrays; None without labels.
+    held_out: out of fold, if a gate or a fusion learnt from labels; else None.
+    objective: the measure that ranks; None if it has no value.
     """
 
     scores: Scores | None
@@ -40,23 +40,23 @@ class Evaluation:
 
     @property
     def metrics(self) -> dict[str, float | None]:
-        """Measure -> mean over the queries that it applies to; None for one without a value, see `absent`."""
+        """Measure -> mean over the queries that it applies to; None without a value, see `absent`."""
         return _means(self.scores)
 
     @property
     def out_of_fold(self) -> dict[str, float | None]:
-        """As `metrics`, each query fused and decided by what was learnt without its label; empty if nothing was."""
+        """As `metrics`, with a gate and a fusion that learnt without the query's label; {} if nothing was learnt."""
         return _means(self.held_out)
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """Measure -> ends of the 95 % interval of its mean, for the measures that have one."""
+        """Measure -> 95 % interval of its mean; measures without one are missing."""
         summary = self.scores.summary if self.scores else {}
         return {name: (one.low, one.high) for name, one in summary.items() if one.low == one.low}
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """Measure -> its estimate, if labels come partly from a model; out of fold where something was learnt."""
+        """Measure -> estimate if labels come partly from a model; out of fold if something was learnt."""
         scores = self.held_out or self.scores
         return dict(scores.estimates) if scores else {}
 
@@ -67,17 +67,17 @@ class Evaluation:
 
     @property
     def losses(self) -> dict[str, float]:
-        """Kind -> mean loss; the kinds add up to 1 - modified_map@3."""
+        """Kind -> mean loss. Their sum is 1 - modified_map@3."""
         return dict(self.scores.losses) if self.scores else {}
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many queries were predicted, labelled, scored, missing, and so on."""
+        """Numbers of queries: predicted, labelled, scored, missing, and so on."""
         return dict(self.scores.counts) if self.scores else {}
 
     @cached_property
     def per_query(self) -> DataFrame:
-        """One row per scored query, as in the run's `scores.csv`. Imports pandas."""
+        """One row per scored query, as in `scores.csv`. Needs pandas."""
         import pandas
 
         if not self.scores:

@@ -1,6 +1,6 @@
-"""What all figures share: canvas, colours, fonts that have Hangul, labels that fit, and PNG.
+"""Shared parts of figures: canvas, colours, fonts with Hangul, labels that fit, and PNG.
 
-Figures are drawn with matplotlib's object interface: no global state, no display.
+Figures use matplotlib's object interface: no global state, no display.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ COLOURS = {
     "misranked": "#8d6a9f",
     "not_found_or_misranked": "#5b6fb0",
 }
-QUICK = {"compress_level": 1}  # for PNG: a third of the time for a file that is a fifth larger
+QUICK = {"compress_level": 1}  # PNG in a third of the time, a fifth larger
 LONGEST = 28  # characters of a label
 WIDTH = 9  # inches
 FONT = 8
 
 
 def new_figure(width: float, height: float, *, constrained: bool = True) -> Figure:
-    """Return an empty figure, in inches. constrained: matplotlib finds the margins; otherwise the caller sets them."""
+    """Return an empty figure. Sizes are in inches. constrained: matplotlib finds the margins, else the caller does."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -60,14 +60,14 @@ def label_rows(panel: Axes, labels: Iterable[str]) -> None:
     panel.tick_params(labelsize=FONT)
 
 
-# Matplotlib's own font has no Hangul. The first of these fonts that is installed is used, else any other that has it.
-# If there is none, Hangul is drawn in Latin letters: a font to ship would be larger than the whole package.
+# Matplotlib's default font has no Hangul. The first of these fonts that is installed is used, else any other with
+# Hangul. Without one, Hangul is romanised: a font would be larger than the whole package.
 HANGUL = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo", "AppleGothic")
-BOXES = "Last Resort"  # the font that comes with matplotlib and has a box for every character
+BOXES = "Last Resort"  # matplotlib's font with a box for every character
 
 
 def with_fonts(figure: Figure) -> Figure:
-    """Return the figure without the upper and right frame, its texts in fonts that have Hangul if one is installed."""
+    """Remove the upper and right frame, set fonts with Hangul if one is installed, and return the figure."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
@@ -80,7 +80,7 @@ def with_fonts(figure: Figure) -> Figure:
 
 @cache
 def fonts() -> tuple[tuple[str, ...], frozenset[int]]:
-    """Return (font families for all texts, code points of the characters that they can draw)."""
+    """Return (font families for all texts, the code points that they can draw)."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     families = tuple(filter(None, ("DejaVu Sans", hangul_font())))
@@ -89,7 +89,7 @@ def fonts() -> tuple[tuple[str, ...], frozenset[int]]:
 
 
 def hangul_font() -> str | None:
-    """Return the family of an installed font that has Hangul; None if there is none."""
+    """Return the family of an installed font with Hangul; None if there is none."""
     from matplotlib.font_manager import findSystemFonts, fontManager
 
     installed = {font.name for font in fontManager.ttflist}
@@ -97,7 +97,7 @@ def hangul_font() -> str | None:
         return known[0]
     seen = {font.fname for font in fontManager.ttflist}
     for file in set(findSystemFonts()) - seen:  # installed since matplotlib listed the fonts
-        with suppress(OSError, RuntimeError):  # no font that matplotlib can read
+        with suppress(OSError, RuntimeError):  # matplotlib cannot read the font
             fontManager.addfont(file)
     plain = [font for font in fontManager.ttflist if font.style == "normal" and font.weight == 400]
     plain = [font for font in plain if not font.name.startswith(BOXES)]
@@ -110,7 +110,7 @@ def _has_hangul(file: str) -> bool:
 
     try:
         return {ord("가"), ord("힣")} <= get_font(file).get_charmap().keys()
-    except (OSError, RuntimeError):  # deleted since, or no font that matplotlib can read
+    except (OSError, RuntimeError):  # deleted since, or matplotlib cannot read the font
         return False
 
 
@@ -130,13 +130,13 @@ def romanised(letter: str) -> str:
 
 
 def drawable(text: str) -> str:
-    """Return the text with Latin letters for Hangul, and an ellipsis for others, that no font can draw."""
+    """Return the text with undrawable characters replaced: Hangul by Latin letters, others by an ellipsis."""
     known = fonts()[1]
     text = "".join(letter if ord(letter) in known else romanised(letter) for letter in text)
     return re.sub("\0[\0 ]*", "…", "".join(letter if ord(letter) in known else "\0" for letter in text))
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the last `most` characters of a text that is longer: names and paths differ at their end."""
+    """Return at most `most` characters from the end of the text, since names and paths differ there."""
     text = drawable(text)
     return text if len(text) <= most else "…" + text[1 - most :]

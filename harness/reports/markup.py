@@ -1,4 +1,4 @@
-"""Numbers and texts as people read them, and Markdown as MLflow shows it in the description of a run."""
+"""Format numbers and texts for people, and Markdown for MLflow's description of a run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ SNIPPET = 90  # characters of a document shown in a list
 
 @dataclass(frozen=True)
 class Words:
-    """The same in English and in Korean."""
+    """A text in English and Korean."""
 
     en: str
     ko: str
 
 
 def number(value: float | None, sign: str = "") -> str:
-    """Return four decimals; a dash for None and NaN. sign: "+" shows the sign of positive numbers too."""
+    """Return four decimals; a dash for None and NaN. sign: "+" to sign positive numbers, too."""
     return ABSENT if value is None or math.isnan(value) else f"{value:{sign}.4f}"
 
 
 def signed(value: float | None) -> str:
-    """Return a difference: with its sign, "0" if there is none."""
+    """Return a difference with its sign; "0" if there is none."""
     return "0" if value == 0 else number(value, "+")
 
 
@@ -41,7 +41,7 @@ def p_value(value: float | None) -> str:
 
 
 def percent(value: float, digits: int = 0) -> str:
-    """Return a share in percent; what rounds to all, and is not, as `> 99 %`."""
+    """Return a share in percent; `> 99 %` for a share below 1 that rounds to 100."""
     rounded = f"{100 * value:.{digits}f}"
     return "> 99 %" if rounded == "100" and value < 1 else f"{rounded} %"
 
@@ -54,34 +54,34 @@ def interval(low: float | None, high: float | None, absent: str = ABSENT) -> str
 
 
 def rounded_or_none(value: float) -> float | None:
-    """Return a number for JSON, to six decimals; None for one that is not finite."""
+    """Round to six decimals for JSON; None for infinite numbers and NaN."""
     return round(float(value), 6) if math.isfinite(value) else None
 
 
 def rounded_interval(mean: float, low: float, high: float) -> dict[str, float | None]:
-    """Return a value and the ends of its interval as a page has them."""
+    """Return a value and its interval for the data of a page."""
     return {"mean": rounded_or_none(mean), "low": rounded_or_none(low), "high": rounded_or_none(high)}
 
 
 def snippet(text: str, most: int = SNIPPET) -> str:
-    """Return the beginning of a text, on one line of at most `most` characters."""
+    """Return the beginning of a text on one line of at most `most` characters."""
     line = " ".join(text[: 20 * most].split())
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, without what cannot be seen."""
+    """Return a text on one line, without invisible characters."""
     return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
 
 
 def literal(text: str) -> str:
-    """Return a text that Markdown shows literally on one line, written so that its source can be read, too."""
+    """Escape a text for Markdown on one line. The source stays readable."""
     quoted = re.sub(r"([\\`*_\[\]{}|#~!$])", r"\\\1", html.escape(one_line(text), quote=False))
     return re.sub(r"(?<!\w)@|:(?=//)", _reference, quoted)
 
 
 def marked(text: str) -> str:
-    """Return the same as `literal` for MLflow, which reads no backslashes: special characters become references."""
+    """Escape a text for MLflow's Markdown, which ignores backslashes: special characters become references."""
     line = " ".join(html.escape(text, quote=False).split())
     line = re.sub(r"[\\`*_{}\[\]|#~!@]|:(?=//)", _reference, line)
     return re.sub(r"^(\d+)([.)])|^([-+=])", lambda found: f"{found[1] or ''}&#{ord(found[2] or found[3])};", line)
@@ -92,7 +92,7 @@ def _reference(found: re.Match[str]) -> str:
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table. header, rows: cells in Markdown."""
+    """Return a Markdown table. header, rows: cells, already in Markdown."""
     cells = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
@@ -104,7 +104,7 @@ def bullets(texts: Iterable[str]) -> str:
 def estimated(found: Estimate, name: str) -> str:
     """Return an estimate with its interval, or why there is none.
 
-    Such as `Estimate of hit@3: 0.6510 (95 % interval 0.584 – 0.718; people have checked 50 of 300 queries)`.
+    `Estimate of hit@3: 0.6510 (95 % interval 0.584 – 0.718; people have checked 50 of 300 queries)`.
     """
     ends = interval(found.low, found.high, absent="")
     queries = f"people have checked {found.checked:,} of {counted(found.checked + found.others, 'query')}"
@@ -118,17 +118,17 @@ def estimated(found: Estimate, name: str) -> str:
 
 
 def raw(found: Estimate, value: float) -> str:
-    """Return a mean over labels of both origins, named as such. found: the estimate beside it."""
+    """Return a raw mean over labels of both origins, in words. found: its estimate."""
     return f"raw {value:.4f}, {raw_share(found)}"
 
 
 def raw_share(found: Estimate) -> str:
-    """Return how much of the labels that a raw number rests on is a model's."""
+    """Return the share of a model's labels, in words."""
     return f"by labels that for {100 * found.share:.0f} % of the queries are a model's"
 
 
 def result(one: Objective) -> str:
-    """Return the first line of a description: MLflow folds all but the first few."""
+    """Return the first line of a description."""
     if found := one.estimate:
         return f"**{marked(estimated(found, one.title))}**; {raw(found, one.value)}"
     ends = interval(one.low, one.high, absent="")
@@ -136,12 +136,12 @@ def result(one: Objective) -> str:
 
 
 def description(parts: Iterable[str]) -> str:
-    """Return paragraphs without the empty ones."""
+    """Join the non-empty paragraphs."""
     return "\n\n".join(filter(None, parts))
 
 
 def levels_text(levels: Sequence[int], thresholds: Sequence[float]) -> str:
-    """Return how many documents a gate shows, such as `3 documents from 3.821, below that none`."""
+    """Return the rule of a gate in words, such as `3 documents from 3.821, below that none`."""
     steps: list[str] = []
     for level, threshold in zip(levels, thresholds, strict=False):
         if threshold < math.inf:

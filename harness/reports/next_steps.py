@@ -1,4 +1,4 @@
-"""The commands to go on with after a command: they find the same runs, and run as they are printed."""
+"""The next commands after a command. They find the same runs and can be copied as printed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ RETRIEVAL = "retrieval"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the runs of a command are.
-
-    config: of the command, resolved. choices: config group -> choice. config_dir: the folder of `--config-dir`.
-    """
+    """Where the runs of a command are. config: resolved. choices: config group -> choice."""
 
     config: Mapping[str, Any]
     choices: Mapping[str, str | None]
@@ -34,10 +31,9 @@ class Place:
         return cls(config.document, invocation.choices, invocation.config_dir)
 
     def command(self, verb: str, *words: str, metric: str | None = None) -> str:
-        """Return `harness VERB` with these words and with those that find the same runs, quoted for the shell.
+        """Return `harness VERB` with these words and those that find the same runs, quoted for the shell.
 
-        Words that `harness.yaml` or the command's default makes needless are left out.
-        metric: the measure that the command goes by; None: its default.
+        Values that are the default here, also by `harness.yaml`, are left out. metric: None for the default.
         """
         name, task = primary(verb), self.choices.get("task") or RETRIEVAL
         own = manual.manual(name)
@@ -55,7 +51,7 @@ class Place:
         return shlex.join(["harness", *verb.split(), *flag(self.config_dir), *said, *words])
 
     def _values(self, file: Mapping[str, str]) -> dict[str, str | None]:
-        """Return key -> value that decides where runs are; None where the command finds it by itself."""
+        """Return key -> value that decides where runs are; None if the command finds it by itself."""
         config = self.config
         uri = config["tracking"].get("uri")
         from_environment = "tracking.uri" not in file and uri == os.environ.get("MLFLOW_TRACKING_URI")
@@ -70,5 +66,5 @@ class Place:
 
 
 def flag(config_dir: str | None) -> list[str]:
-    """Return the words that name a `--config-dir` again."""
+    """Return [`--config-dir=FOLDER`], or [] without a folder."""
     return [f"--config-dir={config_dir}"] if config_dir else []

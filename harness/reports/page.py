@@ -1,7 +1,6 @@
-"""One HTML file that needs no other: a template with data in it as JSON.
+"""A self-contained HTML file: a template with data as JSON. `{{NAME}}` in it includes the file NAME beside it.
 
-`{{NAME}}` in a template stands for the file of that name beside it, such as `page.css`. A page shows every text of its
-data literally, and only its own scripts and styles run: its Content-Security-Policy lists their hashes.
+A page must show every text of its data literally. Its Content-Security-Policy admits its own scripts and styles alone.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ FILE = re.compile(r"\{\{(\w+\.(?:html|css|js))\}\}")
 
 
 def fill_page(template: Path, data: Mapping[str, Any]) -> str:
-    """Return the whole page. data: as JSON has it, all numbers finite."""
+    """Return the page. data: can be written as JSON, with finite numbers."""
     text, policy = _template(template)
     script = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return text.replace("{{policy}}", policy).replace("{{data}}", script)
@@ -28,7 +27,7 @@ def fill_page(template: Path, data: Mapping[str, Any]) -> str:
 
 @functools.cache
 def _template(template: Path) -> tuple[str, str]:
-    """Return (the template with its files in it, a Content-Security-Policy for its own styles and scripts only)."""
+    """Return (the template with its files included, its Content-Security-Policy)."""
     text = FILE.sub(lambda found: template.with_name(found[1]).read_text("utf-8"), template.read_text("utf-8"))
     allowed = {
         kind: [

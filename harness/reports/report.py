@@ -1,4 +1,4 @@
-"""What a command says, as one value: rendered to a terminal, to Markdown, to a notebook, and as data of a page."""
+"""A report of a command, rendered to a terminal, to Markdown, to a notebook, and as data of a page."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ STYLES = {"Warning:": "yellow", "warning": "yellow", "error": "red"}  # first wo
 
 @dataclass(frozen=True)
 class Report:
-    """What a command says, what matters most first.
+    """The report of a command.
 
-    title: one line. verdict: the answer, in sentences. tables: what it rests on.
-    notes: what a reader must know besides. files: where more is. steps: the commands to go on with.
+    title: one line. verdict: the answer, in sentences. files: lines that name files. steps: the next commands.
     """
 
     title: str
@@ -33,13 +32,12 @@ class Report:
 
     @property
     def sections(self) -> list[Table]:
-        """The verdict, the tables and the notes, those that say something."""
+        """The verdict, the tables and the notes, without empty ones."""
         ends = [Table("Verdict", notes=self.verdict), Table("Notes", notes=self.notes)]
         return [one for one in (ends[0], *self.tables, ends[1]) if one.rows or one.notes]
 
 
 def show_report(console: Console, report: Report) -> None:
-    """Print a report."""
     if report.title:
         console.print(f"{report.title}\n")
     for table in report.sections:
@@ -59,7 +57,6 @@ def show_report(console: Console, report: Report) -> None:
 
 
 def report_markdown(report: Report) -> str:
-    """Return a report as a document."""
     parts = [f"# {literal(report.title)}"]
     for one in report.sections:
         parts += [f"## {literal(one.caption)}", *map(literal, one.notes), *([markdown_screen(one)] if one.rows else [])]
@@ -67,7 +64,7 @@ def report_markdown(report: Report) -> str:
 
 
 def report_html(report: Report) -> str:
-    """Return a fragment for a notebook, which shows every text literally."""
+    """Return an HTML fragment for a notebook. All texts are escaped."""
     parts = [f"<p><b>{_literal(report.title)}</b></p>"] if report.title else []
     parts += [f"<p>{_literal(line)}</p>" for line in report.verdict]
     for one in (*report.tables, *([Table("Notes", notes=report.notes)] if report.notes else [])):
@@ -85,9 +82,9 @@ def _row(tag: str, cells: Sequence[Cell]) -> str:
 
 
 def page_data(report: Report) -> list[dict[str, Any]]:
-    """Return the sections of a report as `page.js` draws them: title, lines, header, rows.
+    """Return the sections of a report for `page.js`: title, lines, header, rows.
 
-    A cell is a text, or [value, low, high] of a difference, which is drawn behind the text of its interval.
+    A cell is a text, or [value, low, high] of a difference to draw behind the text of its interval.
     """
     found = []
     for one in report.sections:

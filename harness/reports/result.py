@@ -1,4 +1,4 @@
-"""What a command answers: the command line prints it, and Python gets it as a value."""
+"""The answer of a command: printed by the command line, a value in Python."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class CommandAnswer:
-    """What a command answers.
+    """The answer of a command.
 
-    found: what `format=json` prints, as `encoded` takes it.
-    shown: what people read; None: the command has printed it.
-    pasted: style -> the tables to paste, where these are not those of the report.
-    value: what Python gets in place of the JSON document.
-    failed: why the command fails although it has an answer; "" where the answer says why; None: it does not.
-    style: how it is printed, where the command alone has composed what says so.
+    found: what `format=json` prints, before `encoded`.
+    shown: what people read; None if the command has printed it.
+    pasted: style -> tables to paste; None for the tables of `shown`.
+    value: what Python gets instead of the JSON document.
+    failed: why the command fails in spite of its answer; "" if the answer says why; None if it succeeds.
+    style: the `format` if only the command knows it.
     """
 
     found: Any
@@ -46,7 +46,7 @@ class CommandAnswer:
         return document
 
     def emit(self, style: str) -> None:
-        """Print the JSON document, the tables to paste in a style of tables, or what people read."""
+        """Print the answer. style: "json", one of FORMATS for the tables to paste, or another for what people read."""
         if self.shown is None:
             return
         if style in FORMATS:
@@ -60,14 +60,14 @@ class CommandAnswer:
         sys.stdout.flush()
 
     def present(self, style: str = "text") -> None:
-        """Print the answer as a command ends. Raise Failed or SystemExit(1) if the command fails."""
+        """Print the answer. Raise Failed or SystemExit(1) if the command fails."""
         self.emit(self.style or style)
         if self.failed is not None:
             raise Failed(self.failed) if self.failed else SystemExit(1)
 
 
 def _console(file: IO[str]) -> Console:
-    """Return a console that prints commands as they run: with their path, and never broken."""
+    """Return a console that prints commands ready to run: with the path of `harness`, on one line."""
     from rich.console import Console
 
     class Printed(Console):
@@ -80,10 +80,10 @@ def _console(file: IO[str]) -> Console:
 
 
 class CommandResult(Mapping[str, Any]):
-    """The result of a command: what `format=json` prints, by key or by attribute.
+    """The result of a command: the document of `format=json`, by key or by attribute.
 
-    `print` shows what the command prints, and a notebook shows its tables. `failure` says why the command line would
-    exit with 1, and is None where it would not.
+    `print` shows what the command prints; a notebook shows its tables. `failure` says why the command line would exit
+    with 1; None if it would not.
     """
 
     def __init__(self, answer: CommandAnswer) -> None:

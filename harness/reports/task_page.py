@@ -1,4 +1,4 @@
-"""What people read about a scored file of answers or corrections: a page (`task.html`), a description, a figure."""
+"""The page (`task.html`), the description and the figure of a scored file of answers or corrections."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ ROW = 0.3  # inches
 
 
 def task_page(scored: ScoredFile, facts: Facts) -> str:
-    """Return the whole page as HTML, with at most the LIMIT worst items; those without a value come last.
+    """Return the page, with at most LIMIT items, worst first. Items without a value come last.
 
-    facts: what was scored, name -> text.
+    facts: what was scored, as (name, text).
     """
     names = dict.fromkeys([scored.shown, *scored.summary, *scored.judged.absent])
     data = {
@@ -59,7 +59,7 @@ def _measure(name: str, scored: ScoredFile) -> dict[str, Any]:
 
 
 def task_note(scored: ScoredFile, facts: Facts, files: Iterable[str]) -> str:
-    """Return the description of a run in Markdown. Arguments as of `scored_note`."""
+    """Return the description of a run in Markdown. facts, files: see `scored_note`."""
     order = sorted(scored.summary, key=lambda name: name != scored.shown)
     public, private = (scored.parts[part] for part in ("public", "private"))
     rows = []
@@ -77,7 +77,7 @@ def task_note(scored: ScoredFile, facts: Facts, files: Iterable[str]) -> str:
 
 
 def _kinds(scored: ScoredFile) -> dict[str, Any]:
-    """Return the measures that are defined for some kind of items, and one row per kind: [kind, *(items, mean)]."""
+    """Return the measures defined for some kind of items, and a row per kind: [kind, *(items, mean)]."""
     by_kind = {name: scored.means_by_kind(name) for name in scored.summary}
     known = {name: kinds for name, kinds in by_kind.items() if any(mean == mean for _, mean in kinds.values())}
     rows = [
@@ -88,9 +88,9 @@ def _kinds(scored: ScoredFile) -> dict[str, Any]:
 
 
 def _items(scored: ScoredFile) -> dict[str, Any]:
-    """Return the worst items, the worst first: names of the columns of texts and of numbers, and one row per item.
+    """Return {texts, numbers: names of columns; rows: [id, kind, *texts, *numbers]}, worst items first.
 
-    A row is [id, kind, *texts, *numbers]; a text with marks is a list of pieces, each [text, mark].
+    A marked text is a list of [text, mark].
     """
     judged, values, shown = scored.judged, scored.values, scored.shown
     worst = np.argsort(values, kind="stable")[:LIMIT].tolist()
@@ -122,8 +122,8 @@ def draw_scored(
 ) -> Figure:
     """Draw measures with their intervals, sums of counts, and the objective of each kind of item.
 
-    summary: measure -> its value, NaN if it is absent; at least one measure. by_kind: kind -> (number of items, their
-    objective); drawn if there are several kinds. counts: name -> sum over all items.
+    summary: not empty; NaN if a measure is absent. by_kind: kind -> (number of items, their objective), drawn for
+    several kinds. counts: name -> sum over all items.
     """
     kinds = sorted(by_kind.items(), key=lambda one: -one[1][0])[:MOST] if len(by_kind) > 1 else []
     heights = [len(rows) + 1.5 for rows in (summary, counts) if rows]

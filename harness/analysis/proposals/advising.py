@@ -1,4 +1,4 @@
-"""What to try next after a logged run: the proposals that are new and can run here, with cost and command line."""
+"""What to try after a logged run: proposals that are new and can run here, with cost and command line."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
 from retrievers.base import Ranking
 from retrievers.dense.models import INSTALL
 
-LEAST = 0.001  # a proposal that usually adds less is not worth a line
-MOST = 100  # runs whose scores by query are read, the best first
+LEAST = 0.001  # proposals that usually add less are left out
+MOST = 100  # best runs whose scores by query are read
 SCORES = "scores.csv"
-KNOWN = ("top_k", "depth", "seed", "public")  # numbers of which more is known than how runs with them scored
+KNOWN = ("top_k", "depth", "seed", "public")  # numbers without a proposal to go beyond the tried values
 ELSEWHERE_MADE = "The run is a file that was made elsewhere: only its scores are known, and no command makes it again."
 NOT_CACHED = "The run's rankings are not in the cache (store.path): its component rankings are unknown."
 NO_LISTS = "It has logged no lists either, as no trial of a sweep does: bounds are those of its scores."
@@ -67,16 +67,16 @@ NO_LISTS = "It has logged no lists either, as no trial of a sweep does: bounds a
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What a perfect part would add to the run's value, the others unchanged. of: the part, in words."""
+    """The gain of the run's value if one part were perfect and the others unchanged. of: the part, in words."""
 
     of: str
     bound: float
 
 
 def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[Ceiling]:
-    """Return what each perfect part would add, in the order of the pipeline.
+    """Return the ceiling of each part, in the order of the pipeline.
 
-    elsewhere: float64 [Q], the best value of each query in the other runs of the experiment; None where there are none.
+    elsewhere: float64 [Q], the best value of each query in the other runs of the experiment; None without other runs.
     """
     found = [Ceiling("a ranking with all relevant documents first", ranked(evidence.perfect, evidence))]
     if evidence.lists is not None:
@@ -96,11 +96,7 @@ def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[C
 
 @dataclass(frozen=True, eq=False)
 class Situation:
-    """Where a run stands.
-
-    setup: what the catalogue is made for. line: that repeats the run. facts, cache, costs: what its data are, where
-    results are cached, and what computing takes. tried: the trial keys of all runs on these data.
-    """
+    """The setup of a run, its command line, data, cache and costs. tried: the trial keys of all runs on these data."""
 
     setup: Setup
     line: CommandLine
@@ -112,7 +108,7 @@ class Situation:
 
 @dataclass(frozen=True, eq=False)
 class OpenTrial:
-    """A configuration of a proposal. values: of the proposal's changes. line: runs it."""
+    """An untried configuration of a proposal. values: of the proposal's changes, in order. key: its trial key."""
 
     values: tuple[str, ...]
     line: CommandLine
@@ -121,7 +117,7 @@ class OpenTrial:
 
 
 def advise(situation: Situation, top: int) -> list[Proposal]:
-    """Return at most `top` things to try, one of each kind, the greatest usual gain first; [] if none is worth it."""
+    """Return at most `top` proposals, one of each kind, the greatest usual gain first."""
     found: dict[str, Proposal] = {}
     for proposal in proposals(situation.setup):
         if proposal.expected < LEAST or len(found) == top:
@@ -144,14 +140,14 @@ def _composed(situation: Situation, proposal: Proposal, trials: Sequence[OpenTri
 
 
 def open_trials(situation: Situation, proposal: Proposal) -> Iterator[OpenTrial]:
-    """Yield the configurations that a proposal stands for, without those that were tried or cannot run here."""
+    """Yield the configurations of a proposal that are untried and can run here."""
     line, facts = situation.line, situation.facts
     groups = {key: values for key, values in proposal.changes.items() if "." not in key}
     plain = {key: values for key, values in proposal.changes.items() if "." in key}
     for chosen in itertools.product(*groups.values()):
         try:
             composed = line.changed(dict(zip(groups, chosen, strict=True))).composed()
-        except Exception as error:  # Hydra's, which has many
+        except Exception as error:  # Hydra has many error classes
             if explain(error, "run", ()) is None and not isinstance(error, BadInput):
                 raise
             continue
@@ -168,7 +164,6 @@ def open_trials(situation: Situation, proposal: Proposal) -> Iterator[OpenTrial]
 
 
 def _with(config: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """Return a config with other plain values, numbers where they look like numbers."""
     made: dict[str, Any] = copy.deepcopy(dict(config))
     for key, text in values.items():
         *groups, name = key.split(".")
@@ -181,9 +176,9 @@ def _with(config: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
 
 @dataclass(frozen=True, eq=False)
 class OtherRuns:
-    """Runs, the best first. values: float64 [R, Q], on the queries of the evidence; NaN for those not scored.
+    """R other runs, best first. values: float64 [R, Q], on the queries of the evidence; NaN if not scored.
 
-    unread: why others are not among them -> how many.
+    unread: the reason why runs are left out -> how many.
     """
 
     runs: Sequence[LoggedRun]
@@ -192,7 +187,6 @@ class OtherRuns:
 
     @property
     def notes(self) -> list[str]:
-        """Which runs that compare were left out, and why."""
         return [f"Left out: {counted(count, 'other run')} {why}." for why, count in self.unread.items()]
 
     @property
@@ -203,9 +197,9 @@ class OtherRuns:
 
 @dataclass(frozen=True, eq=False)
 class RunToImprove:
-    """situation: None where no command line repeats the run. others: the other finished runs that compare with it.
+    """A run to improve. situation: None if no command line repeats it. others: the finished runs that compare with it.
 
-    notes: what is not known of it, and why.
+    notes: what is unknown, and why.
     """
 
     run: LoggedRun
@@ -216,7 +210,7 @@ class RunToImprove:
 
 
 def read_advised(tracker: Tracker, config: AdviseConfig, config_dir: str | None) -> RunToImprove:
-    """Return the run that is named, or the best of the experiment. Raise BadInput for one without labels or scores."""
+    """Return the named run, or the best of the experiment. Raise BadInput if it has no labels or no scores."""
     if config.run is None:
         run = best_run(tracker, Wanted(config.experiment_name, config.metric, config.select_on))
     else:
@@ -247,7 +241,7 @@ def read_advised(tracker: Tracker, config: AdviseConfig, config_dir: str | None)
 def _known(
     tracker: Tracker, run: LoggedRun, config: AdviseConfig, config_dir: str | None
 ) -> tuple[RunEvidence, Situation | None, list[str]]:
-    """Return (evidence, where the run stands, notes on what is not known of it)."""
+    """Return (the evidence, the situation of the run if a command line repeats it, notes on what is unknown)."""
     logged = logged_config(tracker, run)
     if run.tags["harness.verb"] == "score":
         labels = load_unchanged(run, logged["dataset"], ("qrels",))
@@ -258,7 +252,7 @@ def _known(
         if config.metric != logged["objective"]:
             line = line.changed({"objective": config.metric})
         composed = line.composed()
-    except Exception as error:  # Hydra's, which has many
+    except Exception as error:  # Hydra has many error classes
         if (why := explain(error, "run", ())) is None:
             raise
         note = f"No command can be given that builds on this run: {why}"
@@ -271,7 +265,7 @@ def _known(
 
 @dataclass(frozen=True, eq=False)
 class BuiltRun:
-    """A configuration, the command line that composes it, and the data and the cache that it runs with."""
+    """A configuration with its command line, data and cache."""
 
     composed: ComposedRun
     line: CommandLine
@@ -292,7 +286,7 @@ class BuiltRun:
 
     @property
     def cached(self) -> bool:
-        """Whether the run's queries, rankings and scored pairs are in the cache, so that it takes arithmetic alone."""
+        """Whether the run's queries, rankings and scored pairs are all in the cache."""
         if self.facts.unwritten:
             return False
         if "rerank" in self.plan.active and not self.cache.holds_pairs(component_identity(self.plan.rerank)):
@@ -304,7 +298,7 @@ class BuiltRun:
         return True
 
     def evidence(self) -> RunEvidence:
-        """Compute the run's steps again, from what is cached, and return what its lists and labels say."""
+        """Repeat the run's steps from the cache, and return the evidence."""
         return RunEvidence.of_outcome(self.plan, steps.run_steps(self.plan, self.session), self.dataset)
 
     def situation(self, evidence: RunEvidence) -> Situation:
@@ -367,7 +361,7 @@ def _others(tracker: Tracker, runs: Sequence[LoggedRun], evidence: RunEvidence) 
 
 
 def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> dict[str, int]:
-    """Return group or key -> how many other values were tried. own: params of the best run. others: of the rest."""
+    """Return group or key -> the number of other values tried. own, others: params of the best and other runs."""
     found: dict[str, set[str]] = {}
     for params in others:
         for key, value in params.items():
@@ -377,7 +371,7 @@ def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) ->
 
 
 def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> list[Proposal]:
-    """Return proposals of one step beyond the numbers whose best value lies at the end of what was tried."""
+    """Return a proposal for each number whose best value is the least or greatest tried: one step beyond."""
     whole = ~np.isnan(others.values).any(axis=1) & np.array([run.has_settings for run in others.runs], bool)
     rows = np.vstack([evidence.values[None], others.values[whole]])
     keys = varied([own, *(run.params for run, kept in zip(others.runs, whole, strict=True) if kept)])
@@ -396,7 +390,7 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
 
 
 def _step(best: str, beside: str) -> str:
-    """Return the next value beyond the best: by the same factor where both are above 0, else by the same difference."""
+    """Return the next value beyond the best: by the same factor if both are above 0, else by the same difference."""
     last, before = float(best), float(beside)
     if best.lstrip("-").isdigit() and beside.lstrip("-").isdigit():
         return str(int(2 * last - before))
@@ -405,14 +399,14 @@ def _step(best: str, beside: str) -> str:
 
 @dataclass(frozen=True)
 class Untold:
-    """A run that the queries do not tell from another. p: of the pair alone."""
+    """A run that the queries do not tell apart from another. p: of this pair alone."""
 
     run: LoggedRun
     p: float
 
 
 def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
-    """Return the best of the other runs if the queries do not tell it apart from this one, and they differ at all."""
+    """Return the best other run with other values if the queries do not tell it apart from this one; else None."""
     by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # as everywhere, for one p
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)[by_id]

@@ -1,9 +1,7 @@
-"""The catalogue: everything that may be tried from a configuration, with its bound and its usual gain.
+"""The catalogue: everything to try from a configuration, with its bound and its usual gain.
 
-A bound is computed from a run's lists and labels; without them it is 1, the most that a mean can be. The *share* of the
-bound that a proposal usually adds only orders proposals: it is rough and the same for all data. A gate with a good
-signal wins most of what a perfect gate would, a ranking that reads the language better a fifth of what a perfect one
-would, and settings of what is there a few hundredths.
+A bound comes from a run's lists and labels; without them it is 1, the maximum of a mean. A *share* is the part of the
+bound that such a proposal usually adds. Shares are rough, the same for all data, and only order the proposals.
 """
 
 from __future__ import annotations
@@ -30,14 +28,14 @@ STEMS = 0.25  # a tokenizer that knows the word forms of the language, where the
 PLAIN = 0.02  # another tokenizer
 BIGRAMS = 0.2  # where tokenizers split word forms differently, or no spaces separate words
 OTHER_BIGRAMS = -0.05  # elsewhere: McNamee and Mayfield (2004) found that n-grams need inflection to help
-ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # that need no model from elsewhere, added to BM25
-MODEL = 0.3  # a large model that is on this machine, as an encoder or a reranker
+ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # encoders that need no download, added to BM25
+MODEL = 0.3  # a large model on this machine, as an encoder or a reranker
 MODEL_ALONE = 0.2  # the same without BM25
 LEXICAL = 0.1  # BM25 added to an encoder
 LEARNED_FUSION, WEIGHTS, FUSIONS, PASSAGES, BM25 = 0.08, 0.03, 0.02, 0.03, 0.03
 DEEPER, LAST_TURN, REWRITTEN, BEYOND = 0.05, 0.05, 0.3, 0.04
-STALE = 0.6  # of a share, for each other value of the same key that was tried and is not the best
-LEFT = 0.15  # of a share, where a gate that learns is there already
+STALE = 0.6  # factor of a share for each other value of the key that was tried and is not the best
+LEFT = 0.15  # factor of a share if the run has a gate that learns
 
 COMPONENTS = {  # choice of retriever -> its component rankings
     "hybrid_lexical": ("bm25", "bigram"),
@@ -48,7 +46,7 @@ COMPONENTS = {  # choice of retriever -> its component rankings
 }
 ADDED = {"bm25": "BM25", "bigram": "BM25 on character bigrams", "dense": "an encoder"}
 BM25_VALUES = {"k1": ("0.9", "1.5", "2.4"), "b": ("0.4", "0.75", "0.9")}
-BM25_FEW = (("0.9", "0.4"), ("2.4", "0.75"))  # of k1 and b: for short and for long documents
+BM25_FEW = (("0.9", "0.4"), ("2.4", "0.75"))  # (k1, b) for short and for long documents
 FUSION_CHOICES = ("weighted_sum", "combmnz", "distribution_based", "rrf")
 WEIGHT_VALUES = ("0.3", "0.5", "1", "2", "3")
 NOT_INSTALLED = f"its packages are not installed ({INSTALL})"
@@ -59,13 +57,12 @@ PASSAGE_CHOICES = ("none", "sentences", "window")
 class Proposal:
     """One thing to try.
 
-    kind: what is changed. why: the evidence, in one sentence; "" without evidence.
-    changes: group or key -> its values; several make a sweep. few: the combinations to try where all are too many; ():
+    kind: what changes. why: the evidence in one sentence; "" without evidence.
+    changes: group or key -> its values; several make a sweep. few: the combinations to try if all are too many; () for
         one value of each key at a time.
-    bound: the most that it can add to the objective. share: how much of that such a change usually adds.
-    exact: whether the bound is what it adds on these queries.
-    cost, verb, words: its cost on this machine, and its command line after `harness VERB` without the words that say
-        where runs are; known once it has been composed.
+    bound: the most that it can add to the objective. share: the part of it that such a change usually adds.
+    exact: whether the bound is what the change adds on these queries.
+    cost, verb, words: filled in once composed. words: after `harness VERB`, without those that say where runs are.
     """
 
     kind: str
@@ -83,18 +80,18 @@ class Proposal:
 
     @property
     def expected(self) -> float:
-        """What such a change usually adds, by which proposals are ordered."""
+        """What such a change usually adds; orders the proposals."""
         return self.bound * self.share
 
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """A configuration and what is known of its data: what the catalogue is made for.
+    """A configuration and the facts about its data that the catalogue needs.
 
-    choices: config group -> choice. documents: how many. needless: how many labelled queries need no documents.
-    conversations: how many of the others have several user turns.
-    encoders, rerankers: choices that can be used on this machine. evidence: of a run; None before there is one.
-    varied: key -> how many other values were tried. beyond: what to try where the best value was the last tried.
+    choices: config group -> choice. documents: how many. needless: labelled queries that need no documents.
+    conversations: labelled queries that need documents and have several user turns.
+    encoders, rerankers: choices that can be used on this machine. evidence: None before a run.
+    varied: key -> the number of other values tried. beyond: proposals beyond the values tried.
     """
 
     plan: Plan
@@ -111,22 +108,21 @@ class Setup:
 
     @property
     def names(self) -> set[str]:
-        """The names of the component rankings."""
         return set(self.plan.retriever)
 
     @property
     def bigrams(self) -> float:
-        """What BM25 on character bigrams adds."""
+        """The share of BM25 on character bigrams."""
         return BIGRAMS if self.writing.reads_bigrams else OTHER_BIGRAMS
 
     @cached_property
     def rankings(self) -> float:
-        """What perfect rankings would add."""
+        """The gain of perfect rankings."""
         return ranked(self.evidence.perfect, self.evidence) if self.evidence else 1.0
 
     @cached_property
     def ranks(self) -> str:
-        """Where the first relevant documents stand, in one sentence; "" without evidence."""
+        """A sentence on the ranks of the first relevant documents; "" without evidence."""
         evidence = self.evidence
         if evidence is None:
             return ""
@@ -142,13 +138,13 @@ class Setup:
 
 
 def proposals(setup: Setup) -> list[Proposal]:
-    """Return what may be tried, what usually adds most first; without what adds nothing, or hardly ever does."""
+    """Return the proposals that can add something, the greatest usual gain first."""
     found = [one for one in catalogue(setup) if one.bound > 0 and one.share > 0]
     return sorted(found, key=lambda one: -one.expected)
 
 
 def catalogue(setup: Setup) -> list[Proposal]:
-    """Return everything that may be tried, in no order; shares are smaller where other values of a key failed."""
+    """Return all proposals, in no order. A share is smaller if other values of its key failed."""
     found = [
         *_gates(setup),
         *_fewer(setup),
@@ -244,10 +240,10 @@ def _mixtures(setup: Setup) -> Iterator[Proposal]:
 
 
 def _mixture_shares(setup: Setup) -> Iterator[tuple[str, str | None, float]]:
-    """Yield (retriever, encoder if it is to be named, share), of mixtures other than the run's."""
+    """Yield (retriever, encoder or None for its default, share) of mixtures other than the run's."""
     names, own, lexical = setup.names, setup.choices.get("encoder"), bool(setup.names & {"bm25", "bigram"})
     adds = 0.0 if "bigram" in names else setup.bigrams
-    left = -setup.bigrams if "bigram" in names else 0.0  # what leaving them out adds
+    left = -setup.bigrams if "bigram" in names else 0.0  # the gain without bigrams
     light = 0.0 if "dense" in names else ENCODERS["use_multilingual"]
     if lexical and names != {"bm25", "bigram"}:
         yield "hybrid_lexical", None, adds
@@ -338,21 +334,21 @@ def _queries(setup: Setup) -> Iterator[Proposal]:
 
 
 def gain(values: np.ndarray, evidence: RunEvidence) -> float:
-    """Return how much the mean rises if the queries have these values."""
+    """Return the gain of the mean if the queries have these values."""
     return float(values.mean() - evidence.values.mean())
 
 
 def ranked(values: np.ndarray, evidence: RunEvidence, rows: np.ndarray | None = None) -> float:
-    """Return the same where the gate decides as it does, and lists that are shown have these values.
+    """Return the gain if the gate is unchanged and the lists that it shows have these values.
 
-    rows: bool [Q], the queries whose lists change; None: all. Those that need no documents keep their values.
+    rows: bool [Q], the queries whose lists change; None for all. Queries that need no documents keep their values.
     """
     changed = evidence.needs if rows is None else evidence.needs & rows
     return gain(np.where(changed, evidence.kept * values, evidence.values), evidence)
 
 
 def perfect_gate(evidence: RunEvidence) -> float:
-    """Return what a gate that is always right would add to the run's value."""
+    """Return the gain of a gate that is always right."""
     if evidence.shown is None:
         return 0.0
     changes = ~evidence.needs | (evidence.kept < 1)
@@ -360,7 +356,7 @@ def perfect_gate(evidence: RunEvidence) -> float:
 
 
 def models(group: str) -> dict[str, str]:
-    """Return choice of a group that names a model -> why it cannot be used on this machine; "" if it can."""
+    """Return choice of a group that names a model -> why this machine cannot use it; "" if it can."""
     installed, found = all(map(find_spec, PACKAGES)), {}
     for choice, path in manual.choice_files(group).items():
         node = yaml_files.load_yaml(path)

@@ -1,4 +1,4 @@
-"""Command lines: that repeat a logged run, with something changed, and that `run` and `init` print to go on with."""
+"""Command lines that repeat a logged run with changes, and that `run` and `init` print as next steps."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from harness.recording.retrieval_run import ELSEWHERE, OPTIONAL
 from harness.reports.next_steps import flag
 
 GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate", "llm", "answer")
-NAME = re.compile(r"[A-Za-z_][\w@/-]*")  # a text that Hydra's lexer reads as one
+NAME = re.compile(r"[A-Za-z_][\w@/-]*")  # text that Hydra's lexer reads as text without quotation marks
 NOT_TEXTS = ("null", "true", "false", "nan", "inf", "infinity")
-FIRST = ("dataset", "retriever")  # whose choices may bring others
+FIRST = ("dataset", "retriever")  # groups whose choices may bring other choices
 NEGLIGIBLE = 0.01  # a loss that is not worth another run
-ONCE = with_role(RunConfig, Role.ONCE)  # keys of one run alone
+ONCE = with_role(RunConfig, Role.ONCE)  # keys that describe a single run
 SWEPT = ("retriever", "tokenizer", "encoder", "fusion", "rerank", "gate")  # groups that sweep=auto chooses from
 BUDGET = "10m"  # of sweep=auto
-MOST = 3  # commands that are printed at once
+MOST = 3  # commands printed at once
 
 
 @dataclass(frozen=True)
 class ComposedRun:
-    """A checked config of `harness run`, with absolute paths, and what it was made of."""
+    """A checked config of `harness run` with absolute paths, and its command line."""
 
     config: Mapping[str, Any]
     invocation: Invocation
@@ -49,11 +49,7 @@ class ComposedRun:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A command line of `harness run`.
-
-    choices: group -> choice that differs from the default of this folder. values: key -> a plain value.
-    config_dir: the folder of `--config-dir`.
-    """
+    """A command line of `harness run`. choices: group -> choice other than this folder's default."""
 
     choices: Mapping[str, str]
     values: Mapping[str, Any]
@@ -61,20 +57,17 @@ class CommandLine:
 
     @property
     def words(self) -> list[str]:
-        """As they are typed."""
+        """The overrides, as typed in a shell."""
         values = (_word(key, value) for key, value in self.values.items())
         return [*(f"{group}={choice}" for group, choice in self.choices.items()), *values]
 
     def composed(self) -> ComposedRun:
-        """Return the config that the words stand for. Raise BadInput, or Hydra's error, where they stand for none."""
+        """Return the config of the words. Raise BadInput or one of Hydra's errors if they are invalid."""
         config, invocation = compose("run", [*flag(self.config_dir), *self.words], silent=True)
         return ComposedRun(with_absolute_paths(config), invocation)
 
     def changed(self, changes: Mapping[str, str]) -> CommandLine:
-        """Return the line with other choices or values, without what only a former choice had.
-
-        changes: group or key -> its new value.
-        """
+        """Return the line with some groups or keys changed, without keys that only a replaced choice had."""
         groups = {key: value for key, value in changes.items() if key in GROUPS}
         choices = {**self.choices, **groups}
         plain = {key: plain_value(value) for key, value in changes.items() if key not in GROUPS}
@@ -92,7 +85,6 @@ def _required(choices: Mapping[str, str], values: Mapping[str, Any]) -> dict[str
 
 
 def _word(key: str, value: Any) -> str:
-    """Return an override, its value in quotation marks where it would be read as something else."""
     if isinstance(value, str) and NAME.fullmatch(value) and value.lower() not in NOT_TEXTS:
         return f"{key}={value}"
     return as_typed(key, value)
@@ -103,7 +95,7 @@ def override_key(word: str) -> str:
 
 
 def plain_value(text: str) -> int | float | str:
-    """Return a number where the text is one."""
+    """Return the text as a number if it is one."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
@@ -111,9 +103,9 @@ def plain_value(text: str) -> int | float | str:
 
 
 def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str | None = None) -> CommandLine:
-    """Return the words that repeat a logged run in this folder. Raise BadInput where no words do.
+    """Return the words that repeat a logged run in this folder. Raise BadInput if none do.
 
-    params: of the run. config: its resolved config, as it was logged.
+    params, config: the run's params and its logged config, resolved.
     """
     wanted = {name: params[name] for name in GROUPS if name in params}
     usual = chosen_defaults("run", flag(config_dir))
@@ -136,14 +128,14 @@ def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_di
 
 
 def _plain(config: Mapping[str, Any], unused: set[str]) -> dict[str, Any]:
-    """Return dotted key -> value of what decides a run's results, components by their recorded names."""
+    """Return dotted key -> value of the config that decides results, with components by their recorded names."""
     return flatten({name: recorded(node) for name, node in config.items() if name not in unused})
 
 
 def _differences(logged: Mapping[str, Any], now: Mapping[str, Any], groups: Sequence[str] = ()) -> dict[str, Any]:
-    """Return key -> the logged value where it differs from today's; a key that is new has a plus sign.
+    """Return key -> logged value for values that differ from today's; keys that are new today get a `+`.
 
-    groups: only keys of these.
+    groups: limits the keys; () for all.
     """
     found = {key: value for key, value in logged.items() if key not in now or now[key] != value}
     names = {key: key if key in now else f"+{key}" for key in found if not groups or key.partition(".")[0] in groups}
@@ -151,7 +143,7 @@ def _differences(logged: Mapping[str, Any], now: Mapping[str, Any], groups: Sequ
 
 
 def _short(value: Any) -> Any:
-    """Return the path of a file in this folder relative to it; other values as they are."""
+    """Return a path inside this folder as a relative path, other values unchanged."""
     if not isinstance(value, str) or not Path(value).is_absolute():
         return value
     relative = os.path.relpath(value)
@@ -160,18 +152,18 @@ def _short(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class NextCommands:
-    """The commands to go on with after a run: the best proposals of the first kinds, each built on the one before it.
+    """The next commands after a run: the best proposal of each kind, built on the one before.
 
-    setup: of the run, without evidence. invocation: the run's.
+    setup: of the run, without evidence.
     """
 
     setup: Setup
     invocation: Invocation
 
     def commands(self, losses: Mapping[str, float] | None = None) -> list[str]:
-        """Return at most three commands, the best first, without what the run has and what would win nothing back.
+        """Return at most MOST commands, best first, that are new and could win back some loss.
 
-        losses: of modified_map@3, by kind; None: nothing is known.
+        losses: of modified_map@3, by kind; None if unknown.
         """
         return list(itertools.islice(self._each(losses), MOST))
 
@@ -198,7 +190,7 @@ class NextCommands:
             yield self._line("run", changed)
 
     def _changed(self, words: Sequence[str], kind: str) -> list[str] | None:
-        """Return the words with the best proposal of a kind; None without one, or where a recipe contradicts it."""
+        """Return the words with the best proposal of a kind; None without one, or if a recipe contradicts it."""
         found = (one for one in proposals(self.setup) if one.kind == kind and (kind != "retriever" or self._adds(one)))
         if (best := next(found, None)) is None:
             return None
@@ -209,7 +201,7 @@ class NextCommands:
             changed = with_it
         scored = kind == "retriever" and self.invocation.choices["gate"] == "score"
         if scored and not any(word.startswith("gate.source=") for word in changed):
-            return [*changed, f"gate.source={next(iter(self.setup.plan.retriever))}"]  # that it has read so far
+            return [*changed, f"gate.source={next(iter(self.setup.plan.retriever))}"]  # the gate's source so far
         return changed
 
     def _adds(self, one: Proposal) -> bool:
@@ -217,7 +209,6 @@ class NextCommands:
 
     @property
     def _automatic(self) -> bool:
-        """Whether an automatic sweep can go by the objective and chooses among retrievers of the run's kind."""
         given = (*self.invocation.defaults, *self.invocation.overrides)
         own = self.invocation.choices.get("retriever")
         if any(word.startswith("experiment=") for word in given) or own not in ("bm25", *COMPONENTS):
@@ -229,7 +220,7 @@ class NextCommands:
         return True
 
     def _with(self, words: Sequence[str], key: str, value: str) -> list[str] | None:
-        """Return the words with another value of a key; None where a recipe sets the key, too."""
+        """Return the words with another value of a key; None if a recipe sets the key."""
         if f"{key}={value}" in words:
             return list(words)
         kept = [word for word in words if not _inside(override_key(word), key)]

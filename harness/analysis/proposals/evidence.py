@@ -1,4 +1,4 @@
-"""What a run's lists and labels say about what could be better: values by query, and what a perfect part would add."""
+"""The evidence for proposals, from a run's lists and labels: values by query, and with perfect parts."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from harness.storage.typed import key_named
 from retrievers.base import Ranking
 from retrievers.combine.fusion import pool_candidates
 
-RANKS = (1, 3, 10, 100)  # at which it is told how many queries have a relevant document
+RANKS = (1, 3, 10, 100)  # ranks within which queries with a relevant document are counted
 
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """What a run retrieved. All rankings have the same queries in the same rows.
+    """The rankings of a run, all with the same queries in the same rows.
 
-    candidates: before the gate. rankings: name -> component ranking; empty where they are unknown.
+    candidates: before the gate. rankings: name -> component ranking; {} if unknown.
     """
 
     candidates: Ranking
@@ -37,14 +37,13 @@ class Lists:
 
 @dataclass(frozen=True, eq=False)
 class RunEvidence:
-    """The Q queries that a run is ranked by, and the lists that it made for them.
+    """The Q queries that rank a run, and its lists for them.
 
-    measure: a mean over queries. top_k: documents returned.
-    needs, multi_turn: bool [Q].
-    values: float64 [Q], out of fold where something was learnt from labels.
-    kept: float64 [Q], how often the gate shows documents, 0 to 1; fractions where it decides out of fold.
-    lists: None where only the values are known.
-    signal: float64 [Q], what the gate decides by, or could; None if unknown.
+    measure: a mean over queries. top_k: documents returned. needs, multi_turn: bool [Q].
+    values: float64 [Q], out of fold if something was learnt from labels.
+    kept: float64 [Q], the share of decisions that show documents, 0 to 1; fractions if the gate decides out of fold.
+    lists: None if only the values are known.
+    signal: float64 [Q], the gate's signal, used or not; None if unknown.
     """
 
     measure: Measure
@@ -60,7 +59,7 @@ class RunEvidence:
 
     @classmethod
     def of_outcome(cls, plan: Plan, outcome: Outcome, dataset: Dataset) -> RunEvidence:
-        """Return the evidence of a run whose steps are known. Raise BadInput without labels or a mean of queries."""
+        """Return the evidence of a computed run. Raise BadInput without labels or if no mean over queries ranks it."""
         measure, qrels = fixed_mean(plan.objective), _labels(dataset.qrels)
         scores = outcome.held_out or outcome.scores
         assert scores is not None
@@ -86,7 +85,7 @@ class RunEvidence:
 
     @classmethod
     def of_table(cls, table: ScoreTable, name: str, select_on: str, qrels: Qrels, top_k: int) -> RunEvidence:
-        """Return the evidence of a run with scores by query alone. Raise BadInput where they lack the measure."""
+        """Return the evidence of a run with scores by query alone. Raise BadInput if they lack the measure."""
         measure, values = fixed_mean(name), (table.oof or table.values).get(name)
         if values is None:
             raise BadInput(f"metric={name}: the run has no values by query. Choose one of its own metrics.")
@@ -104,18 +103,17 @@ class RunEvidence:
 
     @property
     def value(self) -> float:
-        """The mean that ranks the run."""
         return float(self.values.mean())
 
     @property
     def reads_shown(self) -> bool:
-        """Whether the measure reads nothing below the documents that are returned."""
+        """Whether the measure ignores documents below those returned."""
         reach = self.measure.reach
         return not self.measure.family.of_rankings or (reach is not None and reach <= self.top_k)
 
     @cached_property
     def shown(self) -> np.ndarray | None:
-        """The value if the first 0 to top_k candidates are shown, float64 [Q, top_k + 1]; None without lists."""
+        """The values with the first 0 to top_k candidates shown, float64 [Q, top_k + 1]; None without lists."""
         if self.lists is None:
             return None
         found = payoffs(self.lists.candidates, self.qrels, self.measure.name, self.top_k)
@@ -124,7 +122,7 @@ class RunEvidence:
 
     @cached_property
     def perfect(self) -> np.ndarray:
-        """The value of the best list that there could be, float64 [Q]."""
+        """The values of the best possible lists, float64 [Q]."""
         nothing = Ranking.from_scores({query_id: {} for query_id in self.query_ids})
         judged = judge_lists(nothing, self.qrels, self.query_ids)
         return self._ordered(judged, judged.ideal)
@@ -138,13 +136,13 @@ class RunEvidence:
 
     @cached_property
     def pooled(self) -> np.ndarray:
-        """The value if all documents of the component rankings stood in the best order, float64 [Q]."""
+        """The values with all documents of the component rankings in the best order, float64 [Q]."""
         judged = judge_lists(_pool(self._components), self.qrels, self.query_ids)
         return self._ordered(judged, -np.sort(-judged.gains, axis=1))
 
     @cached_property
     def first_hits(self) -> dict[str, np.ndarray]:
-        """Component ranking -> rank of the first relevant document, float64 [Q]; infinite where there is none."""
+        """Component ranking -> rank of the first relevant document, float64 [Q]; infinite without one."""
         return {name: judge_lists(one, self.qrels, self.query_ids).first for name, one in self._components.items()}
 
     @cached_property
@@ -153,13 +151,13 @@ class RunEvidence:
         return np.min(list(self.first_hits.values()), axis=0)
 
     def first_within(self, low: int, high: int | None = None) -> int:
-        """Return how many queries that need documents have their first relevant one at these ranks."""
+        """Return how many queries that need documents have the first relevant one at ranks `low` to `high`."""
         first = self.first_hit[self.needs]
         return int(((first >= low) & (np.isfinite(first) if high is None else first <= high)).sum())
 
     @property
     def never(self) -> int:
-        """How many of them have it nowhere."""
+        """The number of queries that need documents but have no relevant one in any ranking."""
         return int((~np.isfinite(self.first_hit[self.needs])).sum())
 
     @property
@@ -168,7 +166,7 @@ class RunEvidence:
         return self.lists.rankings or {"candidates": self.lists.candidates}
 
     def _ordered(self, judged: Judged, gains: np.ndarray) -> np.ndarray:
-        """Return the values of lists with these gains; 1 for measures that read more of a document than its grade."""
+        """Return the values of lists with these gains; 1 for measures that need more than the grades."""
         if of_spans(self.measure.name) or of_holes(self.measure.name):
             return np.ones(len(self.query_ids))
         gains = gains[:, : self.top_k] if self.reads_shown else gains
@@ -178,7 +176,7 @@ class RunEvidence:
 
     @property
     def auroc(self) -> float | None:
-        """How well the gate's signal tells queries that need retrieval from others; None if that is unknown."""
+        """AUROC of the gate's signal for queries that need retrieval against others; None if unknown."""
         if self.signal is None or self.needs.all() or not self.needs.any():
             return None
         yes, no = self.signal[self.needs], self.signal[~self.needs]
@@ -187,11 +185,6 @@ class RunEvidence:
 
 @dataclass(frozen=True)
 class RankCounts:
-    """Where a component ranking has the first relevant document, in numbers of queries.
-
-    found: for each of RANKS, within so many ranks. never: nowhere in the ranking. alone: found by this one only.
-    """
-
     name: str = field(metadata=key_named("ranking"))
     found: Mapping[str, int]
     never: int
@@ -199,7 +192,7 @@ class RankCounts:
 
 
 def rank_counts(evidence: RunEvidence) -> list[RankCounts]:
-    """Return where relevant documents stand in each component ranking; [] where these are unknown."""
+    """Return the counts of each component ranking; [] if these are unknown."""
     if evidence.lists is None:
         return []
     needs, found = evidence.needs, evidence.first_hits
