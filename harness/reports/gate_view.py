@@ -1,4 +1,4 @@
-"""The effect of a threshold on a gate's signal, for the page of a run, and the figure that shows it."""
+"""The effect of a gate's threshold, for the page of a run and for its figure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Ends = tuple[float, float]
-FALLBACK = "modified_map@3"  # for an objective that is not a mean over queries or depends on the gate
+FALLBACK = "modified_map@3"  # replaces an objective that is not a mean over queries or depends on the gate
 CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"
 NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
 SHOWN, WITHHELD = "#2a7f62", "#869a92"
@@ -36,9 +36,9 @@ BINS = 60
 
 @dataclass(frozen=True)
 class SignalRule:
-    """The signal of a gate, with levels and thresholds as in a Rule; without thresholds if it does not decide.
+    """The signal of a gate, with levels and thresholds of a Rule; no thresholds if the signal does not decide.
 
-    single: source, name and k of the signal if it alone decides.
+    single: (source, name, k) of the signal if it alone decides; else None.
     """
 
     name: str
@@ -62,17 +62,14 @@ class SignalRule:
 
 @dataclass(frozen=True, eq=False)
 class GateView(SignalRule):
-    """How a gate separates the n labelled queries, or the labelled queries of the public part.
+    """How a gate separates n labelled queries: all, or those in the public part.
 
-    objective: the measure of the curve.
     learnt: whether the thresholds were fitted to these labels.
-    signal: float64 [n].
-    needs, shown: bool [n], whether a query needs retrieval, and whether it gets documents.
-    curve: the objective by threshold, between withholding and the largest number of documents.
+    signal: float64 [n]. needs, shown: bool [n], whether a query needs retrieval, and whether it gets documents.
+    curve: the objective by threshold, with the largest number of documents from it upwards and none below.
     in_use: the mean objective of the actual decisions. held_out: the same out of fold; None if not measured.
     ranges: name -> interval of the last threshold.
-    counts: queries behind the curve, and how many of them need no retrieval.
-    notes: remarks of the fit.
+    counts: (queries behind the curve, how many of them need no retrieval).
     """
 
     objective: str
@@ -90,7 +87,7 @@ class GateView(SignalRule):
 
 
 def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
-    """Return the ends of the signal's axis, which covers finite thresholds and all queries except outliers."""
+    """Return the ends of the signal's axis. It covers finite thresholds and all queries except outliers."""
     low, high = np.quantile(signal, [0.05, 0.95])
     reach = (high - low) or np.ptp(signal)
     finite = [threshold for threshold in thresholds if math.isfinite(threshold)]
@@ -101,19 +98,16 @@ def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
 
 
 def view_payoff(outcome: Outcome, plan: Plan, dataset: Dataset) -> Payoff | None:
-    """Return the score of each query with 0 to top_k of its documents; None without labels.
+    """Return the score of each query with 0 to top_k of its documents, by the objective or FALLBACK.
 
-    By the run's objective if it is a mean over queries that does not depend on the gate.
+    None without labels.
     """
     mean = plan.measure.family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
     return payoff_of(plan, plan.objective if mean else FALLBACK, outcome.candidates, dataset)
 
 
 def gate_view(outcome: Outcome, plan: Plan, payoff: Payoff | None) -> GateView | None:
-    """Return the view of a run's gate; None without a signal, or without labels to compare it with.
-
-    payoff: from `view_payoff`.
-    """
+    """Return the view of a run's gate; None without a signal or labels. payoff: from `view_payoff`."""
     if payoff is None or outcome.decision.signal is None or not len(payoff.rows):
         return None
     public = plan.split.select_on == "public"
@@ -121,7 +115,7 @@ def gate_view(outcome: Outcome, plan: Plan, payoff: Payoff | None) -> GateView |
 
 
 def learnt_view(outcome: Outcome, public: bool) -> GateView:
-    """Return the view of a gate fitted to labels. public: whether to the public part alone, which is then all shown."""
+    """Return the view of a gate fitted to labels. public: fitted to and shown on the public part alone."""
     fitted, curve, held_out = outcome.decision.fitted, outcome.decision.curve, outcome.held_out
     assert fitted is not None
     assert curve is not None
@@ -161,7 +155,7 @@ def _given_view(outcome: Outcome, plan: Plan, payoff: Payoff, public: bool) -> G
 
 
 def given(outcome: Outcome, plan: Plan) -> SignalRule:
-    """Return the rule of a gate that has a signal and learned nothing in this run."""
+    """Return the rule of a gate that has a signal and learnt nothing in this run."""
     gate, levels, names = plan.made("gate"), (plan.top_k, 0), list(outcome.rankings)
     match gate:
         case FittedGate():
@@ -281,7 +275,7 @@ def _thresholds(panel: Axes, view: GateView, ends: Ends) -> None:
 
 
 def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
-    """Draw the signal of queries that need retrieval above, of the others below; no bin spans a threshold."""
+    """Draw the signal of queries that need retrieval above, of others below. No bin spans the last threshold."""
     from matplotlib.ticker import MaxNLocator
 
     width = (ends[1] - ends[0]) / BINS
@@ -309,7 +303,7 @@ def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
 
 
 def _apart(heights: Sequence[float], least: float) -> np.ndarray:
-    """Return heights from 0 to 1, moved to be at least `least` apart."""
+    """Move heights from 0 to 1 until they are at least `least` apart."""
     order = np.argsort(heights, kind="stable")
     moved = np.array(heights, float)[order]
     for i in range(1, len(moved)):

@@ -1,4 +1,4 @@
-"""What every scored run has for people: the measures of its page, and its description in Markdown."""
+"""The measures on the page of a scored run, and its description in Markdown."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ from harness.reports.markup import (
 from harness.reports.terminal import checked_notes
 from harness.statistics.prediction_powered import Estimate
 
-# The measures listed first where a run has them, in this order, and how many measures the description lists.
-# The share of judged documents, as `judged@3`, comes next.
+# The measures listed first, in this order; the share of judged documents, such as `judged@3`, comes next.
 FIRST = ("modified_map@3", "hit@3", "mrr@3", "ndcg@10", "recall@100", "abstention_precision", "abstention_recall")
 MEASURES_IN_NOTE = 8
 LOSSES = {
@@ -74,10 +73,8 @@ FILES = {
 class ShownScores:
     """The scores of a run.
 
-    overall: None without labels.
-    held_out: the out-of-fold scores; None where nothing was learnt.
-    objective: the measure listed first.
-    ranked_by: what ranks the run; None where it has no value.
+    overall: None without labels. held_out: out of fold; None if nothing was learnt.
+    objective: the measure listed first. ranked_by: None if the objective has no value.
     """
 
     overall: Scores | None
@@ -92,15 +89,14 @@ class ShownScores:
 
     @property
     def lost(self) -> dict[str, float]:
-        """The parts of 1 - modified_map@3, out of fold where the scores are known so; {} if another measure ranks."""
+        """The parts of 1 - modified_map@3, out of fold if known; {} if another measure ranks."""
         scores = self.held_out or self.overall
         return scores.losses if scores and self.objective == LOSING else {}
 
     def headline(self, count: int) -> list[tuple[str, Summary]]:
-        """Return (logged name, summary) of `count` measures, the objective first.
+        """Return (logged name, summary) of `count` measures, the objective first, and of unanswerable queries last.
 
-        A measure that also has an out-of-fold value comes directly after it. Last is what unanswerable queries score
-        apart, where there are any.
+        An out-of-fold value stands directly before the in-sample one.
         """
         if self.overall is None:
             return []
@@ -120,10 +116,10 @@ class ShownScores:
 def measure_row(
     name: str, n: int, cells: Sequence[float], of: Mapping[str, Summary | Estimate], why: str = ""
 ) -> dict[str, Any]:
-    """Return a row of the table of measures as the page has it.
+    """Return a row of the page's table of measures.
 
-    cells: below the page's `columns`; NaN where there is none. of: logged name -> the value that is drawn with its
-    interval; {} if the measure is absent. why: the reason for a missing value or interval.
+    cells: below the page's `columns`, NaN for none. of: logged name -> the value to draw with its interval; {} if the
+    measure is absent. why: the reason for a missing value or interval.
     """
     values = [(logged, one, one.value if isinstance(one, Estimate) else one.mean) for logged, one in of.items()]
     marks = [{"name": logged, "n": n} | rounded_interval(value, one.low, one.high) for logged, one, value in values]
@@ -133,7 +129,7 @@ def measure_row(
 def first_number(
     one: Objective | None, whole: Mapping[str, Summary], public: Mapping[str, Summary]
 ) -> dict[str, Any] | None:
-    """Return what a page begins with; None where nothing has a value. whole, public: measure -> summary."""
+    """Return the first number of a page; None if nothing has a value. whole, public: measure -> summary."""
     if one is None:
         return None
     about = {"name": one.name, "kind": one.kind, "n": (public if one.select_on == "public" else whole)[one.name].n}
@@ -146,8 +142,8 @@ def first_number(
 def scored_note(first: str, facts: Facts, found: Iterable[str], notes: Sequence[str], files: Iterable[str]) -> str:
     """Return the description of a run.
 
-    first: the result in one line, since MLflow folds everything after the first few. found: its tables and sentences.
-    files: names of the files that the run leaves; the tracker makes a link of the page's name.
+    first: the result in one line, since MLflow folds all but the first lines. found: tables and sentences.
+    files: names of the run's files. The tracker turns the page's name into a link.
     """
     left = {"predictions" if name.startswith("predictions.") else name: name for name in files}
     others = [f"`{left[name]}`: {text}" for name, text in FILES.items() if name in left and name != REPORT]
@@ -173,8 +169,8 @@ def run_note(
 ) -> str:
     """Return the description of a run.
 
-    facts: what was run, as `facts_of` says it. table: as `query_table` makes it; None where the queries are unknown.
-    files: as of `scored_note`. notes: on the data. run_id: of the logged run.
+    facts: from `facts_of`. table: from `query_table`; None if the queries are unknown. files: see `scored_note`.
+    notes: on the data. run_id: None if the run is not logged.
     """
     found = []
     if scores.overall:
@@ -194,7 +190,7 @@ def facts_of(
     view: GateView | None,
     fusion: Mapping[str, Any] | None = None,
 ) -> Facts:
-    """Return what was run, as (name, text) pairs. fusion: what it learnt, as in `fusion.json`."""
+    """Return what was run, as (name, text). fusion: the contents of `fusion.json`; None if nothing was learnt."""
     labelled = "no labels"
     if scores:
         counts = scores.counts
@@ -254,9 +250,9 @@ def _losses(scores: ShownScores, table: Table | None) -> str:
 
 
 def _confusion(table: Table) -> str:
-    """Return labelled queries by what they need and get, counted as the losses are.
+    """Return the labelled queries by need and decision of the gate.
 
-    A query that needs retrieval, passes the gate and finds nothing is not withheld.
+    A query that passes the gate and finds nothing is not withheld.
     """
     wrong = {"wrongly_returned", "wrongly_withheld"}
     cells = zip(table["needs"], table["decision"], strict=True)
@@ -269,7 +265,6 @@ def _confusion(table: Table) -> str:
 
 
 def _component(node: Node) -> str:
-    """Return a component's config in words: `BM25, k1 1.5, b 0.75, tokenizer Kiwi`."""
     words = [str(node["_target_"]).rpartition(".")[2]]
     for key, value in node.items():
         if key in ("_target_", "runtime"):

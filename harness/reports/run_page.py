@@ -1,4 +1,4 @@
-"""What a finished run leaves for people: figures, a table of its queries, a page, a description."""
+"""The figures, the table of queries, the page and the description of a finished run."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from retrievers.base import Ranking
 
 BINS = ((1, 1, "1"), (2, 2, "2"), (3, 3, "3"), (4, 10, "4–10"), (11, None, "11+"))
 TEMPLATE = TEMPLATES / "run.html"
-TABLE = "queries.json"  # the name under which the table of queries is logged
+TABLE = "queries.json"  # the logged table of queries
 MEASURES_ON_PAGE = 12
-# Characters of one document's text on the page: at least, at most; and of all texts together, roughly.
+# Characters on the page: of one document's text at least and at most, and roughly of all texts together.
 LEAST, MOST, TEXTS = 90, 400, 90_000
-DECISIONS = {  # of a gate, by the loss of a query
+DECISIONS = {  # the loss of a query -> the gate's decision; "right" for others
     None: "not labelled",
     "wrongly_returned": "wrongly_returned",
     "wrongly_withheld": "wrongly_withheld",
@@ -44,10 +44,7 @@ DECISIONS = {  # of a gate, by the loss of a query
 
 
 def overview(scores: Scores, file: Path, held_out: Scores | None = None) -> None:
-    """Draw the ranks of the first relevant documents before the gate, and the score with its losses.
-
-    held_out: the out-of-fold scores; None where nothing was learnt.
-    """
+    """Draw the ranks of the first relevant documents before the gate, and the score with its losses."""
     figure = new_figure(WIDTH, 3.4, constrained=False)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     figure.subplots_adjust(left=0.07, right=0.99, top=0.9, bottom=0.15, wspace=0.15)
@@ -83,9 +80,9 @@ def write_run_page(
     outcome: Outcome,
     overrides: Sequence[str] | None = None,
 ) -> tuple[dict[str, list[Any]], str]:
-    """Write the figures and the page of the run `name` into a folder; return its `query_table` and its description.
+    """Write the figures and the page of the run `name` into a folder. Return (its `query_table`, its description).
 
-    overrides: of the command that made it; None if they are unknown.
+    overrides: of the run's command; None if unknown.
     """
     of, payoff = outcome.scores, view_payoff(outcome, plan, dataset)
     view = gate_view(outcome, plan, payoff)
@@ -120,10 +117,7 @@ def write_run_page(
 
 
 def write_scored(folder: Path, scores: ShownScores, source: Mapping[str, str]) -> str:
-    """Write the figure of predictions made elsewhere; return their description.
-
-    source: name -> text, where the predictions come from.
-    """
+    """Write the figure of predictions made elsewhere. Return their description. source: their origin, name -> text."""
     if scores.overall:
         overview(scores.overall, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]
@@ -148,10 +142,10 @@ def _measures(scores: ShownScores) -> dict[str, Any]:
 
 
 def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, list[Any]]:
-    """Return the first documents of each query before the gate, and the relevant ones that are not among them.
+    """Return the first documents of each query before the gate, and the relevant ones missing there.
 
-    documents: one [id, title, text] per document. top: for each query a list of [position in documents, grade or null,
-    score]. missed: for each query a list of [position in documents, grade, rank or null where it was not retrieved].
+    documents: [id, title, text] of each document. `top` and `missed` name documents by their place here.
+    top: per query [document, grade or null, score]. missed: per query [document, grade, rank or null].
     """
     grades = dataset.qrels.grades if dataset.qrels else {}
     place: dict[str, int] = {}  # doc_id -> position in the page's documents
@@ -173,15 +167,15 @@ def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, list
 
 
 def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str, list[Any]]:
-    """Return column -> values as JSON has them, one row per query; None for what is unknown or does not apply.
+    """Return column -> values for JSON, one row per query; None for unknown values.
 
-    decision: the gate's: right, wrongly_returned, wrongly_withheld, not labelled.
-    loss: the kind of loss of 1 - modified_map@3, "" for a query without loss.
-    objective: under its name, then out of fold if the run learnt from labels.
+    decision: right, wrongly_returned, wrongly_withheld or not labelled.
+    loss: the kind of loss of modified_map@3; "" without loss.
+    OBJECTIVE: in sample, then out of fold if the run learnt from labels.
     needs: whether the query needs retrieval. kept: whether the gate returns documents. shown: how many.
-    first_hit: rank of the first relevant document before the gate, 0 if there is none.
-    hits: number of relevant documents among those returned.
-    documents: those returned, by id and title, with a tick before the relevant ones.
+    first_hit: rank of the first relevant document before the gate; 0 without one.
+    hits: the number of relevant documents returned.
+    documents: ids and titles of the documents returned; relevant ones have a tick.
     """
     final, scores, signal = outcome.final, outcome.scores, outcome.decision.signal
     ids = [query.query_id for query in outcome.queries]
@@ -189,7 +183,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     loss, hits = losses_and_found(outcome, dataset, place, final, outcome.decision.keep)
 
     def cells(values: Any) -> list[Any]:
-        """Return cells in the order of the queries. values: in the order of the scores."""
+        """Return values in the order of the queries. values: in the order of the scores."""
         return [None if values is None or i not in place else _cell(values[place[i]]) for i in ids]
 
     lost, first = cells(loss), cells(scores and scores.first_hit)
@@ -216,7 +210,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
 def losses_and_found(
     outcome: Outcome, dataset: Dataset, scored: Iterable[str], final: Ranking, keep: np.ndarray
 ) -> tuple[list[str], np.ndarray]:
-    """Return of the N scored queries (kind of loss, "" if none; number of relevant documents returned, int [N]).
+    """Return, for N scored queries, (kinds of loss, "" for none; numbers of relevant documents returned, int [N]).
 
     final: the lists that are returned. keep: bool [Q], whether a query passes the gate.
     """
@@ -241,13 +235,13 @@ def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Return a text, or a NumPy or Python number as JSON has it."""
+    """Convert a text or a number for JSON."""
     if isinstance(value, str):
         return value
     return value.item() if isinstance(value, np.bool_ | np.integer) else rounded_or_none(value)
 
 
-# ---- What the page needs to move the threshold of its gate, and to say how to run it with another
+# ---- Data to move the gate's threshold on the page, and the command that runs with it
 
 
 def gate_data(
@@ -258,16 +252,16 @@ def gate_data(
     payoff: Payoff | None,
     overrides: Sequence[str] | None,
 ) -> dict[str, Any] | None:
-    """Return the gate as JSON has it; None where it reads no signal. Without a view, it lacks what takes labels.
+    """Return the gate as JSON; None if it reads no signal. Without a view, the keys that need labels are missing.
 
-    payoff: from `view_payoff`. overrides: of the command that made the run; None if they are unknown.
+    payoff: from `view_payoff`. overrides: of the run's command; None if unknown.
 
-    command: runs the gate with the threshold that is put behind it; None where `gate=score` cannot.
-    Keys that hold one value per query:
-    most: number of documents it would be shown.
-    shows, withholds: its objective with and without documents, null where it does not count.
-    lost, hits: its kind of loss, and its number of relevant documents, where it is shown documents; null if unlabelled.
-    counts: whether it enters the counts; private labels do not where the public part selects.
+    command: ends in `gate.threshold=`; None if `gate=score` cannot do the same.
+    Per query:
+    most: the number of documents it would be shown.
+    shows, withholds: its objective with and without documents; null if it does not count.
+    lost, hits: its kind of loss and number of relevant documents when shown documents; null if unlabelled.
+    counts: whether it enters the counts; private labels do not if the public part selects.
     """
     signal = outcome.decision.signal
     if signal is None or not len(signal):
@@ -299,7 +293,7 @@ def gate_data(
 
 
 def _by_query(outcome: Outcome, dataset: Dataset, payoff: Payoff, level: int, public: bool) -> dict[str, list[Any]]:
-    """Return the keys of `gate_data` that take labels, where each query is shown its first `level` documents."""
+    """Return the keys of `gate_data` that need labels, for queries shown their first `level` documents."""
     scores = outcome.scores
     assert scores is not None
     earned = np.full((len(outcome.queries), 2), np.nan)
@@ -319,10 +313,7 @@ def _by_query(outcome: Outcome, dataset: Dataset, payoff: Payoff, level: int, pu
 
 
 def _command(names: Sequence[str], rule: SignalRule, overrides: Sequence[str] | None) -> str | None:
-    """Return a shell command that ends in `gate.threshold=`; None unless the gate decides by a single signal.
-
-    Without the overrides, only its words about the gate.
-    """
+    """Return the `command` of `gate_data`: its words about the gate alone if the overrides are unknown."""
     if rule.single is None:
         return None
     source, signal, k = rule.single

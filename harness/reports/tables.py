@@ -1,8 +1,8 @@
-"""One table for everything that is shown: on a terminal, on a page, in a notebook, and ready to paste.
+"""Tables for terminals, pages and notebooks, and tables to paste.
 
-A table is declared once: its columns say how their numbers look, its cells are values. A screen shows four decimals and
-the interval of a number in a column beside it; what is pasted (Markdown, LaTeX with booktabs) shows three and puts the
-interval in brackets; CSV has all digits, with the ends of intervals in columns of their own.
+Cells are values; columns say how to show them. Screens show four decimals, with intervals in a second column. Markdown
+and LaTeX (booktabs) show three, with intervals in brackets. CSV has all digits, with the ends of intervals in separate
+columns.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ _LIGATURE = re.compile(r"(?<=[-',])(?=[-',])")  # two of these in a row print as
 
 @dataclass(frozen=True)
 class Number:
-    """A number with what belongs to it. A plain number in a cell, or None, is one without.
+    """A number with its interval and marks.
 
-    value: NaN where there is none. low, high: ends of its 95 % interval; NaN without one.
-    significant: whether it gets the mark; a note of the table says what that means. best: whether it is in bold.
-    beside: a rank or a count, shown in brackets; not in CSV.
+    value: NaN if there is none. low, high: 95 % interval; NaN without one.
+    significant: shown with MARK, which a note of the table explains. best: shown in bold.
+    beside: a rank or a count in brackets; not in CSV.
     """
 
     value: float
@@ -61,7 +61,7 @@ class Number:
 
     @classmethod
     def of(cls, value: float | None, low: float | None = None, high: float | None = None) -> Self:
-        """Return a number of which each part may be unknown."""
+        """Return a number; None becomes NaN."""
         first, least, most = (math.nan if one is None else one for one in (value, low, high))
         return cls(first, least, most)
 
@@ -78,10 +78,9 @@ Rows = list[list[Cell]]
 class Column:
     """A column of a table.
 
-    shows: "text", or what its numbers are: a value, a difference with its sign, a p value, a whole number, a share in
-        percent, or a size of which two digits matter.
-    digits: decimals on a screen; what is pasted has at most three.
-    on: the only medium that has this column; None for all.
+    shows: "text", or the kind of number: "value", "difference" with its sign, "p", "count" (whole), "percent" of a
+        share, "rough" (two digits).
+    digits: decimals on a screen. on: the only medium with this column; None for all.
     """
 
     name: str
@@ -92,10 +91,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with its sentences; one without columns is sentences alone.
+    """A table with sentences; one without columns has sentences alone.
 
-    caption: its heading. notes: a legend, above the rows on a screen and below them where they are pasted.
-    name: of its label in LaTeX, `tab:NAME`.
+    notes: above the rows on a screen, below them in a pasted table. name: of the LaTeX label, `tab:NAME`.
     """
 
     caption: str
@@ -109,7 +107,7 @@ class Table:
         return self._kept([one.on in (None, medium) for one in self.columns])
 
     def without_empty(self) -> Table:
-        """Return the table without the columns in which no row has anything."""
+        """Return the table without empty columns."""
         return self._kept(
             [
                 any(bool(cell) if column.shows == "text" else not math.isnan(_number(cell).value) for cell in cells)
@@ -118,7 +116,6 @@ class Table:
         )
 
     def by_column(self) -> Iterator[tuple[Column, list[Cell]]]:
-        """Yield each column with its cells."""
         for place, column in enumerate(self.columns):
             yield column, [row[place] for row in self.rows]
 
@@ -129,7 +126,10 @@ class Table:
 
 
 def best_marked(cells: Sequence[Number], shows: Shows = "value") -> list[Number]:
-    """Return the numbers, the highest in bold, and what looks the same once pasted. A single one has no best."""
+    """Return the numbers, with the best in bold: the highest, and those that look equal when pasted.
+
+    A single number has no best.
+    """
     known = [one.value for one in cells if not math.isnan(one.value)]
     if len(known) < 2:
         return [*cells]
@@ -170,9 +170,9 @@ def _shown(cell: Cell, column: Column, digits: int) -> str:
 
 
 def on_screen(table: Table, drawn: bool = False) -> Table:
-    """Return the table as texts, with each interval in a column beside its number.
+    """Return the table as texts, with intervals in a column after their numbers.
 
-    drawn: with the differences themselves behind their intervals, in columns without a name.
+    drawn: put the differences as Numbers after their intervals, in a column without a name.
     """
     columns: list[Column] = []
     cells: list[Sequence[Cell]] = []
@@ -272,7 +272,7 @@ def _at_dots(key: str, most: int) -> str:
 
 
 def rendered(tables: Sequence[Table], style: str) -> str:
-    """Return tables as a text that ends with a line break. style: one of FORMATS; CSV takes one table."""
+    """Return the tables in a style of FORMATS, ending with a line break. CSV takes a single table."""
     if style == "csv":
         [only] = tables
         return csv(only)
@@ -280,7 +280,7 @@ def rendered(tables: Sequence[Table], style: str) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Return the table with its caption above and its notes below."""
+    """Return the table in Markdown, with its caption above and its notes below."""
     pasted = table.for_medium("paste")
     rows = [[_in_markdown(*one) for one in zip(row, pasted.columns, strict=True)] for row in pasted.rows]
     parts = [f"**{literal(table.caption)}**", *([_aligned(pasted.columns, rows)] if table.columns else [])]
@@ -288,7 +288,7 @@ def markdown(table: Table) -> str:
 
 
 def markdown_screen(table: Table) -> str:
-    """Return the rows below their header, as a screen shows them."""
+    """Return the rows in Markdown, as on a screen, without caption and notes."""
     shown = on_screen(table)
     return _aligned(shown.columns, [[_lines(str(cell)) for cell in row] for row in shown.rows])
 
@@ -304,7 +304,7 @@ def _lines(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return a floating table, narrowed to the line where it is wider. The first lines name the packages it needs."""
+    """Return a LaTeX float, scaled down to the line width. Its first lines name the packages it needs."""
     pasted = table.for_medium("paste")
     stacked = sum(any(_number(cell).has_interval for cell in cells) for cells in _numbers(pasted)) > MANY
     marked = [_marked(column, cells) for column, cells in pasted.by_column()]
@@ -335,9 +335,9 @@ def latex(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """Return one header row and every number with all digits, its interval and its mark in columns of their own.
+    """Return the table as CSV: all digits, with intervals and marks in separate columns.
 
-    A text that a spreadsheet would compute as a formula gets an apostrophe before it.
+    A text that a spreadsheet would compute as a formula gets a leading apostrophe.
     """
     columns: dict[str, list[Any]] = {}
     for column, cells in table.for_medium("paste").by_column():
@@ -346,13 +346,13 @@ def csv(table: Table) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text that LaTeX prints literally, on one line."""
+    """Escape a text for LaTeX, on one line."""
     parts = _LIGATURE.split(one_line(text))
     return "{}".join("".join(_SPECIAL.get(letter, letter) for letter in part) for part in parts)
 
 
 def defused(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula."""
+    """Return a text that spreadsheets do not take for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 
@@ -380,7 +380,7 @@ def _in_markdown(cell: Cell, column: Column) -> str:
 
 
 def _in_latex(cell: Cell, column: Column, *, inline: bool, pad: bool) -> str:
-    """Return a cell. inline: with the interval beside the number. pad: with room for a mark in each cell."""
+    """Return a cell. inline: with the interval. pad: with room for the mark that other cells of the column have."""
     if column.shows == "text":
         return escaped(str(cell or ""))
     one, value = _number(cell), _signs(_shown(cell, column, min(column.digits, PASTED)))
@@ -390,13 +390,13 @@ def _in_latex(cell: Cell, column: Column, *, inline: bool, pad: bool) -> str:
 
 
 def _signs(digits: str) -> str:
-    """Return numbers with the signs of mathematics: a hyphen is shorter than a minus."""
+    """Return numbers with their signs in math mode, where a minus is longer than a hyphen."""
     signs: Callable[[re.Match[str]], str] = lambda found: r"\%" if found[0] == "%" else f"${found[0]}$"  # noqa: E731
     return re.sub(r"[-+<>%]", signs, digits).replace(ABSENT, "--")
 
 
 def _csv_columns(column: Column, cells: Sequence[Cell]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield name -> cells: the column itself and, where it has them, the ends of its intervals and its marks."""
+    """Yield (name, cells) of the column and, if it has them, of the ends of its intervals and its marks."""
     title = defused(column.name)
     if column.shows == "text":
         yield title, [defused(str(cell or "")) for cell in cells]

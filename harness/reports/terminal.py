@@ -1,4 +1,4 @@
-"""What is said of a run's scores: tables for its report, and sentences."""
+"""The scores of a run as tables and sentences of its report."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores
 from harness.reports.markup import estimated, interval, levels_text, number, raw
 from harness.reports.tables import INTERVAL, Column, Number, Rows, Table
 
-LEAST_LOSS = 0.00005  # what is less is printed as 0.0000
-UNUSUAL = ("unlabelled", "missing", "duplicates")  # counts of queries that people are told
+LEAST_LOSS = 0.00005  # less is printed as 0.0000
+UNUSUAL = ("unlabelled", "missing", "duplicates")  # counts of queries that are reported unless 0
 RANGES = {
     "plateau": "thresholds within one standard error of the best",
     "threshold_interval": f"{INTERVAL} of the threshold",
@@ -26,7 +26,7 @@ RANGES = {
 
 
 def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
-    """Yield what a run measured beside its scores: each time with its range, and the machine that it is about."""
+    """Yield a run's measurements other than scores, times with their range, and the machine."""
     for name, value in measured.items():
         kind, slash, part = name.partition("/")
         if kind == MS:
@@ -41,9 +41,9 @@ def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
 
 
 def score_tables(scores: Scores, held_out: Scores | None = None, objective: Objective | None = None) -> list[Table]:
-    """Return measures with intervals and splits, the losses, and what perfect parts would score.
+    """Return the measures with intervals and splits, the losses, and the scores with a perfect part.
 
-    held_out: the same scores out of fold, if a gate or a fusion was fitted on labels.
+    held_out: the scores out of fold, if a gate or a fusion was fitted on labels.
     """
     learnt = (
         f"Labels of these queries were learnt from: {OOF}NAME is the score when each query's own label had no part in "
@@ -62,9 +62,9 @@ def score_tables(scores: Scores, held_out: Scores | None = None, objective: Obje
 def loss_table(
     scores: Scores, held_out: Scores | None = None, objective: Objective | None = None, least: float = 0.0
 ) -> Table:
-    """Return where the score is lost; it is empty beside an objective that the losses do not add up to.
+    """Return where the score is lost; empty if the losses do not add up to 1 - objective.
 
-    least: losses below it are left out.
+    least: leaves out smaller losses.
     """
     kind, score = (", out of fold", f"{OOF}modified_map@3") if held_out else ("", "modified_map@3")
     losses = (held_out or scores).losses if loses(objective) else {}
@@ -79,7 +79,7 @@ def loss_table(
 
 
 def score_notes(scores: Scores) -> list[str]:
-    """Return how many queries were scored, documents that are unknown, and why measures lack a value or an interval."""
+    """Return notes on scored queries, unknown documents, and measures without a value or an interval."""
     unknown = scores.counts.get(UNKNOWN)
     warning = (
         f"Warning: the dataset does not have {counted(unknown or 0, 'document')} of the lists; they count as not "
@@ -89,19 +89,19 @@ def score_notes(scores: Scores) -> list[str]:
 
 
 def main_notes(scores: Scores) -> list[str]:
-    """Return how many queries were scored if some were not, and what to know of labels of two origins."""
+    """Return the number of scored queries if some were not, and notes on labels of two origins."""
     unusual = scores.unanswerable or any(scores.counts[name] for name in UNUSUAL)
     return [*([counted_queries(scores)] if unusual else []), *checked_notes(scores)]
 
 
 def where_logged(folder: Path, run_id: str | None, experiment: str) -> list[str]:
-    """Return lines that name the files and the run."""
+    """Return the lines that name the files and the run."""
     run = [f"Run {short_id(run_id)} of experiment {experiment!r}."] if run_id else []
     return [f"Files: {folder}", *run]
 
 
 def score_table(scores: Scores, held_out: Scores | None = None) -> Table:
-    """Return the measures that have a value; one out of fold follows the same in sample."""
+    """Return the measures with a value. Each in-sample row is followed by its out-of-fold row."""
     rows: Rows = []
     for name, of in [(name, of) for name in scores.summary for of in (scores, held_out) if of and name in of.summary]:
         if not (one := of.summary[name]).n:
@@ -124,7 +124,7 @@ def score_table(scores: Scores, held_out: Scores | None = None) -> Table:
 
 
 def notes_of(scores: Scores) -> list[str]:
-    """Return why measures have no value or no interval, in sentences."""
+    """Return sentences on why measures have no value or no interval."""
     notes: dict[tuple[bool, str], list[str]] = {}
     for name, summary in scores.summary.items():
         if summary.note:
@@ -137,7 +137,7 @@ def notes_of(scores: Scores) -> list[str]:
 
 
 def checked_notes(scores: Scores) -> list[str]:
-    """Return what to know of labels that come partly from a model, and how to have the others judged."""
+    """Return notes on labels that come partly from a model, and how to judge the rest; [] without such labels."""
     if scores.checked is None:
         return []
     said = [
@@ -156,9 +156,9 @@ def checked_notes(scores: Scores) -> list[str]:
 
 
 def ranked_by(one: Objective, scores: Scores | None = None) -> str:
-    """Return what ranks a run, in one line; before it the estimate, where labels come partly from a model.
+    """Return the score that ranks a run in one line, after its estimate if labels come partly from a model.
 
-    scores: which say how many queries the value rests on.
+    scores: to say how many queries the value rests on.
     """
     if found := one.estimate:
         return f"{estimated(found, one.title)}. Ranked by the {raw(found, one.value)}."
@@ -169,7 +169,7 @@ def ranked_by(one: Objective, scores: Scores | None = None) -> str:
 
 
 def standing(one: Objective, before: Objective, run: str) -> str:
-    """Return how an objective stands to that of the best run before, in one sentence. run: its short id."""
+    """Return a sentence that compares a score with the best one before. run: the short id of the earlier run."""
     kind = "" if before.kind == one.kind else f", {before.kind}"
     so_far = f"the best so far (run {run}{kind}{', raw' if one.estimate else ''})."
     difference = one.value - before.value
@@ -177,7 +177,7 @@ def standing(one: Objective, before: Objective, run: str) -> str:
 
 
 def peeked(experiment: str, peeks: int) -> str:
-    """Return how often private scores were viewed, and why that matters."""
+    """Return how often private scores were seen, and why that matters."""
     return (
         f"Private scores of experiment {experiment!r} have been seen {counted(peeks, 'time')}. Each look that "
         "decides what is tried next makes them worth less."
@@ -185,10 +185,7 @@ def peeked(experiment: str, peeks: int) -> str:
 
 
 def gate_table(fitted: Mapping[str, Any], whole: bool = True) -> Table:
-    """Return what a gate learnt from labels.
-
-    fitted: the contents of `gate.json`. whole: include how sure its numbers are.
-    """
+    """Return what a gate learnt. fitted: the contents of `gate.json`. whole: include intervals."""
     rule = fitted["rule"]
     signal = " ".join(filter(None, rule["features"][0])) if len(rule["features"]) == 1 else "logistic regression"
     lines = [f"{signal}: {levels_text(rule['levels'], [float(one) for one in rule['thresholds']])}."]
@@ -199,10 +196,7 @@ def gate_table(fitted: Mapping[str, Any], whole: bool = True) -> Table:
 
 
 def fusion_table(fitted: Mapping[str, Any], whole: bool = True) -> Table:
-    """Return what a fusion learnt from labels.
-
-    fitted: the contents of `fusion.json`. whole: include its weights and choices.
-    """
+    """Return what a fusion learnt. fitted: the contents of `fusion.json`. whole: include weights and choices."""
     lines = [f"{fitted['chosen']}."]
     if whole:
         by_ranking: dict[str, list[str]] = {}
@@ -222,7 +216,7 @@ def _learnt_from(fitted: Mapping[str, Any]) -> str:
 
 
 def loses(objective: Objective | None) -> bool:
-    """Return whether losses are shown: not beside an objective that they do not add up to."""
+    """Return whether losses are shown: only if they add up to 1 - objective."""
     return objective is None or objective.name == LOSING
 
 
@@ -234,7 +228,7 @@ def _ends(low: float, high: float) -> str:
 
 
 def counted_queries(scores: Scores) -> str:
-    """Return how many queries were scored, and what was left out, in one sentence."""
+    """Return a sentence on how many queries were scored and left out."""
     counts = scores.counts
     scored = counted(counts["scored"], "labelled query")
     text = f"{scored} scored, {counts['needs_no_retrieval']} of them need no retrieval"
