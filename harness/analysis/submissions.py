@@ -41,7 +41,6 @@ class ScoredSubmission:
     items: Mapping[str, ItemRow]
 
     def take(self, rows: np.ndarray) -> ScoredSubmission:
-        """Return the submission on some items. rows: bool [N]."""
         places = np.flatnonzero(rows)
         return replace(
             self,
@@ -67,7 +66,6 @@ class Submissions:
         return self.files[0].item_ids
 
     def take(self, rows: np.ndarray) -> Submissions:
-        """Return the submissions on some items. rows: bool [N]."""
         return self if rows.all() else Submissions([file.take(rows) for file in self.files])
 
     def values(self, metric: str) -> np.ndarray:
@@ -84,10 +82,7 @@ class Submissions:
 
 
 def read_submissions(tracker: Tracker, runs: Sequence[LoggedRun], folder: Path) -> Submissions:
-    """Read the runs. Raise BadInput unless all were scored on the same items by the same rules.
-
-    folder: for downloads.
-    """
+    """Read the runs. Raise BadInput unless all were scored on the same items by the same rules."""
     files: list[ScoredSubmission] = []
     wanted = [(run, name) for run in runs for name in ("config.yaml", task_run.TABLE, "items.csv")]
     with watch("scores by item") as progress, Ahead(tracker, wanted, folder) as downloads:

@@ -42,7 +42,6 @@ def new_figure(width: float, height: float, *, constrained: bool = True) -> Figu
 
 
 def save(figure: Figure, target: Path | BinaryIO, *, quick: bool = True) -> None:
-    """Write the figure as PNG. quick: with less compression."""
     figure.savefig(target, dpi=120, format="png", pil_kwargs=QUICK if quick else {})
 
 

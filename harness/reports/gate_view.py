@@ -98,10 +98,7 @@ def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
 
 
 def view_payoff(outcome: Outcome, plan: Plan, dataset: Dataset) -> Payoff | None:
-    """Return the score of each query with 0 to top_k of its documents, by the objective or FALLBACK.
-
-    None without labels.
-    """
+    """Return each query's score with 0 to top_k documents, by the objective or FALLBACK; None without labels."""
     mean = plan.measure.family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
     return payoff_of(plan, plan.objective if mean else FALLBACK, outcome.candidates, dataset)
 
@@ -303,7 +300,6 @@ def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
 
 
 def _apart(heights: Sequence[float], least: float) -> np.ndarray:
-    """Move heights from 0 to 1 until they are at least `least` apart."""
     order = np.argsort(heights, kind="stable")
     moved = np.array(heights, float)[order]
     for i in range(1, len(moved)):

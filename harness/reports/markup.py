@@ -18,8 +18,6 @@ SNIPPET = 90  # characters of a document shown in a list
 
 @dataclass(frozen=True)
 class Words:
-    """A text in English and Korean."""
-
     en: str
     ko: str
 
@@ -59,7 +57,6 @@ def rounded_or_none(value: float) -> float | None:
 
 
 def rounded_interval(mean: float, low: float, high: float) -> dict[str, float | None]:
-    """Return a value and its interval for the data of a page."""
     return {"mean": rounded_or_none(mean), "low": rounded_or_none(low), "high": rounded_or_none(high)}
 
 
@@ -136,7 +133,6 @@ def result(one: Objective) -> str:
 
 
 def description(parts: Iterable[str]) -> str:
-    """Join the non-empty paragraphs."""
     return "\n\n".join(filter(None, parts))
 
 

@@ -235,7 +235,6 @@ def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Convert a text or a number for JSON."""
     if isinstance(value, str):
         return value
     return value.item() if isinstance(value, np.bool_ | np.integer) else rounded_or_none(value)

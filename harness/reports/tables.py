@@ -25,14 +25,14 @@ Medium = Literal["screen", "paste"]
 FORMATS = ("markdown", "latex", "csv")
 INTERVAL = "95 % interval"
 MARK = "†"
-MANY = 2  # more columns with intervals than these have them on a line of their own in LaTeX
-PASTED = 3  # decimals at most
+MANY = 2  # LaTeX puts the intervals of more columns on a second line
+PASTED = 3  # most decimals of a pasted number
 GAP = 2  # characters between columns of a terminal
 WHOLE = 18  # characters of a text that a terminal never breaks over lines
 FOLDED = 10  # characters that a column of long texts keeps at least
 BROKEN = 14  # characters of a heading on a terminal that is broken between words; numbers below it are narrower
 KEY = re.compile(r"[a-z]\w*(\.\w+)*")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # begin a cell that a spreadsheet computes
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -103,11 +103,9 @@ class Table:
     name: str = "table"
 
     def for_medium(self, medium: Medium) -> Table:
-        """Return the table with the columns of a medium."""
         return self._kept([one.on in (None, medium) for one in self.columns])
 
     def without_empty(self) -> Table:
-        """Return the table without empty columns."""
         return self._kept(
             [
                 any(bool(cell) if column.shows == "text" else not math.isnan(_number(cell).value) for cell in cells)
@@ -126,10 +124,7 @@ class Table:
 
 
 def best_marked(cells: Sequence[Number], shows: Shows = "value") -> list[Number]:
-    """Return the numbers, with the best in bold: the highest, and those that look equal when pasted.
-
-    A single number has no best.
-    """
+    """Return the numbers with the highest in bold, and others that look equal when pasted; not a single number."""
     known = [one.value for one in cells if not math.isnan(one.value)]
     if len(known) < 2:
         return [*cells]
@@ -352,7 +347,6 @@ def escaped(text: str) -> str:
 
 
 def defused(text: str) -> str:
-    """Return a text that spreadsheets do not take for a formula."""
     return f"'{text}" if text.startswith(_FORMULA) else text
 
 

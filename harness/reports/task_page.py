@@ -28,10 +28,7 @@ ROW = 0.3  # inches
 
 
 def task_page(scored: ScoredFile, facts: Facts) -> str:
-    """Return the page, with at most LIMIT items, worst first. Items without a value come last.
-
-    facts: what was scored, as (name, text).
-    """
+    """Return the page, with at most LIMIT items, worst first. Items without a value come last."""
     names = dict.fromkeys([scored.shown, *scored.summary, *scored.judged.absent])
     data = {
         "title": scored.task.name,

@@ -62,10 +62,7 @@ def score_tables(scores: Scores, held_out: Scores | None = None, objective: Obje
 def loss_table(
     scores: Scores, held_out: Scores | None = None, objective: Objective | None = None, least: float = 0.0
 ) -> Table:
-    """Return where the score is lost; empty if the losses do not add up to 1 - objective.
-
-    least: leaves out smaller losses.
-    """
+    """Return the losses of at least `least`; empty if they do not add up to 1 - objective."""
     kind, score = (", out of fold", f"{OOF}modified_map@3") if held_out else ("", "modified_map@3")
     losses = (held_out or scores).losses if loses(objective) else {}
     lines = [
@@ -95,7 +92,6 @@ def main_notes(scores: Scores) -> list[str]:
 
 
 def where_logged(folder: Path, run_id: str | None, experiment: str) -> list[str]:
-    """Return the lines that name the files and the run."""
     run = [f"Run {short_id(run_id)} of experiment {experiment!r}."] if run_id else []
     return [f"Files: {folder}", *run]
 
@@ -124,7 +120,6 @@ def score_table(scores: Scores, held_out: Scores | None = None) -> Table:
 
 
 def notes_of(scores: Scores) -> list[str]:
-    """Return sentences on why measures have no value or no interval."""
     notes: dict[tuple[bool, str], list[str]] = {}
     for name, summary in scores.summary.items():
         if summary.note:
@@ -177,7 +172,6 @@ def standing(one: Objective, before: Objective, run: str) -> str:
 
 
 def peeked(experiment: str, peeks: int) -> str:
-    """Return how often private scores were seen, and why that matters."""
     return (
         f"Private scores of experiment {experiment!r} have been seen {counted(peeks, 'time')}. Each look that "
         "decides what is tried next makes them worth less."
@@ -228,7 +222,6 @@ def _ends(low: float, high: float) -> str:
 
 
 def counted_queries(scores: Scores) -> str:
-    """Return a sentence on how many queries were scored and left out."""
     counts = scores.counts
     scored = counted(counts["scored"], "labelled query")
     text = f"{scored} scored, {counts['needs_no_retrieval']} of them need no retrieval"

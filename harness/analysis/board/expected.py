@@ -106,10 +106,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Replay:
-    """The score of a sweep whose choices are repeated without the queries that score them.
-
-    winner: the score of its best trial.
-    """
+    """The score of a sweep whose choices are repeated without the queries that score them. winner: its best score."""
 
     sweep_id: str
     winner: float

@@ -73,8 +73,6 @@ def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[LoggedRun, 
 
 @dataclass
 class ListReader:
-    """Reads lists of runs from the tracking store."""
-
     files: Ahead
     _known: dict[bytes, tuple[str, Returned]] = field(default_factory=dict)
 

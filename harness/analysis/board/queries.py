@@ -68,7 +68,6 @@ class Notice:
 
     kind: unread (data could not be read again), unmarked (labels have changed), gone (lists were deleted), best (only
         the best runs have details), cut (documents without text), items (only some have texts).
-    count: of runs, documents or items.
     """
 
     kind: str
@@ -140,10 +139,7 @@ def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
 
 
 def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
-    """Return `Collected.details` of the runs, with notices on missing files and data.
-
-    Raise BadInput for damaged files. folder: for downloads.
-    """
+    """Return `Collected.details`, with notices on missing files and data. Raise BadInput for damaged files."""
     logged = [one.run for one in runs.runs]
     data, data_of, notices = read_again(logged, tracker)
     collected = Collected(runs, data)
@@ -350,5 +346,4 @@ class Collected:
 
 
 def _short(value: float) -> float:
-    """Round to the five digits that the page shows."""
     return float(f"{value:.5g}")

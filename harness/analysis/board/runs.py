@@ -126,7 +126,7 @@ def read_board_runs(tracker: Tracker, asked: Wanted, folder: Path) -> BoardRuns:
 
 
 def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> BoardRuns:
-    """Return the runs with their scores by query. folder: for downloads. Raise BadInput as `read_board_runs` does."""
+    """Return the runs with their scores by query. Raise BadInput as `read_board_runs` does."""
     runs = [one.run for one in found.runs]
     named = [replace(one, name=name) for one, name in zip(found.runs, short_names(runs), strict=True)]
     found = replace(found, runs=named)

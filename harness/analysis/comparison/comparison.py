@@ -224,7 +224,6 @@ class Comparison:
 
     @property
     def in_metric(self) -> list[PairedResult]:
-        """The differences in the metric, one per pair."""
         return [one for one in self.differences if one.measure == self.metric]
 
     @property
@@ -267,10 +266,7 @@ def kinds_in_words(whose: Mapping[str, str]) -> str:
 
 
 def pair_verdict(one: PairedResult, pairs: int, unit: str) -> str:
-    """Return one sentence on which run of a pair is better, or that the data cannot tell.
-
-    pairs: how many pairs p is corrected for. unit: such as "private queries".
-    """
+    """Return one sentence on a pair. pairs: how many pairs p is corrected for. unit: such as "private queries"."""
     found, metric, a, b = one.found, one.measure, one.pair.first, one.pair.second
     if one.estimate and found.ties < found.n:
         return _estimated_verdict(one, one.estimate, pairs)
