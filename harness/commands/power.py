@@ -29,7 +29,7 @@ from harness.reports.tables import Column, Rows, Table
 from harness.statistics.power import MOST, TellingApart, telling_apart
 from harness.tracking.tracker import Tracker
 
-BAR = 20  # characters of a power of 100 %
+BAR = 20  # characters for a power of 100 %
 DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> of the run
 
 

@@ -22,8 +22,8 @@ from harness.reports.result import CommandAnswer
 
 SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
 BAR = 40  # characters of the longest bar
-WORDS, LONGEST = 4, 60  # words of a query, and characters
-MODEL = "gpt-4o-mini"  # of a first draft, which with dry_run asks nothing
+WORDS, LONGEST = 4, 60  # of a query: words, and characters
+MODEL = "gpt-4o-mini"  # for a first draft; dry_run does not ask it
 SHOWN = 5  # files that were skipped; the manifest lists all
 
 

@@ -39,8 +39,8 @@ from harness.reports.tables import Column, Table
 from harness.storage.cache import Cache, open_cache
 from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
 
-TOLERANCE = 1e-12  # metrics that differ by more are different
-LISTED = 10  # differing queries that are shown
+TOLERANCE = 1e-12  # smaller differences of metrics do not count
+LISTED = 10  # shown queries that differ
 Row = dict[str, Any]  # of a submission
 
 
@@ -80,7 +80,7 @@ class Proof:
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
         """Compare metrics with the logged ones, by MLflow names. Ignore metrics that were not logged."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
-        changed: dict[bool, list[Row]] = {True: [], False: []}  # whether it is a time -> those that differ
+        changed: dict[bool, list[Row]] = {True: [], False: []}  # is a time -> metrics that differ
         for name, value in logged.items():
             if abs(then[name] - value) > TOLERANCE:
                 changed[name.startswith(TIMES)].append({"name": name, "then": then[name], "now": value})
@@ -271,7 +271,7 @@ def _verified_run(tracker: Tracker, run: LoggedRun, plan: Plan, dataset: Dataset
 
 
 def _means(predictions: Predictions, qrels: Qrels, plan: Plan) -> dict[str, float]:
-    families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # by the documents shown, whatever the cut-off
+    families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # depend only on the documents shown
     measures = map(parse_measure, requested(plan.metrics, qrels, plan.top_k))
     wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= plan.top_k)]
     scores = score_lists(ShownLists(predictions), qrels, wanted, detailed=())

@@ -33,7 +33,7 @@ from harness.reports.tables import Table
 from harness.tracking.tracker import LoggedRun, RunRecord
 from retrievers.base import Ranking
 
-SHOWN = 5  # measures that are printed, with the one that ranks
+SHOWN = 5  # printed measures, including the one that ranks
 
 
 @dataclass(frozen=True, eq=False, repr=False)

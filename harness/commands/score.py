@@ -95,7 +95,7 @@ def _of_lists(config: ScoreConfig, invocation: Invocation) -> _Scored:
         shown = ShownScores(scores, None, config.objective, objective)
         record.end_tags[NOTE] = as_note(run_page.write_scored(folder, shown, source))
 
-    # By the definition of the reference values: 0 for a ratio without a denominator, whose summary has n = 0.
+    # As in the reference values, a ratio without a denominator is 0; its summary has n = 0.
     numbers: dict[str, Any] = {"metrics": {name: summary.mean for name, summary in scores.summary.items()}}
     numbers |= {"estimates": scores.estimates} if scores.checked else {}
     numbers |= {name: getattr(scores, name) for name in ("summary", "losses", "counts", "missing", "duplicates")}

@@ -83,7 +83,7 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
         lines = plan.plan_lines(counts)
     else:
         folder = outputs / "sweeps" / sweep.sweep_id
-        started = (folder / "study.db").is_file()  # else opening it would make the file
+        started = (folder / "study.db").is_file()  # opening it would make the file
         counts = search_counts(sweep, sweep.way, finished, sweep.open_study(sweep.way, folder) if started else None)
         lines = plan.search_lines(counts, sweep.swept)
     refused = [f"cannot run: {' '.join(trial.overrides)}: {trial.error}" for trial in sweep.points if trial.error]

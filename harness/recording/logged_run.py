@@ -28,7 +28,7 @@ from retrievers.base import Document
 T = TypeVar("T")
 CONFIG = "config.yaml"
 PUT_BACK = "Put the data back, or run the experiment again."
-NAMES = {"qrels": "labels"}  # of data, in messages, where it is not the key
+NAMES = {"qrels": "labels"}  # of data in messages, if not the key
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def require_unchanged(
 
 
 AT_ONCE = 8  # downloads
-AHEAD = 64  # files that wait to be read
+AHEAD = 64  # downloaded files that wait to be read
 
 
 class Ahead:

@@ -49,8 +49,8 @@ RUN_FILE = "run.trec"  # the full lists, before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
 LISTS = "lists.sha256"  # tag: sha256 of each query's documents; equal for a run and for the file that it exports
 SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
-CHECKED = "checked.queries"  # tag: how many queries people have checked, where labels come partly from a model
-# Prefixes of the names of numbers that are charted, besides the means, which have no prefix.
+CHECKED = "checked.queries"  # tag: how many queries people have checked, if labels come partly from a model
+# Name prefixes of the numbers that are charted. Means are charted too, and have no prefix.
 CHARTED = (
     "loss/", "ceiling/", "gate/threshold", "index_recall/", "ms_per_query/", "latency_", "seconds/", "queries/scored",
     "count/",
@@ -98,7 +98,7 @@ def retrieval_trial_key(
     decides = {key: value for key, value in plan.document.items() if key not in apart}
     decides["gate"] = identify(plan.gate)
     identities = {name: identify(node) for name, node in nodes}
-    depth = plan.rerank["depth"] if "rerank" in shared else 0  # not in the identity, since it changes no pair's score
+    depth = plan.rerank["depth"] if "rerank" in shared else 0  # not in the identity: it changes no pair's score
     once = [] if all(map(reusable, plan.retriever.values())) else [moment()]
     cut = [{"shard": plan.deciding_shard}] if plan.deciding_shard else []
     return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])
@@ -322,7 +322,7 @@ def write_run_files(
     if not light:
         files[RUN_FILE] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
     for name, text in files.items():
-        if light:  # only on the way to the tracker, so without waiting for the disk
+        if light:  # the tracker copies it, so do not wait for the disk
             (folder / name).write_text(text, "utf-8")
         else:
             write_text(folder / name, text)

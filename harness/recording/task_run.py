@@ -26,7 +26,7 @@ from harness.tasks.scored_file import FILES, ScoredFile, TextPlan, fingerprints,
 from harness.tasks.task import TextTask
 from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, RunRecord, Tracker, as_note
 
-TABLE = "tallies.csv"  # the counts of every item: all that a comparison needs
+TABLE = "tallies.csv"  # the counts of every item, enough for a comparison
 WORST = 1000  # items in the table of a run's page in MLflow
 DECIDES = ("task", "metrics", "objective", "public", "seed")  # keys that decide the numbers, besides the two files
 

@@ -36,7 +36,7 @@ from retrievers.base import Ranking
 DOCUMENTS = 10  # shown per ranking
 CONTENT = 300  # characters shown of a document's text
 BATCH = 20  # traces per call: about a megabyte
-PERFECT = 1 - 1e-9  # only rounding keeps a higher score below 1
+PERFECT = 1 - 1e-9  # a higher score is 1 but for rounding
 BATCHED = "mean over the run's queries, which are searched in one batch"
 
 

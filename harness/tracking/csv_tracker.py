@@ -14,7 +14,7 @@ from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import CLAIM, NOTE, Detail, RunRecord, Tracker
 
 TABLE = "runs.csv"
-LEFT_OUT = (NOTE, CLAIM, FILE_HASHES)  # tags that are for MLflow's pages, for other processes, and for reading files
+LEFT_OUT = (NOTE, CLAIM, FILE_HASHES)  # tags for MLflow's pages, other processes, and reading files
 
 
 class CsvTracker(Tracker):

@@ -33,7 +33,7 @@ class RunFiles:
         self._client, self._uri = client, uri
         self._uris: dict[str, str] = {}  # run id -> URI of its files
         self._around = ("", "")  # the latest run's URI before and after its id; the same throughout an experiment
-        self._opened: dict[str, ArtifactRepository] = {}  # URI before the run's id -> what is there
+        self._opened: dict[str, ArtifactRepository] = {}  # URI before the run's id -> the opened place
 
     def note(self, info: RunInfo, latest: bool = False) -> None:
         """Remember where a run's files are. latest: whether this process has just begun the run."""
@@ -64,7 +64,7 @@ class RunFiles:
 
         Raise NoFile if the run has no such file.
         """
-        guessed = _local(run_id.join(self._around))  # right if the run is of the latest run's experiment
+        guessed = _local(run_id.join(self._around))  # right if the run and the latest one share an experiment
         own = self.place(run_id)
         for artifacts in filter(None, (own, guessed)):
             if (artifacts / name).is_file():

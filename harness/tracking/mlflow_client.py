@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SCHEME = "sqlite:///"
 HEADER = b"SQLite format 3\0"
 JOURNAL = slice(18, 20)  # bytes of the header, 2 with a write-ahead log: https://www.sqlite.org/fileformat.html
-TABLES = {"alembic_version", "experiments", "runs"}  # some that every version of MLflow makes
+TABLES = {"alembic_version", "experiments", "runs"}  # every version of MLflow makes these
 # (table, column, condition): where MLflow 3 records the places of files.
 LOCATIONS = (
     ("experiments", "artifact_location", "1"),
@@ -36,9 +36,9 @@ LOCATIONS = (
     ("trace_tags", "value", "key = 'mlflow.artifactLocation'"),
     ("webhooks", "url", "1"),
 )
-STEPS = 100_000  # of SQLite, between two looks at the clock
+STEPS = 100_000  # SQLite's steps between two looks at the clock
 CHECK_SECONDS = 20.0  # limit of a thorough check, enough for about a gigabyte
-DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the low byte of an error code; the others are details
+DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the low byte of an error code; higher bytes are details
 
 
 def database_file(uri: str | None) -> Path | None:
@@ -66,7 +66,7 @@ def fault(database: Path, thorough: bool = False) -> str | None:
             return _first_fault(connection, thorough)
     except sqlite3.DatabaseError as error:  # MLflow describes other errors, such as a lock
         return f"is damaged ({error})" if is_damage(error) else None
-    except UnicodeDecodeError:  # of names in it, or of SQLite's message about them
+    except UnicodeDecodeError:  # in names, or in SQLite's message about them
         return "is damaged (it holds text that is not UTF-8)"
 
 
@@ -118,13 +118,13 @@ def _first_fault(connection: sqlite3.Connection, thorough: bool) -> str | None:
     return None if found == "ok" else f"is damaged ({' '.join(found.split())})"
 
 
-# By default MLflow draws progress bars for a handful of files, prints addresses to standard output, sends telemetry and
-# waits long for a server.
+# By default MLflow draws progress bars for a few files, prints addresses to standard output, sends telemetry, and waits
+# long for a server.
 QUIET = {
     "GIT_PYTHON_REFRESH": "quiet",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # 12 s; the default of 7 takes minutes, and no run is lost
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # 12 s; the default of 7 takes minutes
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
@@ -133,7 +133,7 @@ TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 AT_AN_END = 5  # seconds to wait for a server after Ctrl-C
 OPENINGS = 3  # of a local database, 0.4 s in all; MLflow tries for 103 s
 HIDDEN = "/…"  # in place of a path
-AGAIN_SECONDS = 60.0  # pause before a server that did not answer is called again
+AGAIN_SECONDS = 60.0  # pause before calling a server again that did not answer
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -191,7 +191,7 @@ def open_client(uri: str) -> MlflowClient:
     logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of each retry
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of errors that it raises as well
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of errors that it also raises
     from mlflow.tracking import MlflowClient
 
     _write_lazily()
@@ -216,8 +216,8 @@ def make_database(database: Path) -> None:
     import sqlite3
 
     unfinished = database.with_name(f"{database.name}.unfinished")
-    _remove(unfinished)  # of a killed process
-    for ending in ("-wal", "-shm"):  # of a database that was moved away: SQLite would write it into the new one
+    _remove(unfinished)  # left by a killed process
+    for ending in ("-wal", "-shm"):  # left by a database that was moved: SQLite would write them into the new one
         database.with_name(database.name + ending).unlink(missing_ok=True)
     try:
         open_client(uri_of(unfinished))
@@ -225,7 +225,7 @@ def make_database(database: Path) -> None:
     except BaseException:
         _remove(unfinished)
         raise
-    # Write-ahead logging lets processes read while one writes: with many of them the worst case falls from 8 s to 5 s.
+    # Write-ahead logging lets processes read while one writes: with many the worst wait falls from 8 s to 5 s.
     connection = sqlite3.connect(database)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()

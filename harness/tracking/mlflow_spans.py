@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 
-GAP = 1000  # ns between consecutive spans, so that those that take no time keep their order
+GAP = 1000  # ns between consecutive spans, to keep the order of spans without duration
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def write_spans(client: MlflowClient, run_id: str, experiment_id: str, traces: S
     converted = [_stored(trace) for trace in traces]
     try:
         TracingClient(client.tracking_uri).log_spans(experiment_id, [span for spans in converted for span in spans])
-    except NotImplementedError as error:  # of a server that is too old, or fails when asked for its version
+    except NotImplementedError as error:  # the server is too old, or cannot tell its version
         raise MlflowException(f"traces cannot be stored: {error}") from error
     client.link_traces_to_run([spans[0].trace_id for spans in converted], run_id)
 

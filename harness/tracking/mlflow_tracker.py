@@ -82,7 +82,7 @@ def running_claims(client: MlflowClient, experiment_id: str, claim: str) -> list
     return list(client.search_runs([experiment_id], wanted))
 
 
-SECTION = "sweep"  # the charts' section; those that MLflow makes of every metric follow below
+SECTION = "sweep"  # the charts' section; MLflow's own charts of every metric follow
 SCATTERED = 6  # params with a separate chart: MLflow limits the length of a saved view
 RUNS = 100  # drawn in a chart
 
@@ -114,15 +114,15 @@ def _chart(uuid: str, kind: str) -> dict[str, Any]:
     return {"uuid": uuid, "type": kind} | about
 
 
-ATTEMPTS = 5  # to log what other processes log at the same moment
+ATTEMPTS = 5  # to log the same data as other processes at the same moment
 PARAM_LIMIT = 6000  # characters; MLflow refuses longer params
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
-LEAST_DIGITS = 4  # of a beginning that stands for an id
+LEAST_DIGITS = 4  # that may stand for a whole id
 BEGINNING = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS}}}")
 NAMED = 10  # runs in a message
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
 SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
-RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # unranked
+RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # these are not ranked
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
 SHOWN_TAGS = (f"{OBJECTIVE}.name", f"{OBJECTIVE}.kind")
 PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have shown their private scores
@@ -183,8 +183,8 @@ class MlflowTracker(Tracker):
         require_sound(database, self.outputs)
         name_places(database, chosen)
         try:
-            self._open()  # takes seconds, in which others need not wait
-        except Exception:  # whatever damage makes MLflow raise
+            self._open()  # takes seconds, so without the lock
+        except Exception:  # damage may make MLflow raise anything
             require_sound(database, self.outputs, thorough=True)
             raise
 
@@ -241,7 +241,7 @@ class MlflowTracker(Tracker):
             self.files.upload(run_id, record.folder)
         if record.tables:
             self.files.upload_tables(run_id, record.tables)
-        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files whose hashes the tags have
+        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files: the tags have their hashes
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
 
@@ -430,7 +430,7 @@ class MlflowTracker(Tracker):
         if found is None:
             location = f"{self.artifacts}/{int(time.time() * 1000)}" if self.artifacts else None
             try:
-                tags = {"mlflow.experimentKind": "custom_model_development"}  # pages for runs, not those for prompts
+                tags = {"mlflow.experimentKind": "custom_model_development"}  # pages for runs, not for prompts
                 columns = [f"params.`{name}`" for name in SHOWN_PARAMS]
                 tags[f"{VIEWS}runs"] = json.dumps(_view(SHOWN_METRICS, columns, RANKED, ascending=False))
                 created = self.client.create_experiment(name, artifact_location=location, tags=tags)

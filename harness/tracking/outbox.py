@@ -55,7 +55,7 @@ def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str
         if record.folder is not None:
             record.folder.rename(unfinished / FILES)
         return unfinished.rename(held)
-    except OSError:  # such as of a full disk
+    except OSError:  # such as a full disk
         shutil.rmtree(unfinished)
         raise
 

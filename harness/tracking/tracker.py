@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     from harness.tracking.mlflow_spans import Trace
 
-TIMES = ("ms_per_query", "latency_")  # prefixes of the names of metrics that differ each time, results or not
-LESS_IS_BETTER = (*TIMES, "loss/")  # prefixes of the names of metrics where a lower value is better
+TIMES = ("ms_per_query", "latency_")  # name prefixes of metrics that differ between equal runs
+LESS_IS_BETTER = (*TIMES, "loss/")  # name prefixes of metrics whose lower values are better
 METRICS = "metrics.json"  # every number of a run that is logged in full; MLflow has those that sort and chart runs
-RETRIEVAL = "retrieval"  # stands for the task of runs that have no tag `task`
-OBJECTIVE = "objective"  # name of the metric that ranks a run, and beginning of the names of its ends and tags
+RETRIEVAL = "retrieval"  # the task of runs without a tag `task`
+OBJECTIVE = "objective"  # name of the metric that ranks a run, and prefix of its interval's names and its tags
 OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
-ESTIMATE = ("value", "low", "high", "checked", "others")  # of the objective's estimate, logged as `estimate_value` …
+ESTIMATE = ("value", "low", "high", "checked", "others")  # logged as `estimate_value` …
 
 
 def member_tag(sweep_id: str) -> str:
@@ -61,7 +61,7 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
 
 
 CLAIM = "harness.claim"  # tag: the claim that lets the next command end the run if its process dies
-NOTE = "mlflow.note.content"  # the tag that MLflow shows as a run's description
+NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # characters; MLflow cuts longer tags
 
 

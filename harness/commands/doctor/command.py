@@ -50,7 +50,7 @@ class Finding:
     remedy: str = ""
 
 
-QUERIES = 50  # of the dataset, at most, to examine a retriever with
+QUERIES = 50  # at most, to examine a retriever with
 CONTRACT = "retrievers/testing.py says what a retriever must do; CONTRIBUTING.md says how to add one."
 
 
@@ -96,7 +96,7 @@ def retrievers(config: DoctorConfig) -> Iterator[Finding]:
 
 
 ELSEWHERE = "Choose another folder: store.path=FOLDER or HARNESS_CACHE."
-_TRY_LOCK = "import sys, filelock; filelock.FileLock(sys.argv[1]).acquire(timeout=0)"  # fails where it is held
+_TRY_LOCK = "import sys, filelock; filelock.FileLock(sys.argv[1]).acquire(timeout=0)"  # fails if it is held
 
 
 def cache_findings(config: DoctorConfig) -> Iterator[Finding]:
@@ -159,7 +159,7 @@ def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
 
 
 DAY = 86_400
-FREE_BYTES = 2_000_000_000  # less free space on the disk of the outputs gives a warning
+FREE_BYTES = 2_000_000_000  # with less free space for the outputs, warn
 
 
 def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
@@ -233,7 +233,7 @@ def _prune(
     """
     removed: list[CacheEntry] = []
     wanted = unused_days is not None or keep_gb is not None
-    while True:  # again after each round: a file that two entries share is freed with the second
+    while True:  # repeat, since a file shared by two entries is freed only with the second
         left, gone, busy = [], [], []
         entries = sorted(store.entries(), key=lambda entry: entry.used)
         size = sum(entry.bytes for entry in entries if entry.state != "foreign")

@@ -202,7 +202,9 @@ class Ledger:
                 path.unlink()
                 continue
             if begun.provenance is not None and valid:
-                create_text(provenance_of(Path(step.file)), begun.provenance)  # an existing one is of this content
+                create_text(
+                    provenance_of(Path(step.file)), begun.provenance
+                )  # keeps an existing file, which is for this content
             if not entered:
                 self._add(begun.line)
             submission = self.submissions()[step.sha256]
@@ -247,7 +249,7 @@ def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
     except Unreachable as error:
         log.warning("MLflow is unreachable: the next command will update the run of %s: %s", submission.about, error)
         return False
-    except Exception as error:  # MLflow's own included: there is no such run, or it was deleted
+    except Exception as error:  # MLflow's too: the run is missing or deleted
         log.warning("The ledger has %s, but its run could not be updated: %s", submission.about, error)
     return True
 

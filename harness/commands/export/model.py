@@ -121,7 +121,7 @@ def log_model(tracker: Tracker, served: ServedRun, name: str) -> dict[str, Any]:
     version = client.create_model_version(
         name, logged.artifact_location, run.run_id, description=f"Run {run.name}", model_id=logged.model_id
     )
-    client.set_registered_model_alias(name, ALIAS, version.version)  # last: it never refers to an incomplete model
+    client.set_registered_model_alias(name, ALIAS, version.version)  # last, so it never refers to an incomplete model
     uri, server = f"models:/{name}@{ALIAS}", f"MLFLOW_TRACKING_URI='{shown_address(tracker.uri)}'"
     return {
         "name": name,
