@@ -249,7 +249,7 @@ class Chat:
             return
         where, before = f"{self._model.model} at {self._model.base_url}", self.spent
         if self._unasked:
-            lacking = f"{len(asked) - len(found)} of {len(asked)} replies of {where} are not cached"
+            lacking = f"{len(asked) - len(found)} of {len(asked)} replies from {where} are not cached"
             raise BadInput(f"{label}: {lacking}. {self._unasked}")
         self._model.require()
         self._say(f"{label}: asking {where}: {self._estimate(asked, found.keys()).text()}.")

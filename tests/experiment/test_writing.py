@@ -246,7 +246,7 @@ def test_a_run_is_reproduced_from_cached_replies(harness, tracker, talk, tmp_pat
     shutil.rmtree(tmp_path / "cache")
     done = harness("reproduce", f"run={run_id}")
     assert done.code == 2
-    assert "query.text=rewrite: 3 of 3 replies of tiny at http://127.0.0.1" in done.err
+    assert "query.text=rewrite: 3 of 3 replies from tiny at http://127.0.0.1" in done.err
     assert "are not cached. A model that is asked again may reply otherwise" in done.err
     found = harness("reproduce", f"run={run_id}", "verify_only=true", "format=json").json
     assert (found["reproduced"], found["wrong"]) == (None, [])
@@ -258,7 +258,7 @@ def test_the_gate_is_not_asked_again_either(harness, talk, tmp_path):
     assert harness("reproduce", f"run={run_id}", "format=json").json["reproduced"] is True
     shutil.rmtree(tmp_path / "cache")
     done = harness("reproduce", f"run={run_id}")
-    assert (done.code, "gate=llm: 3 of 3 replies of tiny" in done.err) == (2, True)
+    assert (done.code, "gate=llm: 3 of 3 replies from tiny" in done.err) == (2, True)
 
 
 def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_path, monkeypatch):

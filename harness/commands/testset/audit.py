@@ -133,7 +133,7 @@ def _people(found: Audit) -> Table:
     pairs = {f"{one.first} and {one.second}": one.statistics for one in found.people}
     pairs |= {"anyone, a second time": found.again.statistics} if found.again else {}
     if not pairs:
-        none = "No pair was judged by two people, or by one a second time: nothing tells how far they agree."
+        none = "No pair was judged by two people, or twice by one: how far they agree is unknown."
         return Table("People", notes=[none])
     rows: Rows = [[name, *_cells(of["kappa"]), of["quadratic_kappa"].value] for name, of in pairs.items()]
     notes = [*_reasons({name: of["kappa"] for name, of in pairs.items()})]
@@ -166,7 +166,7 @@ def _worth(more: Worth, checked: int) -> Table:
             "the model has judged in full, and that the measure scores."
         )
     if math.isnan(more.now.together):
-        notes.append(f"No interval below {LEAST} checked queries, or where hardly any of them differ.")
+        notes.append(f"No interval below {LEAST} checked queries, or if nearly all have the same value.")
     halves = [Column(name, "value", 3) for name in ("± with the model's labels", "± people's alone")]
     columns = [Column(""), Column("checked queries", "count"), *halves]
     caption = f"How exact {more.metric} of run {more.run} is: half of its 95 % interval"

@@ -167,7 +167,7 @@ def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
                 f"{depth}. Repeat it with a larger depth."
             )
     if all(len(documents) <= depth for one in runs for documents in one.lists.values()):
-        yield "No list goes below pool.depth: no document could be drawn from there."
+        yield "No list is longer than pool.depth: no document could be drawn from below it."
 
 
 def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]:

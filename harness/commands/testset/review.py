@@ -30,8 +30,8 @@ from retrievers.base import Document, Query
 WORKBOOK = "xlsx"  # the value of `via`
 OPEN, AUDIT = "open", "audit"  # samples
 NOTHING = {
-    AUDIT: "people have judged all drawn queries. A larger audit.queries draws more; harness testset audit says "
-    "what they tell of the model",
+    AUDIT: "people have judged all drawn queries. A larger audit.queries draws more; harness testset audit compares "
+    "them with the model",
     OPEN: 'there are no disagreements and no "cannot tell" answers left: harness testset freeze says what else is open',
     "repair": "nothing looks wrong: no model has judged (harness testset judge), or people have looked at it",
     "all": "people have judged all that is pooled",
@@ -120,9 +120,9 @@ def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
         with interruption.until_interrupted():
             lines = [
                 *work.pilot,
-                "Each reviewer opens another link. It holds until the server stops:",
+                "Each reviewer has a separate link. It works until the server stops:",
                 *(f"  {name}: {link}" for name, link in server.links.items()),
-                "Every judgement is on the disk before the page says so. Press Ctrl-C to stop the server.",
+                "The page shows a judgement as saved once it is on disk. Press Ctrl-C to stop the server.",
             ]
             CommandAnswer(document, Report("", files=lines)).emit(config.format)
             server.serve_forever()
@@ -185,7 +185,7 @@ def _write_workbook(config: ReviewConfig, name: str, by: str) -> CommandAnswer:
         f"{path}: {counted(queries, 'query')}, with {counted(needs, 'question')} on the need for retrieval and "
         f"{counted(pairs, 'document')} to grade ({reasons})."
     )
-    lines = [*work.pilot, "Nothing in it tells who retrieved a document or what others said of it."]
+    lines = [*work.pilot, "It does not show who retrieved a document or how others judged it."]
     step = _command("review", config, "via=xlsx", f"reviewer={name}", f"from={path}")
     return CommandAnswer(document, Report(title, files=lines, steps=[f"{step}    # once it is filled in"]))
 

@@ -140,8 +140,8 @@ def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
         before = read_audit(folder)
         if before and before.seed != seed:
             raise BadInput(
-                f"audit.seed={seed}, but {folder / AUDIT} was drawn with {before.seed}. A sample that is drawn "
-                f"again after people have judged is a chosen one: give audit.seed={before.seed}."
+                f"audit.seed={seed}, but {folder / AUDIT} was drawn with {before.seed}. A new draw "
+                f"after people have judged would be a chosen sample: give audit.seed={before.seed}."
             )
         after = draw_sample(before, judged, size, seed)
         if after != before:
@@ -439,7 +439,7 @@ def measure_of(metric: str, pool: Pool) -> Measure:
     if depths and (one.k is None or one.k > min(depths)):
         reads = f"reads {one.k} documents" if one.k else "reads whole lists"
         raise BadInput(
-            f"metric: {one.name} {reads}, but of each run only the first {min(depths)} are pooled (pool.depth). Give "
+            f"metric: {one.name} {reads}, but only the first {min(depths)} of each run are pooled (pool.depth). Give "
             f"{one.name.partition('@')[0]}@{min(depths)}, or pool more."
         )
     return one

@@ -383,7 +383,7 @@ def _beir(content: Content, folder: Path) -> dict[str, int]:
     """Write BEIR's files, with grade 0 for documents judged not relevant."""
     for one in [*(document.doc_id for document in content.documents), *(query.query_id for query in content.queries)]:
         if any(letter in one for letter in "\t\r\n"):
-            raise BadInput(f"formats: beir has no id with a tab or line break, such as {one!r:.60}. Leave beir out.")
+            raise BadInput(f"formats: beir allows no tab or line break in ids, as in {one!r:.60}. Leave beir out.")
     pairs = (f"{query}\t{document}\t{grade_text(grade)}\n" for query, document, grade in judged_pairs(content.qrels))
     (folder / "qrels").mkdir()
     write_text(folder / "corpus.jsonl", json_text(

@@ -204,8 +204,8 @@ def circular(model: str, manifest: Mapping[str, Any], pool: Pool) -> list[str]:
     said = []
     if isinstance(drafter, str) and _same(model, drafter):
         said.append(
-            f"{model} has drafted the queries as well: it may find its own questions easy, and its own evidence "
-            "right. Judge with another model."
+            f"{model} also drafted the queries: it may find its own questions easy and its own evidence right. "
+            "Judge with another model."
         )
     keys: dict[str, list[str]] = {}
     for run_id, run in pool.about.runs.items():
@@ -214,7 +214,7 @@ def circular(model: str, manifest: Mapping[str, Any], pool: Pool) -> list[str]:
                 keys.setdefault(key, []).append(short_id(run_id))
     for key, runs in sorted(keys.items()):
         said.append(
-            f"{model} was asked by pooled runs as well ({key} of {some(runs)}): a judge prefers what it has itself "
+            f"{model} was also asked by pooled runs ({key} of {some(runs)}): a judge prefers what it has itself "
             "ranked or written, and these runs score too high. Judge with another model."
         )
     return said

@@ -58,8 +58,7 @@ class Item:
 
     @property
     def key(self) -> str:
-        """Return the id on the page and in workbooks. It begins with a letter, or programs could take it for a number.
-        """
+        """Return the id on the page and in workbooks. It begins with a letter, so it is not read as a number."""
         return "r" + _digest(self.query_id, self.doc_id or "", str(self.round))[:15]
 
     def judgement(self, query: Query, by: str, at: str, value: Value, blind: bool = True) -> Judgement:
@@ -320,7 +319,7 @@ class Desk:
         item = self._item(key)
         allowed = NEEDS if item.doc_id is None else GRADES
         if value not in allowed or before not in allowed:
-            raise RefusedRequest(400, "This cannot be said of it.")
+            raise RefusedRequest(400, "This answer does not fit the question.")
         query = self._judged.queries[item.query_id].query
         judgement = item.judgement(query, self._by, judged_now(), value, blind=not self._adjudicates)
         self._ledger.put(item, judgement, before)
@@ -337,7 +336,7 @@ class Desk:
 
     def _item(self, key: str) -> Item:
         if key not in self._items:
-            raise RefusedRequest(404, "This is not among what there is to judge: load the page again.")
+            raise RefusedRequest(404, "This question is no longer asked: reload the page.")
         return self._items[key]
 
     def _shown(self, one: Item) -> dict[str, Any]:

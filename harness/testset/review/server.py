@@ -156,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
         desk = next((desk for known, desk in desks if hmac.compare_digest(known.encode(), token)), None)
         if desk is None:
             raise RefusedRequest(
-                404, "Open the whole link that harness testset review has printed; an earlier one is void."
+                404, "Open the whole link that harness testset review printed; earlier links no longer work."
             )
         return desk, rest, asked
 
@@ -194,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> _Said:
         lengths = self.headers.get_all("Content-Length") or []
         if self.headers.get_content_type() != "application/json":
-            raise RefusedRequest(415, "Only application/json is taken.")
+            raise RefusedRequest(415, "The content type must be application/json.")
         if len(lengths) != 1 or "Transfer-Encoding" in self.headers:
             raise RefusedRequest(411, "The request must say how long it is.")
         if not lengths[0].isdecimal():

@@ -278,8 +278,7 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
 
 
 def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
-    """Return part -> most bytes, by the part's type as openpyxl sees it; the lowest limit for a part of several types.
-    """
+    """Return part -> most bytes, by the part's type as openpyxl sees it; the lowest limit if it has several types."""
     from xml.etree import ElementTree
 
     _unpacked(packed, packed.getinfo(_TYPES), _MOST_PART, path)

@@ -74,7 +74,7 @@ def test_without_a_model_people_are_compared(harness, tmp_path):
     done = harness("testset audit", "testset=ts")
     assert done.code == 0, done.err
     assert "No model has judged the checked queries." in done.out
-    assert "No pair was judged by two people, or by one a second time" in done.out
+    assert "No pair was judged by two people, or twice by one" in done.out
     assert "ts: 3 of 3 drawn queries checked in full" in done.out
     assert "checked queries" not in done.out.replace("No model has judged the checked queries.", ""), "no second count"
     frozen = harness("testset freeze", "testset=ts", "leave_out=true")
@@ -132,7 +132,7 @@ def edit(made):
         (spoil("judge.json", '{"version": 7, "judges": {}}'), [], "version is 7"),
         (nothing, ["metric=ndgc@3"], "'ndgc@3' is unknown. Did you mean 'ndcg@3'?"),
         (nothing, ["metric=ndcg@10"], "ndcg@10 reads 10 documents"),
-        (nothing, ["metric=ndcg"], "ndcg reads whole lists, but of each run only the first 3 are pooled"),
+        (nothing, ["metric=ndcg"], "ndcg reads whole lists, but only the first 3 of each run are pooled"),
         (nothing, ["metric=abstention_accuracy"], "abstention_accuracy is not a mean over queries that judgements"),
         (nothing, ["metric=span_recall@3"], "span_recall@3 is not a mean over queries that judgements"),
     ],

@@ -57,7 +57,7 @@ def test_a_judge_that_judges_itself_is_named():
     pool = Pool((), About(DocumentsPlace("docs", "ab"), runs))
     drafted = {"settings": {"llm": {"model": "big-1"}}}
     drafts, asked = circular("big-1", drafted, pool)
-    assert "has drafted the queries" in drafts
+    assert "also drafted the queries" in drafts
     assert "llm.model of a, c" in asked
     (reranker,) = circular("bge", drafted, pool)
     assert "rerank.model of b)" in reranker
