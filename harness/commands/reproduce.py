@@ -49,7 +49,7 @@ class Proof:
     """The results of checking a run.
 
     then, now: sha256 of the logged predictions, and of the new ones; None without predictions.
-    rows: of the logged submission, without document texts. wrong: sentences about what is wrong.
+    rows: of the logged submission, without document texts. wrong: a sentence for each fault.
     differences: {queries: how many have other predictions, first: [{query_id, query, then, now}, ...]}; then and now
     are [[document, score], ...], or None without a row.
     metrics: {compared: number, differ: [{name, then, now}, ...], times: [...]}, by logged names. Times decide nothing.

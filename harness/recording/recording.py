@@ -1,4 +1,4 @@
-"""The life of a logged run: it begins, files are written to its folder, and it ends, whatever happens in between."""
+"""The life of a logged run: it begins, its files are written to a folder, and it ends, also after errors."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ class RunKind:
     """Runs of retrieval, or of a text task.
 
     node: the config of the task; None for retrieval. name: the tag `task` of its runs, or `retrieval`.
-    unit: what is scored, in the plural. rules: config key -> value, equal for runs that compare.
+    unit: "queries" or "items". rules: config key -> value, equal for runs that compare.
     """
 
     def __init__(self, node: Node | None = None) -> None:
@@ -31,7 +31,7 @@ class RunKind:
         self.rules = {f"task.{name}": value for name, value in task_rules(node).items()} if node else {}
 
     def shared(self, metric: str) -> Mapping[str, str]:
-        """Return tag -> name of what it identifies. Runs that compare by the measure have equal tags."""
+        """Return tag -> its name in messages. Runs that compare by the measure have equal values of these tags."""
         measured = {"version.measures": "version of the measures"}
         if self.task:
             return {"data.references": "references"} | measured
@@ -82,6 +82,6 @@ def require_retrieval(task: Node | None, command: str) -> None:
 
 
 def require_kind(kind: RunKind, run: LoggedRun, purpose: str) -> None:
-    """Raise BadInput for a run of another kind. purpose: what the run is needed for, such as `export it`."""
+    """Raise BadInput for a run of another kind. purpose: why the run is needed, such as `export it`."""
     if (found := run.tags.get("task", RETRIEVAL)) != kind.name:
         raise BadInput(f"Run {run.named} is of task={found}. Say task={found} to {purpose}.")
