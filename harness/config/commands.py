@@ -28,18 +28,18 @@ from harness.config.schema import (
 
 ASIDE, FIXED, ONCE, ACTS, WRITES, LOCATES = Role.ASIDE, Role.FIXED, Role.ONCE, Role.ACTS, Role.WRITES, Role.LOCATES
 CACHE = "${oc.env:HARNESS_CACHE,${outputs}/cache}"
-NAME, NAMES = 250, "MLflow keeps no longer names"
+NAME, NAMES = 250, "the limit of MLflow"
 SEED, SEEDS = 2**32 - 1, "random generators take 32 bits"
 TESTSET = "${outputs}/testset"
-OF_DRAW = "of the draw"
+OF_DRAW = "seed of the random draw"
 SPLIT_SEED = "seed of the split and of the bootstrap"
-RUN_ID = "... or the run with this id; its first digits will do"
-BEST = "null: what most of the runs are ranked by; the best finished run by this measure, ..."
-PARTS = "null: as the runs were ranked | all | public: the labelled queries that `metric` averages"
-PASTED = "text | json | markdown | latex | csv: the table alone, to be pasted"
-POOLED = "the folder that harness prepare wrote; null: the one that was pooled"
-RELEVANT = "grades from this one on are relevant, 1 to 3; lower ones are judged and not relevant"
-ADDRESS = "an address of this machine; 0.0.0.0 gives the whole network access, without encryption"
+RUN_ID = "... or the run with this id; its first digits suffice"
+BEST = "null: the measure that ranks most of the runs; the best finished run by this measure, ..."
+PARTS = "labelled queries that `metric` averages: all | public; null: as the runs were ranked"
+PASTED = "text | json; markdown | latex | csv: only the table, to paste elsewhere"
+POOLED = "the folder that harness prepare wrote; null: the pooled one"
+RELEVANT = "grades of at least this count as relevant, 1 to 3; lower ones as not relevant"
+ADDRESS = "address to listen on; 0.0.0.0 opens it to the whole network, without encryption"
 Selection = Literal["all", "public"]
 Format = Literal["text", "json"]
 TableFormat = Literal["text", "json", "markdown", "latex", "csv"]
@@ -49,7 +49,7 @@ TableFormat = Literal["text", "json", "markdown", "latex", "csv"]
 
 
 class StoreKeys(Keys):
-    path: str = key(CACHE, "cache of all slow results, by content: a folder, or s3://BUCKET/PREFIX", roles=WRITES)
+    path: str = key(CACHE, "cache of all slow results: a folder, or s3://BUCKET/PREFIX", roles=WRITES)
 
 
 class PluginKeys(Keys):
@@ -60,43 +60,45 @@ class QueryKeys(Keys):
     text: Literal["user_turns", "last", "file", "rewrite", "expand"] = key(
         "user_turns",
         "user_turns: all user turns, joined | last: the last user turn | file: queries rewritten elsewhere | rewrite: "
-        "one that a language model writes | expand: all user turns, and what a language model adds",
+        "written by a language model | expand: all user turns, plus a text by a language model",
     )
     file: Path | None = key(None, "for text: file: JSON lines {eval_id, standalone_query}")
-    prompt: Path | None = key(None, "for text: rewrite and expand: a file with {conversation}; null: a shipped one")
+    prompt: Path | None = key(None, "for text: rewrite and expand: a prompt file with {conversation}; null: shipped")
 
 
 class PruneKeys(Keys):
-    unused_days: float | None = key(None, "delete entries that were not used for this many days", least=0)
-    keep_gb: float | None = key(None, "delete the longest unused until at most this many GB are left", least=0)
+    unused_days: float | None = key(None, "delete entries not used for this many days", least=0)
+    keep_gb: float | None = key(
+        None, "delete the entries unused for longest until at most this many GB are left", least=0
+    )
 
 
 class ChunkKeys(Keys):
-    splitter: Literal["regex", "kiwi"] = key("regex", "what ends a sentence: regex (separator) | kiwi (Korean)")
-    separator: str = key("[.!?][\"'”’)\\]]*\\s+|\\n\\s*\\n", "splitter=regex: what a sentence ends with")
-    size: int = key(400, "most units of a chunk: whole sentences; only a longer one is cut", least=1, most=10**6)
-    overlap: int = key(80, "most units that a chunk shares with the one before", least=0, most=10**6)
+    splitter: Literal["regex", "kiwi"] = key("regex", "how sentences are found: regex (separator) | kiwi (Korean)")
+    separator: str = key("[.!?][\"'”’)\\]]*\\s+|\\n\\s*\\n", "splitter=regex: the pattern that ends a sentence")
+    size: int = key(400, "most units per chunk of whole sentences; only a longer sentence is cut", least=1, most=10**6)
+    overlap: int = key(80, "most units that a chunk shares with the previous one", least=0, most=10**6)
     unit: Literal["characters", "morphemes", "tokens"] = key(
-        "characters", "what size and overlap count: characters | morphemes (of kiwi) | tokens (of tokenizer)"
+        "characters", "unit of size and overlap: characters | morphemes (kiwi) | tokens (tokenizer)"
     )
-    tokenizer: str | None = key(None, "unit=tokens: a tokenizer.json, a folder with one, or a name on the hub")
+    tokenizer: str | None = key(None, "unit=tokens: a tokenizer.json, its folder, or a name on the hub")
     note: Path | None = key(None, "file with a sentence for each title, such as: This text is about {name}.")
 
 
 class DataKeys(Keys):
-    path: Path | None = key(None, "the folder")
-    documents: Path | None = key(None, "a file instead of the one in the folder, as the following ones")
-    queries: Path | None = key(None, "the queries")
-    qrels: Path | None = key(None, "the labels")
-    corpus: Path | None = key(None, "documents of dataset=autorag")
-    qa: Path | None = key(None, "queries and labels of dataset=autorag")
-    files: tuple[str, ...] | str | None = key(None, "text files of dataset=chunked", roles=Role.READS)
-    testset: Path | None = key(None, "test set of dataset=chunked")
+    path: Path | None = key(None, "where the dataset's folder is now")
+    documents: Path | None = key(None, "the documents file, if it is not in the folder")
+    queries: Path | None = key(None, "the queries file, likewise")
+    qrels: Path | None = key(None, "the labels file, likewise")
+    corpus: Path | None = key(None, "the documents of dataset=autorag")
+    qa: Path | None = key(None, "the queries and labels of dataset=autorag")
+    files: tuple[str, ...] | str | None = key(None, "the text files of dataset=chunked", roles=Role.READS)
+    testset: Path | None = key(None, "the test set of dataset=chunked")
 
 
 class PoolKeys(Keys):
-    depth: int = key(10, "the first documents of each run's list before its gate, per query", least=1, most=1000)
-    sample: int = key(5, "documents drawn from the rest of these lists, per query", least=0, most=1000)
+    depth: int = key(10, "first documents of each run's list, before its gate, per query", least=1, most=1000)
+    sample: int = key(5, "random documents from the rest of these lists, per query", least=0, most=1000)
 
 
 class JudgeKeys(Keys):
@@ -104,21 +106,21 @@ class JudgeKeys(Keys):
 
 
 class AuditKeys(Keys):
-    queries: int = key(40, "that are drawn in all, ten of them as a pilot; a larger number later adds some", least=1)
+    queries: int = key(40, "queries to draw, ten of them as a pilot; raise it later to add more", least=1)
     seed: int = key(0, OF_DRAW, least=0, most=SEED, why=SEEDS)
 
 
 class PromptKeys(Keys):
-    fact: Path | None = key(None, "asks for questions and answers; with {questions}, {text}, maybe {note}, {examples}")
-    search: Path | None = key(None, "asks for keyword queries; the same places")
-    conversation: Path | None = key(None, "asks for conversations whose last turn needs the first; the same places")
-    none: Path | None = key(None, "asks for messages without a search; with {questions}, {situation}, maybe {examples}")
-    unanswerable: Path | None = key(None, "asks for questions that the text leaves open; places as for fact")
+    fact: Path | None = key(None, "prompt for questions and answers: {questions}, {text}, maybe {note}, {examples}")
+    search: Path | None = key(None, "prompt for keyword queries; placeholders as for fact")
+    conversation: Path | None = key(None, "prompt for conversations whose last turn needs the first; as for fact")
+    none: Path | None = key(None, "prompt for messages without a search: {questions}, {situation}, maybe {examples}")
+    unanswerable: Path | None = key(None, "prompt for questions that the text does not answer; as for fact")
 
 
 class FilterKeys(Keys):
-    copied: float = key(0.7, "largest share of its 4-grams of morphemes that a question may copy", least=0, most=1)
-    duplicate: float = key(0.85, "similarity from which on two questions ask the same", least=0, most=1)
+    copied: float = key(0.7, "largest share of its morpheme 4-grams that a question may copy", least=0, most=1)
+    duplicate: float = key(0.85, "similarity at which two questions count as the same", least=0, most=1)
 
 
 # What several commands share
@@ -141,13 +143,13 @@ class TaskConfig(TrackedConfig):
     """A command about the runs of one experiment; the task decides the defaults of its measures."""
 
     task: Node | None = component()
-    metrics: tuple[str, ...] | None = key(FROM_GROUP, "measures to compute, such as [map@3,ndcg@10] | all")
-    objective: str = key(FROM_GROUP, "the measure that ranks runs, and that gates are fitted to", roles=FIXED)
+    metrics: tuple[str, ...] | None = key(FROM_GROUP, "measures to compute, such as [map@3,ndcg@10], or all")
+    objective: str = key(FROM_GROUP, "the measure that ranks runs and that gates are fitted to", roles=FIXED)
     experiment_name: str = key(
         FROM_GROUP, "runs under one name are compared together", most=NAME, why=NAMES, roles=ASIDE | LOCATES
     )
-    predictions: Path | None = key(IF_GROUP, "of a text task: a file")
-    references: Path | None = key(IF_GROUP, "of a text task: the file with the right ones")
+    predictions: Path | None = key(IF_GROUP, "for a text task: the predictions file")
+    references: Path | None = key(IF_GROUP, "for a text task: the file of right answers")
 
 
 class RankingConfig(TaskConfig):
@@ -190,13 +192,13 @@ class RunConfig(TaskConfig, SearchingConfig):
 
     answer: Node = component(ONCE)
     experiment: None = component()
-    run_name: str | None = key(None, "null: what was chosen", most=NAME, why=NAMES, roles=ASIDE | ONCE)
+    run_name: str | None = key(None, "null: made from the choices", most=NAME, why=NAMES, roles=ASIDE | ONCE)
     query: QueryKeys
     public: float = key(0.4, "share of the labelled queries in the public part; the rest is private", least=0, most=1)
     select_on: Selection = key("all", "the labelled queries used to fit gates and to select runs: all | public")
     seed: int = key(0, SPLIT_SEED, least=0, most=SEED, why=SEEDS)
     trace: Literal["none", "errors", "all"] = key(
-        "none", "MLflow traces of: none | errors (labelled queries that score below 1) | all", roles=ASIDE | ONCE
+        "none", "queries traced in MLflow: none | errors (labelled, score below 1) | all", roles=ASIDE | ONCE
     )
 
 
@@ -206,12 +208,12 @@ class SweepConfig(RunConfig):
     search: Node = component(FIXED)
     sweep: None = component(FIXED)
     dry_run: bool = key(False, "true: print the plan and stop", roles=FIXED | ONCE)
-    budget: str | None = key(None, "with sweep=auto: the time that it may take, such as 90s; null: 10m", roles=FIXED)
+    budget: str | None = key(None, "with sweep=auto: the time limit, such as 90s; null: 10m", roles=FIXED)
     objectives: tuple[str, ...] | None = key(
-        None, "null: only `objective`; or a list that starts with it, as [map@3,ms_per_query]", roles=FIXED
+        None, "null: only `objective`; or a list that starts with it: [map@3,ms_per_query]", roles=FIXED
     )
     trials_per_job: int | None = key(
-        None, "at most; null: no limit in one process; else 25 in a grid, 1 in a search", least=1, roles=FIXED | ASIDE
+        None, "null: no limit in one process; else 25 in a grid, 1 in a search", least=1, roles=FIXED | ASIDE
     )
     trace: Literal["none"] = key("none", "trials are not traced", roles=ASIDE | ONCE)
 
@@ -239,23 +241,23 @@ class ScoreConfig(TaskConfig):
     """Score a predictions file that was made elsewhere."""
 
     dataset: Node = component()
-    predictions: Path = key(REQUIRED, "contest JSON lines {eval_id, topk} or a TREC run; of another task its file")
+    predictions: Path = key(REQUIRED, "contest JSON lines {eval_id, topk} or a TREC run; a text task's own file")
     missing: Literal["skip", "zero"] = key(
         "skip", "labelled queries without a prediction: skip (counted) | zero (wrong)"
     )
     run_name: str | None = key(None, "null: the name of the predictions file", most=NAME, why=NAMES, roles=ASIDE | ONCE)
-    public: float = key(0.4, "share of the labelled queries, or items, in the public part", least=0, most=1)
+    public: float = key(0.4, "share of the labelled queries or items in the public part", least=0, most=1)
     seed: int = key(0, SPLIT_SEED, least=0, most=SEED, why=SEEDS)
     store: StoreKeys = inner(ASIDE)
 
 
 class RunsConfig(TrackedConfig):
-    """List the runs of an experiment, the best first; or the experiments; or a sweep's trials."""
+    """List the runs of an experiment, the best first, or all experiments, or a sweep's trials."""
 
     experiment_name: str | None = key(
-        "retrieval", "whose runs are listed; null: list all experiments", most=NAME, why=NAMES, roles=LOCATES
+        "retrieval", "lists its runs; null: list all experiments", most=NAME, why=NAMES, roles=LOCATES
     )
-    run: str | None = key(None, "the id of a sweep, or its first digits: list its trials")
+    run: str | None = key(None, "id of a sweep, or its first digits: list its trials")
     top: int = key(20, "rows of each table, at most", least=1)
     format: Literal["text", "json", "markdown"] = key("text", "text | json | markdown", roles=ASIDE | ONCE)
 
@@ -264,77 +266,77 @@ class FilesConfig(RankingConfig):
     """A command that compares logged runs, or files of rankings."""
 
     dataset: Node | None = component()
-    missing: Literal["skip", "zero"] = key("skip", "of files, labelled queries without a list: skip | zero (wrong)")
-    public: float = key(0.4, "of files, the share of the labelled queries in the public part", least=0, most=1)
+    missing: Literal["skip", "zero"] = key("skip", "for files: labelled queries without a list: skip | zero (wrong)")
+    public: float = key(0.4, "for files: share of the labelled queries in the public part", least=0, most=1)
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
 
 class CompareConfig(FilesConfig):
-    """Compare runs: which one is better, by how much, and how sure the queries are."""
+    """Compare runs: which one is better, by how much, and how certain that is."""
 
     runs: tuple[str, ...] | None = key(None, "ids of runs, or their first digits, or files that dataset= scores...")
     top: int = key(5, "...or the best runs of the experiment, each configuration once", least=2, most=26)
-    pairs: Literal["best", "all"] = key("best", "best: the best run with each other one | all: every pair")
+    pairs: Literal["best", "all"] = key("best", "best: the best run against each other run | all: every pair")
     fail_if: Literal["worse"] | None = key(None, "worse: exit code 1 if BASE of runs=[BASE,NEW] is better, for CI")
     resamples: int = key(10_000, "bootstrap samples, and sign flips", least=100, most=1_000_000)
-    seed: int = key(0, "of both", least=0, most=SEED, why=SEEDS)
+    seed: int = key(0, "seed of the samples and flips", least=0, most=SEED, why=SEEDS)
 
 
 class BoardConfig(RankingConfig):
-    """Write one page of all runs: which one to take and why, query by query."""
+    """Write one page of all runs: which one to choose and why, query by query."""
 
     runs: tuple[str, ...] | None = key(
-        None, "ids of runs, or their first digits; a sweep's: its trials; null: the best"
+        None, "ids of runs, or their first digits; a sweep stands for its trials; null: the best"
     )
     output: Path = key("${outputs}/board.html", "the page to write; an earlier board is replaced", roles=WRITES | ACTS)
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
 
 class AdviseConfig(RankingConfig):
-    """List what to try next: what it can bring at most, what it costs, and the command."""
+    """List what to try next: the most it can gain, what it costs, and the command."""
 
     run: str | None = key(None, RUN_ID)
-    top: int = key(5, "things to try that are listed, at most", least=1, most=100)
+    top: int = key(5, "most things to list", least=1, most=100)
     store: StoreKeys = inner(ASIDE)
 
 
 class PowerConfig(FilesConfig):
-    """Compute how many labelled queries it takes to tell two runs apart."""
+    """Compute how many labelled queries are needed to tell two runs apart."""
 
     runs: tuple[str, ...] | None = key(None, "ids of two runs or two files; null: the best, and the best that differs")
-    power: float = key(0.8, "the chance of finding the difference that is asked for", least=0.5, most=0.99)
-    alpha: float = key(0.05, "a difference is found where p is at most this", least=0.001, most=0.2)
+    power: float = key(0.8, "the chance of finding the difference", least=0.5, most=0.99)
+    alpha: float = key(0.05, "a difference counts as found if p is at most this", least=0.001, most=0.2)
 
 
 class ExportConfig(RankingConfig):
     """Write the best run of an experiment as a validated submission, with its provenance."""
 
     run: str | None = key(None, RUN_ID)
-    submission: Path | None = key(None, "the file to write, never over another; null: in outputs", roles=WRITES)
-    against: Path | None = key(None, "a sample submission, which must have the same ids in the same order")
-    model: bool = key(False, "true: register the run as an MLflow model that can be served, with the alias champion")
+    submission: Path | None = key(None, "the file to write, which must not exist; null: in outputs", roles=WRITES)
+    against: Path | None = key(None, "a sample submission; its ids and their order must be the same")
+    model: bool = key(False, "true: register the run as an MLflow model to serve, with the alias champion")
     model_name: str | None = key(None, "null: the experiment's name", most=NAME, why=NAMES)
-    allow: tuple[str, ...] = key((), "addresses and environment variables that its model may use", roles=ACTS)
+    allow: tuple[str, ...] = key((), "addresses and environment variables that the model may use", roles=ACTS)
     store: StoreKeys = inner(ASIDE)
 
 
 class RecordConfig(TrackedConfig):
     """Record the leaderboard's scores of a submission in the ledger and on its run."""
 
-    submission: Path = key(REQUIRED, "the submitted file; it is recognised by its content, even if it was moved")
+    submission: Path = key(REQUIRED, "the submitted file; it is recognised by its content")
     public: float | None = key(None, "its score on the public leaderboard", least=-1e9, most=1e9)
     private: float | None = key(None, "its score on the private leaderboard", least=-1e9, most=1e9)
     scale: Literal["fraction", "percent"] = key("fraction", "how the leaderboard writes its scores, 0.81 or 81")
 
 
 class HistoryConfig(TrackedConfig):
-    """List all submissions, local scores beside the leaderboard's."""
+    """List all submissions, with local scores beside the leaderboard's."""
 
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
 
 class ReproduceConfig(TrackedConfig):
-    """Run a logged run again from its own record, and prove that it predicts the same."""
+    """Repeat a logged run from its record, and check that its predictions are the same."""
 
     experiment_name: str = key("retrieval", "the experiment of the run", most=NAME, why=NAMES, roles=LOCATES)
     metric: str | None = key(None, BEST)
@@ -352,8 +354,10 @@ class UiConfig(TrackedConfig):
     """Serve MLflow's pages of the runs on this machine."""
 
     host: str = key("127.0.0.1", ADDRESS)
-    port: int = key(5000, "another one is taken if it is not free", least=1, most=65535)
-    experiment_name: str = key("retrieval", "its page's address is printed", most=NAME, why=NAMES, roles=LOCATES)
+    port: int = key(5000, "if it is in use, another one is taken", least=1, most=65535)
+    experiment_name: str = key(
+        "retrieval", "the experiment whose page address is printed", most=NAME, why=NAMES, roles=LOCATES
+    )
     open: bool = key(False, "true: also open the page in the browser", roles=ACTS)
 
 
@@ -373,7 +377,7 @@ class DoctorConfig(TrackedConfig):
 class CacheConfig(CommonConfig):
     """List the cache by size or age, and prune it; pruned entries are computed again when needed."""
 
-    sort: Literal["size", "age"] = key("size", "size | age: time since an entry was last used")
+    sort: Literal["size", "age"] = key("size", "size | age: time since the last use")
     show: int = key(20, "entries listed; all are counted", least=1)
     prune: PruneKeys = inner(ACTS)
     store: StoreKeys = inner(ASIDE)
@@ -394,9 +398,9 @@ class AskingConfig(TestSetConfig):
 
     llm: Node = component()
     model: str | None = key(
-        None, "name of the language model; the same as llm.model. Best not one that drafted or ranked"
+        None, "name of the language model, same as llm.model; best one that neither drafted nor ranked"
     )
-    language: Literal["auto", "ko", "en"] = key("auto", "of the shipped prompts; auto: that of the documents")
+    language: Literal["auto", "ko", "en"] = key("auto", "language of the shipped prompts; auto: the documents'")
     dry_run: bool = key(False, "true: show the number of requests, the cost and the prompts; send and write nothing")
     store: StoreKeys = inner(ASIDE)
 
@@ -405,22 +409,22 @@ class DraftConfig(AskingConfig):
     """Draft a test set from documents with a language model: queries, answers and evidence."""
 
     documents: Path = key("${outputs}/documents", "the folder that harness prepare wrote")
-    limit: int | None = key(5, "documents that it is shown, a fair share of every file; null: all", least=1)
-    questions: int = key(2, "queries of each kind that it may draft from a document", least=1, most=50)
+    limit: int | None = key(5, "documents to draft from, a fair share of every file; null: all", least=1)
+    questions: int = key(2, "most queries of each kind per document", least=1, most=50)
     kinds: tuple[Literal["fact", "search", "conversation", "none", "unanswerable"], ...] = key(
-        ("fact", "search", "conversation", "none", "unanswerable"), "one request for each of them and each document"
+        ("fact", "search", "conversation", "none", "unanswerable"), "kinds of queries: a request per kind and document"
     )
-    examples: Path | None = key(None, "real queries whose style is followed: JSON lines {eval_id, msg}, or a test set")
+    examples: Path | None = key(None, "real queries whose style to follow: JSON lines {eval_id, msg}, or a test set")
     prompts: PromptKeys
     filters: FilterKeys
-    easiness: bool = key(True, "whether BM25 searches all documents for the drafts, to flag them")
-    seed: int = key(0, "of the sample of documents, and of the examples", least=0, most=SEED, why=SEEDS)
+    easiness: bool = key(True, "true: let BM25 search for each draft, to flag easy ones")
+    seed: int = key(0, "seed for drawing documents and examples", least=0, most=SEED, why=SEEDS)
 
 
 class PoolConfig(RankingConfig, TestSetConfig):
-    """Collect the pairs of a query and a document that are worth a judgement, from runs on a test set."""
+    """Collect from runs on a test set the pairs of query and document that are worth judging."""
 
-    documents: Path | None = key(None, "the documents folder; null: the one that the pool or the test set names")
+    documents: Path | None = key(None, "the documents folder; null: named by the pool or the test set")
     runs: tuple[str, ...] | None = key(None, "ids of runs on this test set, or their first digits...")
     top: int = key(5, "...or the best finished runs of the experiment, each configuration once", least=1, most=100)
     pool: PoolKeys
@@ -432,9 +436,9 @@ class JudgeConfig(AskingConfig):
 
     documents: Path | None = key(None, POOLED)
     judge: JudgeKeys
-    limit: int | None = key(200, "pairs that are judged now, one request each; null: all that are left", least=1)
+    limit: int | None = key(200, "pairs to judge now, one request each; null: all that remain", least=1)
     prompt: Path | None = key(
-        None, "a prompt file with {query} and {document}, maybe {conversation}, {note}; null: ours"
+        None, "a prompt file with {query}, {document}, optionally {conversation}, {note}; null: shipped"
     )
 
 
@@ -442,41 +446,45 @@ class ReviewConfig(TestSetConfig):
     """Open a local page where reviewers judge the pooled documents blind."""
 
     documents: Path | None = key(None, POOLED)
-    reviewer: tuple[str, ...] | str | None = key(None, "who judges: a name, or several, as [kim,lee]: each gets a link")
+    reviewer: tuple[str, ...] | str | None = key(
+        None, "who judges: a name, or several such as [kim,lee]; each gets a link"
+    )
     sample: Literal["audit", "repair", "all", "open"] = key(
         "audit",
-        "audit: drawn queries | repair: suspect judgements | all: unjudged | open: disagreements, to be settled",
+        "audit: drawn queries | repair: suspect judgements | all: unjudged pairs | open: disagreements to settle",
     )
     audit: AuditKeys
     via: Literal["page", "xlsx"] = key("page", "page: in the browser | xlsx: an Excel workbook for one reviewer")
-    output: Path | None = key(None, "the workbook to write, with via=xlsx", roles=WRITES | ACTS)
-    from_: Path | None = key(None, "the workbook to read, with via=xlsx: all of it is taken, or nothing")
+    output: Path | None = key(None, "with via=xlsx: the workbook to write", roles=WRITES | ACTS)
+    from_: Path | None = key(None, "with via=xlsx: the workbook to read; all of it is taken, or nothing")
     host: str = key("127.0.0.1", ADDRESS)
-    port: int = key(5050, "of the page; another one is taken if it is not free", least=1, most=65535)
+    port: int = key(5050, "port of the page; if it is in use, another one is taken", least=1, most=65535)
 
 
 class AuditConfig(TestSetConfig):
     """Measure how far the model's judgements agree with people's, and people's with each other."""
 
     relevant_from: int = key(2, RELEVANT, least=1, most=3)
-    metric: str = key("modified_map@3", "the measure for which it is said what 20 more checked queries would buy")
+    metric: str = key("modified_map@3", "the measure whose gain from 20 more checked queries is estimated")
 
 
 class FreezeConfig(TestSetConfig):
-    """Resolve all judgements of a test set, and write labels that do not change any more."""
+    """Resolve all judgements of a test set, and write labels that never change."""
 
     documents: Path | None = key(None, POOLED)
-    version: int = key(1, "of the frozen test set; other judgements need another one", least=1)
+    version: int = key(1, "version of the frozen set; raise it if judgements have changed", least=1)
     output: Path | None = key(
-        None, "the folder of this version; null: v1 (its number) in the test set", roles=WRITES | ACTS
+        None, "the folder of this version; null: v1, v2, ... in the test set", roles=WRITES | ACTS
     )
     relevant_from: int = key(2, RELEVANT, least=1, most=3)
-    leave_out: bool = key(False, "true: leave out queries about which something is open, instead of refusing")
-    formats: tuple[Literal["contest", "beir", "autorag", "trec"], ...] = key((), "also write it for other tools")
+    leave_out: bool = key(False, "true: leave out queries with open questions, instead of refusing")
+    formats: tuple[Literal["contest", "beir", "autorag", "trec"], ...] = key(
+        (), "also write these formats for other tools"
+    )
 
 
 class InitConfig(RunConfig):
-    """Write harness.yaml: what all commands in this folder share."""
+    """Write harness.yaml: the defaults of all commands in this folder."""
 
 
 @dataclass(frozen=True)
