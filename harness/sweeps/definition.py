@@ -95,8 +95,8 @@ class Sweep:
         names = self.config.objectives or [self.config.objective]
         if names[0] != self.config.objective:
             raise BadInput(
-                f"objectives=[{','.join(names)}] must begin with what ranks the trials, which is objective="
-                f"{self.config.objective}. Put that first, or set objective={names[0]}."
+                f"objectives=[{','.join(names)}] must begin with the objective that ranks the trials, "
+                f"{self.config.objective}. Put it first, or set objective={names[0]}."
             )
         for name in names:
             self.kind.check_objective(self.config.metrics, name)
@@ -150,7 +150,7 @@ def define(launcher: HydraLauncher) -> Sweep:
     if (anchor := next((trial.key for trial in tried if not trial.error), None)) is None or planner.config is None:
         raise next(trial.error for trial in tried if trial.error)
     if not isinstance(way, Auto) and planner.config.budget is not None:
-        raise BadInput(f"budget={planner.config.budget} is read with sweep=auto alone: leave it out.")
+        raise BadInput(f"budget={planner.config.budget} is read only with sweep=auto: leave it out.")
     if not points:
         _refuse_groups(planner, some)
     if len(names := {trial.plan.objective for trial in tried if trial.plan and not trial.error}) > 1:
@@ -173,7 +173,7 @@ def _refuse_groups(planner: Planner, some: Mapping[str, Sequence[str]]) -> None:
         if len({(trial.data, trial.rules) for trial in trials if not trial.error}) > 1:
             way = f" Or search by objective={SPAN_MEASURES[0]}." if plan.cut_in_different_ways(trials) else ""
             raise BadInput(
-                f"{key} decides what trials are scored on or how, so that trials with different values do not compare "
+                f"{key} decides what trials are scored on or how: trials with different values do not compare, "
                 f"and a search would prefer the easier one. Search once per value, such as {first[key]}, or leave "
-                f"search out: a grid has a best trial of each.{way}"
+                f"search out: a grid has a best trial for each.{way}"
             )

@@ -91,7 +91,7 @@ class Execution:
             for run_id in sorted(reused - marked):
                 self.tracker.tag(run_id, {tag: REUSED})
         except Unreachable as error:
-            tell([f"The view of this sweep will lack the runs that it reused, since {error}. To add them, repeat it."])
+            tell([f"The view of this sweep will lack the runs that it reused, since {error}. Repeat it to add them."])
 
     def batch(self, trials: Sequence[Trial], total: int | None = None) -> None:
         """Run the trials whose results are unknown; collect the results of all. total: trials in all batches."""

@@ -206,8 +206,8 @@ def split_overrides(overrides: Sequence[Override]) -> tuple[list[str], dict[str,
         about = keys(SweepConfig).get(key) or schema_groups(SweepConfig).get(key.partition(".")[0])
         if about and about.roles & (Role.ASIDE | Role.FIXED):
             raise BadInput(
-                f"{key} cannot be swept, since it decides no result. Give it one value, and put a value with a comma "
-                f"in quotes: \"{key}='a,b'\"."
+                f"{key} cannot be swept, since results do not depend on it. Give it one value, and put a value with "
+                f"a comma in quotes: \"{key}='a,b'\"."
             )
     return fixed, swept
 

@@ -69,7 +69,7 @@ def _ranking(summary: SweepSummary) -> Iterator[Table]:
     if (more := len(summary.finished) - SHOWN) > 0:
         lines.append(f"{more:,} more in trials.csv")
     if any(row.reused for row in summary.top):
-        lines.append("* reused: a run that was there before")
+        lines.append("* reused: an earlier run")
     yield replace(_best_trials(summary), caption=summary.label if summary.apart else "Best trials", notes=lines)
     if len(summary.objectives) > 1:
         columns = [*(Column(name, "value") for name, _ in summary.objectives), Column("trial")]

@@ -47,7 +47,7 @@ ENDS = {  # SLURM's state of a job that is over -> (what it means, what to do)
     "OUT_OF_MEMORY": ("it needed more memory than it had", "Give more memory: hydra.launcher.mem_gb=32."),
     "PREEMPTED": (
         "jobs of higher priority took its place",
-        "A calmer place may be another hydra.launcher.partition or qos.",
+        "Try another hydra.launcher.partition or qos.",
     ),
     "TIMEOUT": (
         "it ran out of time",
@@ -66,7 +66,7 @@ ADVICE = {  # words of a refusal or of a reason to wait, without blanks -> what 
     "timelimit": "`sinfo -o '%P %l'` lists the limits: hydra.launcher.timeout_min=MINUTES.",
     "nodeconfig": "`sinfo -o '%P %c %m'` lists CPUs and MB of nodes: hydra.launcher.cpus_per_task and mem_gb.",
     "configurationsource": "Start the sweep on a machine of the cluster, or set SLURM_CONF.",
-    "contact": "Is this a machine of the cluster, and its controller up? `scontrol ping` tells.",
+    "contact": "Use a machine of the cluster, and see whether its controller is up: `scontrol ping`.",
 }
 NEVER = (  # reasons why a job waits for ever, unless the cluster changes
     "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS",
@@ -372,7 +372,7 @@ class Waiting:
             known = self._states()
         except SlurmSilent as error:
             if self.answers:
-                tell([f"SLURM does not answer ({error}): waiting. Results that come meanwhile are taken."])
+                tell([f"SLURM does not answer ({error}): waiting. Results still count."])
             self.answers = False
             return
         if not self.answers:

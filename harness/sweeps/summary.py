@@ -200,7 +200,7 @@ class SweepSummary:
             return []
         found = objective.estimate
         return [
-            f"Values are raw, {markup.raw_share(found)}, and so have no interval. Of the best trial: "
+            f"Values are raw, {markup.raw_share(found)}, and have no interval. For the best trial: "
             f"{markup.estimated(found, objective.title)}."
         ]
 
@@ -210,19 +210,19 @@ class SweepSummary:
             return []
         precision = names[0].replace("recall", "precision")
         return [
-            f"The first documents show more if they are longer, so that {names[0]} rises with their length. "
-            f"'objectives=[{names[0]},{precision}]' says what that costs."
+            f"Longer documents show more evidence: {names[0]} rises with their length. To see the cost: "
+            f"'objectives=[{names[0]},{precision}]'."
         ]
 
     def _notes_on_groups(self) -> list[str]:
         keys, count = " or ".join(dict.fromkeys(key for one in self.groups for key in one.apart)), len(self.groups)
-        found = [f"Trials that differ in {keys} do not compare: {count} groups, each with a best trial of its own."]
+        found = [f"Trials that differ in {keys} do not compare: {count} groups, each with its best trial."]
         if system := self.best_system:
             mean = f"{system.mean:.4f}{f' with {system.name}' if system.name else ''}"
             found.append(f"The best mean {self.objectives[0].name} over the {count} groups is {mean}.")
         if cut_in_different_ways(self.trials.values()):
             found.append(
-                "They have the same evidence, and documents that were cut from the same texts in different ways: "
+                "Their evidence is the same, and their documents are cut from the same texts in different ways: "
                 f"objective={SPAN_MEASURES[0]} counts characters of evidence, and ranks all of them."
             )
         return found
@@ -350,7 +350,7 @@ class SweepSummary:
         if self.groups:
             notes.insert(0, " ".join(self.notes))
         reused = self.counts()["reused"]
-        again = f" {reused} of them reused runs that were there before; these are marked, and not nested below."
+        again = f" {reused} of them reused earlier runs, which are marked and not nested below."
         return "\n\n".join([*notes, f"All trials: trials.json, trials.csv.{again if reused else ''}"])
 
     def best_note(self, page: str) -> str:

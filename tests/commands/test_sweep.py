@@ -319,7 +319,7 @@ def test_bad_input_is_refused_before_anything_runs(harness, other, tmp_path):
         ("gate=none,auto", "gate.threshold=1,2"): "gate.threshold is unknown here: none of gate=none,auto has it",
         ("top_k=500,600",): "depth=100 is less than top_k=500",
         ("top_k=1,2", "search=annealing"): "search=annealing: there is no such choice",
-        ("top_k=1,2", "objectives=[ndcg@10]", "objective=mrr"): "must begin with what ranks the trials",
+        ("top_k=1,2", "objectives=[ndcg@10]", "objective=mrr"): "must begin with the objective that ranks the trials",
         ("top_k=1,2", "objectives=[modified_map@3,speed]"): "speed",
         ("top_k=1,2", "hydra/sweeper=basic"): "hydra/sweeper is refused",
         ("top_k=interval(1,5)",): "Or let a sampler choose: search=tpe",

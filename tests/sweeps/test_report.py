@@ -151,7 +151,7 @@ def test_what_is_shown():
     found.results[2] = dataclasses.replace(found.results[2], reused=True)
     said, [best] = said_of(found), said_of(found).tables
     assert said.title == "Sweep abc: 13 trials (12 finished, 1 failed, 1 reused), 1.2 s."
-    reused = "* reused: a run that was there before"
+    reused = "* reused: an earlier run"
     assert best.notes == ["Ranked by mrr, in sample.", "2 more in trials.csv", reused]
     assert [one.name for one in best.columns] == ["", "value", "k", "name", "run"]
     assert best.rows[0] == [1, Number(0.11, 0.055, 1.0), "11", "[b]한글", "run11"]

@@ -20,7 +20,7 @@ def seconds_of(budget: object) -> float:
     """Return the seconds of a text such as 90s, 10m or 2h. Raise BadInput outside 1 second to 1 week."""
     found = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
     if found is None:
-        raise BadInput(f"budget={budget!s:.40} is no time: give a number and its unit, such as 90s, 10m or 2h.")
+        raise BadInput(f"budget={budget!s:.40} is not a time: give a number and its unit, such as 90s, 10m or 2h.")
     seconds = float(found[1]) * UNITS[found[2]]
     if not LEAST <= seconds <= MOST:
         raise BadInput(f"budget={budget} is out of range: give 1s to 168h, which is a week.")

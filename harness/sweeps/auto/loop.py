@@ -66,7 +66,7 @@ class AutoLoop:
         tell(auto_plan_lines(self._space, self._costs, self._budget))
         ran = self._run_systems(execution)
         if not ran:
-            raise Failed("sweep=auto: the baseline failed, so that there is nothing to go by.")
+            raise Failed("sweep=auto: the baseline failed, so there is nothing to compare with.")
         space = SearchSpace(tuple(ran), self._affordable_gates())
         began = time.perf_counter()
         winner = best_of(space, lambda asked: self._values(execution, asked))
@@ -103,7 +103,7 @@ class AutoLoop:
         return [one for one in systems if not math.isnan(values[one.trial.overrides])]
 
     def _leave_out(self, words: Words, cost: float) -> None:
-        self._untried.append(Untried(" ".join(words), f"about {seconds_text(cost)} are too many"))
+        self._untried.append(Untried(" ".join(words), f"about {seconds_text(cost)} is too long"))
 
     def _affords(self, step: str, cost: float, limit: float) -> bool:
         return step in self._log or self._log.spent + cost <= limit
@@ -176,8 +176,8 @@ def space_and_costs(sweep: Sweep) -> tuple[SearchSpace, CostModel]:
     rows = queries_to_learn_from(list(turns), dataset.qrels, plan.objective, plan.split, turns).rows
     if len(rows) < 2:
         raise BadInput(
-            f"sweep=auto has {len(rows)} labelled queries to choose by, of those that {plan.objective} counts: it "
-            "needs two or more, so that its choice can be scored on queries that it has not seen."
+            f"sweep=auto has {len(rows)} labelled queries that {plan.objective} counts: it "
+            "needs two or more, to score its choice on queries that it has not seen."
         )
     costs = CostModel.of(cache_of(base), dataset)
     return SpaceFinder(sweep.planner, dataset, base).space(costs), costs
