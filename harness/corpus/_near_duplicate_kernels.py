@@ -14,7 +14,7 @@ SHINGLE = 5  # characters that make a shingle
 
 @njit(cache=True, nogil=True)
 def _mixed(value):
-    """Return a value whose every bit depends on every bit of `value`: the finaliser of MurmurHash3."""
+    """Mix all bits: the finaliser of MurmurHash3."""
     value = (value ^ (value >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     value = (value ^ (value >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return value ^ (value >> np.uint64(33))
@@ -22,7 +22,7 @@ def _mixed(value):
 
 @njit(cache=True, nogil=True)
 def _hashes(text):
-    """Return a number for each shingle of a text, uint64; a text shorter than a shingle is one itself."""
+    """Return uint64 hashes of a text's shingles. A shorter text is one shingle."""
     width = min(SHINGLE, len(text))
     hashes = np.empty(len(text) - width + 1 if width else 0, np.uint64)
     for i in range(len(hashes)):
@@ -58,7 +58,7 @@ def sign(characters, starts, factors, first, last, keys):
 
 @njit(cache=True, nogil=True)
 def _place(table, value):
-    """Return the place of a value in a hash table. 0 marks an empty place; at least half of them are empty."""
+    """Return the place of a value in a hash table. 0 marks an empty place; at least half are empty."""
     place = np.int64(value & np.uint64(len(table) - 1))
     while table[place] != 0 and table[place] != value:
         place = (place + 1) & (len(table) - 1)
@@ -67,7 +67,7 @@ def _place(table, value):
 
 @njit(cache=True, nogil=True)
 def _table(hashes):
-    """Return (hash table, number of values in it) of some hashes; several times faster than sorting them."""
+    """Return (hash table, number of its values). Several times faster than sorting the hashes."""
     size = 4
     while size < 2 * len(hashes):
         size *= 2

@@ -22,18 +22,18 @@ from harness.errors import BadInput
 from harness.storage.cache import open_cache
 
 SAMPLE = Path(__file__).parents[1] / "sample"
-FOLDER = "documents"  # within the entry of the cache, which has another manifest
+FOLDER = "documents"  # in the entry of the cache, whose manifest lies beside it
 
 
 class Chunked(SpanLabelled):
     """Text files, cut into documents as `harness prepare` does, with the labels of a test set.
 
-    The cache keeps the documents of the same files, settings and versions of readers. The settings can therefore be
-    swept; queries and evidence stay the same, and span measures compare runs on different chunks.
+    The cache keeps the documents for each set of files, settings and versions of readers. The settings can be swept:
+    queries and evidence stay the same, and span measures compare runs on different chunks.
 
     files: paths with wildcards; None: the company profiles that ship with the package.
-    testset: the folder of the test set, whose evidence is quoted from these files; None: the one for those profiles.
-    chunk: settings of `Chunking`. unreadable: as of `harness.corpus.preparation.prepare_documents`.
+    testset: folder of a test set with evidence from these files; None: the one for those profiles.
+    chunk: settings of `Chunking`. unreadable: see `harness.corpus.preparation.prepare_documents`.
     store: folder of the cache.
     """
 
@@ -83,7 +83,7 @@ class Chunked(SpanLabelled):
 
 
 def _named(files: Sequence[SourceFile]) -> list[SourceFile]:
-    """Return the files with names relative to their common folder: the same wherever a command runs."""
+    """Name the files relative to their common folder, so that names do not depend on the working folder."""
     paths = [Path(os.path.abspath(one.path)) for one in files]  # noqa: PTH100 (links stay as they are)
     root = Path(os.path.commonpath([path.parent for path in paths]))
     names = (unicodedata.normalize("NFC", (root.name / path.relative_to(root)).as_posix()) for path in paths)

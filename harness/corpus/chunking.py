@@ -1,11 +1,11 @@
 """Chunks of a text: runs of whole sentences up to a size, each overlapping the one before.
 
-The greedy merging is that of LangChain's `CharacterTextSplitter` with `keep_separator="end"`, except that a sentence
-longer than the size is cut, because an encoder would read only its beginning, and that white space around a chunk is
-left out, so its span is its text.
+Sentences are merged greedily, like LangChain's `CharacterTextSplitter` with `keep_separator="end"`, with two
+differences: a sentence longer than the size is cut, because an encoder would read only its beginning, and white space
+around a chunk is left out.
 
 A document's note is a sentence about its file, made from a template, such as "이 문서는 'Tesla'에 대한 정보를 담고
-있습니다.": most chunks do not name their subject. It becomes the title, is indexed, and is never part of the span.
+있습니다." It names the subject, which most chunks do not. It becomes the title and is indexed, outside the span.
 
 Boundaries are ascending positions from 0 to the length of a text; a sentence includes the white space after it.
 """
@@ -38,8 +38,8 @@ from harness.errors import BadInput, did_you_mean
 from retrievers.hosts import name_host
 from retrievers.lexical.tokenize import UNBROKEN, kiwi_model
 
-# A full stop, question mark or exclamation mark, with the quotation marks and brackets that close after it, and white
-# space; or a blank line. A single line break ends no sentence: texts of PDF files break lines anywhere.
+# A full stop, question mark or exclamation mark, closing quotation marks and brackets, and white space; or a blank line.
+# A single line break does not end a sentence: texts of PDF files break lines anywhere.
 SENTENCE_END = r"""[.!?]["'”’)\]]*\s+|\n\s*\n"""
 PARAGRAPH = re.compile(r"\n\s*\n")
 BLOCKS = 256  # blocks between two reports of progress
@@ -48,10 +48,7 @@ Share = Callable[[float], None]  # called with the share of a text that is done,
 
 
 def compiled(separator: str) -> re.Pattern[str]:
-    """Return the separator between sentences.
-
-    Raise BadInput unless it is a regular expression that matches at least one character, in a limited time.
-    """
+    """Compile a separator. Raise BadInput unless it always matches a character or more, in a limited time."""
     try:
         tree = parser.parse(separator)
         pattern = re.compile(separator)
@@ -71,7 +68,7 @@ def compiled(separator: str) -> re.Pattern[str]:
 
 
 def by_pattern(text: str, pattern: re.Pattern[str]) -> np.ndarray:
-    """Return int64 boundaries at the end of each match: the separator stays with the sentence that it ends."""
+    """Return int64 boundaries at the end of each match. A separator belongs to the sentence before it."""
     ends = np.array([match.end() for match in pattern.finditer(text)], np.int64)
     return _boundaries(ends, len(text))
 
@@ -79,8 +76,8 @@ def by_pattern(text: str, pattern: re.Pattern[str]) -> np.ndarray:
 def by_kiwi(text: str, share: Share) -> np.ndarray:
     """Return int64 boundaries of kiwi's sentences, at about 0.1 MB of text per second and thread.
 
-    kiwi gets paragraphs in blocks of at most `UNBROKEN` characters: it holds a block in memory, and its time grows with
-    the square of the length of a run without white space.
+    kiwi gets blocks of at most `UNBROKEN` characters: it holds a block in memory, and takes quadratic time for a run
+    without white space.
     """
     borders = cut_long(text, by_pattern(text, PARAGRAPH), UNBROKEN)
     blocks = list(pairwise(borders.tolist()))
@@ -94,7 +91,7 @@ def by_kiwi(text: str, share: Share) -> np.ndarray:
 
 
 def cut_long(text: str, borders: np.ndarray, size: int) -> np.ndarray:
-    """Return the boundaries and further ones: between two of them are at most `size` characters."""
+    """Add boundaries until at most `size` characters lie between two of them."""
     added: list[int] = []
     for place in np.flatnonzero(np.diff(borders) > size).tolist():
         start, end = int(borders[place]), int(borders[place + 1])
@@ -103,10 +100,10 @@ def cut_long(text: str, borders: np.ndarray, size: int) -> np.ndarray:
 
 
 def cuts(text: str, starts: Sequence[int], size: int) -> Iterator[int]:
-    """Yield where to cut a text into parts of at most `size` units.
+    """Yield positions that cut a text into parts of at most `size` units.
 
-    A cut follows the last possible line break, or else the last white space; in a long word, it precedes a unit. Units
-    that begin at the same character always stay together. starts: where each unit of the text begins, ascending.
+    Cut after the last possible line break, else after the last white space, else before a unit of a long word. Keep
+    units that begin at the same character together. starts: the ascending start of each unit.
     """
     first = 0
     while len(starts) - first > size:
@@ -125,7 +122,7 @@ def cuts(text: str, starts: Sequence[int], size: int) -> Iterator[int]:
 
 
 def _word_start(text: str, floor: int, limit: int) -> int:
-    """Return the start of the word around `limit`; `limit` itself between words, or if the word begins at `floor`."""
+    """Return the start of the word around `limit`, or `limit` between words or if the word begins at `floor`."""
     if text[limit].isspace() or text[limit - 1].isspace():
         return limit
     window = text[floor:limit]
@@ -139,7 +136,7 @@ def _boundaries(inner: np.ndarray, length: int) -> np.ndarray:
 
 
 def _nested(tree: Any, repeated: bool = False) -> bool:
-    """Return whether an unbounded repetition that may be retried contains another."""
+    """Return whether an unbounded, retried repetition contains another."""
     for code, argument in tree:
         again = repeated
         if code in (opcodes.MAX_REPEAT, opcodes.MIN_REPEAT) and argument[1] == opcodes.MAXREPEAT:
@@ -166,15 +163,15 @@ LONGEST = 2_000  # characters of a template: a note is indexed with every chunk
 class Note:
     """A template with placeholders.
 
-    {name}: the file's name up to its first underscore, or up to its ending: `Tesla` of `Tesla_KR.txt`.
-    {stem}: the file's name without its ending. {path}: the path as `files.jsonl` has it. `{{` and `}}` are braces.
+    {name}: the file's name up to its first underscore or its ending: `Tesla` for `Tesla_KR.txt`.
+    {stem}: the file's name without its ending. {path}: the path in `files.jsonl`. `{{` and `}}` are braces.
     """
 
     template: str
 
     @classmethod
     def read(cls, file: Path) -> Note:
-        """Return the template in a UTF-8 file. Raise BadInput, with the file, unless it can be used."""
+        """Return the template in a UTF-8 file. Raise BadInput, with the file, if it is not usable."""
         text = "\n".join(line for _, line in numbered_lines(file)).strip()
         if not text:
             raise BadInput(f"{file}: the note is empty. Write a sentence with {_shown()}, or set chunk.note=null.")
@@ -193,7 +190,7 @@ class Note:
         return cls(unicodedata.normalize("NFC", text))
 
     def of(self, path: str) -> str:
-        """Return the note of the file at `path`, in NFC: macOS decomposes names."""
+        """Return the note of the file at `path`, in NFC because macOS decomposes names."""
         composed = unicodedata.normalize("NFC", path)
         stem = PurePath(composed).stem
         values = {"name": stem.partition("_")[0] or stem, "stem": stem, "path": composed}
@@ -203,7 +200,7 @@ class Note:
 
 
 def _parsed(template: str) -> list[tuple[str, str | None]]:
-    """Return (literal text, name of the placeholder after it or None). Raise ValueError for unmatched braces."""
+    """Return (literal text, next placeholder or None) pairs. Raise ValueError for unmatched braces."""
     parts = []
     for literal, field, form, conversion in string.Formatter().parse(template):
         suffix = f"!{conversion}" * bool(conversion) + f":{form}" * bool(form)
@@ -221,7 +218,7 @@ FILE = "tokenizer.json"
 
 
 def token_starts(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
-    """Yield where each token of a text begins, without special tokens, for each text."""
+    """Yield, for each text, the start of each token, without special tokens."""
     model, _ = load_tokenizer(tokenizer)
     for first in range(0, len(texts), TOKENIZED_AT_ONCE):
         try:
@@ -234,7 +231,7 @@ def token_starts(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
 
 @functools.lru_cache(maxsize=1)
 def load_tokenizer(tokenizer: str) -> tuple[Any, str]:
-    """Return a tokenizer, as `Chunking` names it, and the sha256 of its file. Raise BadInput unless it can be read."""
+    """Return the tokenizer that `Chunking` names, and the sha256 of its file. Raise BadInput if it cannot be read."""
     if find_spec("tokenizers") is None:
         raise BadInput(
             "chunk.unit=tokens needs the package tokenizers: pip install 'retrieval-harness[dense]'. Without it: "
@@ -254,7 +251,6 @@ def load_tokenizer(tokenizer: str) -> tuple[Any, str]:
 
 
 def _located(tokenizer: str) -> Path:
-    """Return the tokenizer's file, from the hub or its cache unless there is such a file or folder."""
     path = Path(tokenizer)
     if path.is_file():
         return path
@@ -283,14 +279,14 @@ BATCH = 256  # sentences between two reports of progress
 
 @dataclass(frozen=True)
 class Chunking:
-    """How texts become chunks. Raises BadInput, with the key, for settings that cannot work, and loads nothing.
+    """Settings for cutting texts into chunks. Raise BadInput, with the key, for settings that cannot work.
 
-    splitter: ends sentences by the regular expression `separator`, or by kiwi's analysis of Korean.
-    size: the most units of a chunk; only a longer sentence is cut.
+    splitter: finds sentences by the regular expression `separator`, or by kiwi's analysis of Korean.
+    size: the most units of a chunk; a longer sentence is cut.
     overlap: the most units that a chunk shares with the one before, in whole sentences.
-    unit: of size and overlap. A chunk has the units of its sentences, white space included.
-    tokenizer: whose tokens to count: a tokenizer.json, a folder that holds one, or a name on the Hugging Face hub.
-    note: file with the template of the documents' notes (`Note`); None: documents have none.
+    unit: of size and overlap; white space between sentences counts.
+    tokenizer: counts the tokens: a tokenizer.json, a folder that holds one, or a name on the Hugging Face hub.
+    note: file with the template of the documents' notes (`Note`); None: no notes.
     """
 
     splitter: Literal["regex", "kiwi"] = "regex"
@@ -317,7 +313,7 @@ class Chunking:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], where: str = "chunk") -> Chunking:
-        """Return settings of a config. Raise BadInput for unknown keys. where: the config key of the settings."""
+        """Raise BadInput for unknown keys. where: the config key of the settings."""
         known = [field.name for field in dataclasses.fields(cls)]
         for key in settings:
             if key not in known:
@@ -331,7 +327,7 @@ class Chunking:
         return Note.read(Path(self.note)) if self.note else None
 
     def identity(self) -> dict[str, Any]:
-        """Return all that decides spans and notes, as plain JSON: files by content, packages by version."""
+        """Return everything that decides spans and notes, as plain JSON: files by content, packages by version."""
         used, note = dataclasses.asdict(self), self.notes()
         used["note"] = note.template if note else None
         if self.splitter == "kiwi":
@@ -344,14 +340,13 @@ class Chunking:
 
     @property
     def is_slow(self) -> bool:
-        """Whether kiwi or a tokenizer analyses the texts."""
         return self.splitter == "kiwi" or self.unit != "characters"
 
     def spans(self, text: str, share: Share = lambda _: None) -> list[tuple[int, int]]:
-        """Return (start, end) of each chunk, in code points of the text; ends ascend, and starts never descend.
+        """Return (start, end) of each chunk in code points; ends ascend, and starts never descend.
 
-        Every character but white space is in a chunk. A chunk neither begins nor ends with white space.
-        share: called now and then with the share of the text that is done, in [0, 1].
+        Every character but white space is in a chunk. Chunks do not begin or end with white space. share: called now
+        and then.
         """
         if self.splitter == "kiwi" and self.unit == "morphemes":  # kiwi reads the text twice
             borders = by_kiwi(text, lambda done: share(done / 2))
@@ -368,7 +363,7 @@ class Chunking:
         return list(_trimmed(text, borders.tolist(), _merged(lengths, self.size, self.overlap)))
 
     def _counted(self, text: str, borders: np.ndarray, share: Share) -> tuple[np.ndarray, np.ndarray]:
-        """Return the boundaries, further ones inside long sentences, and the number of units between two of them."""
+        """Return boundaries, with further ones inside long sentences, and the number of units between them."""
         pieces = [text[start:end] for start, end in pairwise(borders.tolist())]
         analysed: Iterator[list[int]]
         if self.unit == "morphemes":
@@ -388,8 +383,8 @@ class Chunking:
 def _merged(lengths: np.ndarray, size: int, overlap: int) -> Iterator[tuple[int, int]]:
     """Yield (first, past the last) sentence of each chunk. lengths: int64 [N], the units of each sentence.
 
-    A chunk takes sentences up to `size` units, always one more than the chunk before. It begins at the first sentence
-    that leaves at most `overlap` units in common with that chunk, and room for one new sentence.
+    A chunk begins at the first sentence that leaves at most `overlap` units in common with the chunk before, and room
+    for a new sentence. It takes sentences up to `size` units, at least one of them new.
     """
     before = [0, *np.cumsum(lengths).tolist()]
     first = last = 0
@@ -402,7 +397,6 @@ def _merged(lengths: np.ndarray, size: int, overlap: int) -> Iterator[tuple[int,
 
 
 def _trimmed(text: str, borders: Sequence[int], chunks: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the chunks without the white space around them, unless they add nothing else."""
     reached = 0
     for first, last in chunks:
         start, end = borders[first], borders[last]

@@ -1,7 +1,7 @@
-"""Files to text: the reader of each kind, the form of the text, and the process in which foreign files are parsed.
+"""Read the text of files: a reader for each format, the form of the text, and a process for foreign parsers.
 
-To add a format, write a function from a path to the texts of the pages, and a row in READERS. Libraries that parse
-foreign files are called in a separate process, which files can neither hang nor crash, nor fill the memory.
+To add a format, write a function from a path to the texts of the pages, and add a row to READERS. Foreign parsers
+run in a separate process, so that no file can hang or crash the harness or fill its memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harness import children
 from harness.corpus import readers
 from harness.errors import BadInput, Failed, did_you_mean
 
-# The search path is handed over: both processes import the same modules.
+# Hand over the search path: both processes must import the same modules.
 _START = (
     "import sys; sys.path[:] = {path!r}; from harness.corpus.extraction import serve; serve({function!r}, {limits!r})"
 )
@@ -38,34 +38,34 @@ _GROWN = 300 << 20  # bytes that a process may hold after a call, to take anothe
 
 
 class Ended(Exception):
-    """The process ended within a call; the message continues a sentence that begins with "it"."""
+    """The process ended within a call. The message continues a sentence that begins with "it"."""
 
 
 class Apart:
-    """Calls a function of a module in a separate process, which lives until it fails or this object is closed.
+    """Call a function in a separate process, which lives until it fails or this object is closed. Threads take turns.
 
-    function: `module:name`, from text to a JSON value. seconds: of processor time for each call. memory: bytes that the
-    process may hold beyond those it starts with (Linux only). Threads take turns.
+    function: `module:name`, from text to a JSON value. seconds: of processor time for each call.
+    memory: bytes that the process may add to those at its start (Linux only).
     """
 
     def __init__(self, function: str, seconds: int, memory: int) -> None:
         self.function, self.seconds, self.memory = function, seconds, memory
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0  # a fork must not share the process
+        self._owner = 0  # process id: a fork must not share the process
         atexit.register(self.close)
 
     def __call__(self, argument: str) -> Any:
-        """Return the function's result, or raise its BadInput.
+        """Return the function's result or raise its BadInput.
 
-        Raise Ended if the input ended the process, Failed if something else did, and RuntimeError, with the traceback,
-        for any other error of the function.
+        Raise Ended if the input ended the process, Failed if something else did, and RuntimeError with the traceback
+        for other errors of the function.
         """
         with self._lock:
             process = self._running()
             try:
                 reply = _asked(process, argument)
-            except BaseException:  # a reply that comes later would be taken for that of another call
+            except BaseException:  # a late reply would be taken for the next call's
                 self._end()
                 raise
             if not reply.endswith(b"\n"):
@@ -101,7 +101,7 @@ class Apart:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # an interruption from the keyboard is for the caller, who then ends it
+                start_new_session=True,  # a keyboard interrupt goes to the caller, which ends the process
             )
             self._owner = os.getpid()
         return self._process
@@ -121,17 +121,17 @@ class Apart:
 
 
 def _asked(process: subprocess.Popen[bytes], argument: str) -> bytes:
-    """Return the line that the process replies, or as much as it wrote before it ended."""
+    """Return the line of the reply, or the part that the process wrote before it ended."""
     assert process.stdin is not None
     assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):  # it has ended, which its exit code explains
+    with contextlib.suppress(BrokenPipeError):  # it has ended: see its exit code
         process.stdin.write(json.dumps(argument).encode() + b"\n")
         process.stdin.flush()
     return process.stdout.readline()
 
 
 def serve(function: str, limits: tuple[int, int]) -> None:
-    """Call a function for every line of standard input, and reply with a line each, until the input ends."""
+    """Call a function for every line of standard input, and reply with one line each."""
     import importlib
 
     seconds, memory = limits
@@ -141,10 +141,10 @@ def serve(function: str, limits: tuple[int, int]) -> None:
     with open(os.devnull, "wb") as nothing:  # noqa: PTH123 (a library may print)
         os.dup2(nothing.fileno(), 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if held := _held():  # elsewhere the limit is ignored, or counts reserved memory
+    if held := _held():  # other systems ignore the limit, or count reserved memory
         resource.setrlimit(resource.RLIMIT_AS, (held[0] + memory, held[0] + memory))
     for line in sys.stdin.buffer:
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # not handled: the system itself ends the process
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # without a handler, the system ends the process
         _reply(replies, call, json.loads(line))
         signal.setitimer(signal.ITIMER_PROF, 0)
 
@@ -163,14 +163,13 @@ def _reply(replies: IO[bytes], call: Callable[[str], Any], argument: str) -> Non
 
 
 def _encoded(kind: str, value: Any) -> bytes:
-    """Return a reply, and whether the process has grown too much to take another call."""
     line = json.dumps([kind, value], ensure_ascii=False).encode()
     held = _held()
     return line[:-1] + (b", true]\n" if held and held[1] > _GROWN else b", false]\n")
 
 
 def _held() -> tuple[int, int] | None:
-    """Return (bytes of address space, bytes in memory) of this process; None where the system has no such file."""
+    """Return (bytes of address space, bytes in memory) of this process; None without /proc."""
     if sys.platform != "linux":
         return None
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
@@ -184,7 +183,7 @@ _HANGUL = "Save it as HWPX in Hangul (Save As), or as PDF"
 _PICTURE = "It needs OCR: give the text that OCR finds"
 _PACKED = "Unpack it"
 _TABLE = "Write its content as text; documents in JSON lines need no preparation"
-_BEGINNINGS = (  # (first bytes, kind, what to do); other binary files are refused for their bytes
+_BEGINNINGS = (  # (first bytes, kind, what to do)
     (b"%PDF-", "PDF", "Rename it to end in .pdf"),
     (b"PK\x03\x04", "a zip archive", "Unpack it, or rename it to end in .hwpx if it is HWPX"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an old binary HWP or Office file", f"{_HANGUL}, HTML or text"),
@@ -205,7 +204,7 @@ _ADVICE = {suffix: advice for advice, suffixes in _SUFFIXES.items() for suffix i
 
 
 def file_kind(head: bytes) -> tuple[str, str]:
-    """Return (kind, advice) of a file by its first bytes; ("", "") if it may be text."""
+    """Return (kind, advice) for a file by its first bytes; ("", "") if it may be text."""
     for beginning, kind, advice in _BEGINNINGS:
         if head.startswith(beginning):
             return kind, advice
@@ -221,8 +220,7 @@ _LINE_END = re.compile(r"\r\n?")
 class Extracted:
     """The text of a file, in Unicode NFC, with `\\n` as line end and no byte order mark.
 
-    pages: where each page starts, as a number of code points; None if the format has no pages. reader: its name and
-    version.
+    pages: the start of each page in code points; None if the format has no pages. reader: name and version.
     """
 
     text: str
@@ -232,12 +230,11 @@ class Extracted:
 
 @dataclass(frozen=True)
 class Reader:
-    """How the files of a kind are read.
+    """A file format. Raise `version` when the same file gives another text.
 
-    version: raise it when the same file gives another text. read: path -> the texts of its pages, or one text; raises
-    BadInput that names the path. suffixes: in lower case. largest: bytes of a file. begins: contained in the
-    first bytes of such files; empty for text. package: the library that parses. apart: whether it does so in a separate
-    process. paged: whether the texts are pages.
+    read: path -> the texts of its pages, or one text; raises BadInput that names the path. suffixes: in lower case.
+    largest: bytes of a file. begins: contained in the first bytes; empty for text. package: the library that parses.
+    apart: parse in a separate process. paged: the texts are pages.
     """
 
     name: str
@@ -252,7 +249,7 @@ class Reader:
 
     @property
     def recorded(self) -> str:
-        """Name and versions, such as "pdf 1, pypdfium2 5.15.2"."""
+        """Return name and versions, such as "pdf 1, pypdfium2 5.15.2"."""
         from importlib.metadata import version
 
         return f"{self.name} {self.version}" + (f", {self.package} {version(self.package)}" if self.package else "")
@@ -270,7 +267,7 @@ _apart = Apart(f"{__name__}:extract_here", _SECONDS, _MEMORY)
 def extract(path: Path) -> Extracted:
     """Return the text of a file. Raise BadInput, with the file and if possible the line or page, if it cannot be read.
 
-    HTML, PDF and HWPX are parsed in a separate process, within limits of time and memory.
+    A separate process parses HTML, PDF and HWPX, with limits of time and memory.
     """
     reader = reader_of(path)
     if not reader.apart:
@@ -285,13 +282,12 @@ def extract(path: Path) -> Extracted:
 
 
 def extract_here(path: str) -> dict[str, Any]:
-    """Return the fields of what `extract` returns, read in this process without limits of time and memory."""
+    """Return the fields of `Extracted`, read in this process without limits."""
     return asdict(_formed(reader_of(Path(path)), Path(path)))
 
 
 def reader_of(path: Path) -> Reader:
-    """Return the reader of a file. Raise BadInput if there is none, or if the file is empty, too large or of another
-    kind."""
+    """Return the reader of a file. Raise BadInput without one, or if the file is empty, too large or not its kind."""
     suffix = path.suffix.lower()
     reader = next((one for one in READERS if suffix in one.suffixes), None)
     size, head = _looked_at(path)
@@ -314,7 +310,6 @@ def reader_of(path: Path) -> Reader:
 
 
 def _looked_at(path: Path) -> tuple[int, bytes]:
-    """Return the size and the first bytes of a file."""
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
@@ -337,7 +332,7 @@ def _unknown(path: Path, suffix: str, kind: str, advice: str) -> BadInput:
 
 
 def _formed(reader: Reader, path: Path) -> Extracted:
-    """Return the texts of a file's pages as one: each in NFC, a line end between two."""
+    """Read the pages of a file as one text in NFC, with a line end between pages."""
     try:
         pages = reader.read(path)
     except OSError as error:

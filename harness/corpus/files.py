@@ -1,4 +1,4 @@
-"""Finding the files of a corpus by patterns, in a fixed order and only inside the folders that the patterns name."""
+"""Find the files of a corpus by patterns, in a fixed order and inside the folders that the patterns name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from harness.data.files import listing
 from harness.errors import BadInput, did_you_mean
 
-# Temporary files of editors, browsers and systems. A wildcard takes one only if it spells the beginning of its name.
+# Temporary files of editors, browsers and systems. A wildcard must spell the beginning of their names.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
 _SHOWN = 100  # problems in one message
 
@@ -22,9 +22,8 @@ _SHOWN = 100  # problems in one message
 class SourceFile:
     """A file of a corpus.
 
-    name: the path that is recorded, with `/` and in Unicode NFC, equal on every machine: relative to the working
-        folder; of a file outside it, the name of the folder in which its pattern starts, and the path in there.
-    path: where the file lies.
+    name: the recorded path, with `/` and in Unicode NFC, equal on every machine: relative to the working folder, or
+        outside it, relative to the parent of the folder where the pattern starts.
     """
 
     name: str
@@ -32,14 +31,14 @@ class SourceFile:
 
     @property
     def size(self) -> int:
-        """Bytes; 0 if the file has vanished."""
+        """In bytes; 0 if the file has vanished."""
         try:
             return self.path.stat().st_size
         except OSError:
             return 0
 
     def sha256(self) -> str:
-        """Return the sha256 of its bytes. Raise BadInput if it cannot be read."""
+        """Raise BadInput if the file cannot be read."""
         try:
             with self.path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
@@ -48,12 +47,12 @@ class SourceFile:
 
 
 def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
-    """Return the files that match any of the patterns, in ascending order of their names.
+    """Return the files that match any of the patterns, in ascending order of names.
 
-    patterns: paths, with the wildcards `*`, `?`, `[...]`, and `**` for any number of folders. Wildcards leave out
-        hidden files and the temporary files of editors.
-    Raise BadInput, which lists all problems, for a pattern without a file, for links that lead out of the pattern's
-    folder, into a circle or to nothing, and for devices and pipes.
+    patterns: paths with the wildcards `*`, `?`, `[...]`, and `**` for any number of folders. Wildcards leave out hidden
+        files and the temporary files of editors.
+    Raise BadInput that lists all problems: patterns without a file, links that lead out of the pattern's folder, into a
+    circle or to nothing, devices and pipes.
     """
     found: dict[str, SourceFile] = {}
     problems: list[str] = []
@@ -81,7 +80,7 @@ def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
 
 
 def corpus_error(problems: Sequence[str]) -> BadInput:
-    """Return one error for all problems with the files of a corpus, at least one."""
+    """Return one error for all problems, at least one."""
     if len(problems) == 1:
         return BadInput(problems[0])
     rest = f"\n... and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
@@ -89,7 +88,7 @@ def corpus_error(problems: Sequence[str]) -> BadInput:
 
 
 def _matches(pattern: str, problems: list[str]) -> list[SourceFile]:
-    """Return the files that match one pattern, in no order. problems: extended by those of other files."""
+    """Return the files that match one pattern, in no order. Append to `problems`."""
     if not pattern.strip() or "\0" in pattern:
         problems.append(f"files: {pattern!r} is not a path. Give a pattern such as files='corpus/**/*'.")
         return []
@@ -125,7 +124,7 @@ class _Search:
         self.prefix = spelled.relative_to(here) if spelled.is_relative_to(here) else Path(spelled.name)
 
     def files(self, wild: tuple[str, ...]) -> Iterator[SourceFile]:
-        """Yield the files whose path in the folder matches. wild: the pattern's parts; the last one is for files."""
+        """Yield the files whose path in the folder matches. wild: the parts of the pattern; the last is for files."""
         waiting, seen = [(self.base, wild)], set()
         while waiting:
             folder, parts = waiting.pop()
@@ -143,7 +142,6 @@ class _Search:
                     yield from self.file(path)
 
     def file(self, path: Path) -> Iterator[SourceFile]:
-        """Yield the file unless it has a problem."""
         name = unicodedata.normalize("NFC", (self.prefix / path.relative_to(self.base)).as_posix())
         try:
             name.encode()
@@ -161,7 +159,6 @@ class _Search:
                 )
 
     def _entries(self, folder: Path, part: str) -> list[Path]:
-        """Return the paths in a folder that match one part of a pattern."""
         try:
             names = sorted(path.name for path in folder.iterdir())
         except OSError as error:

@@ -1,13 +1,13 @@
-"""Documents whose texts nearly repeat: MinHash with banding finds candidates, whose similarity is then computed.
+"""Find documents whose texts nearly repeat: MinHash with banding finds candidates, then their similarity is computed.
 
 The similarity of two texts is the Jaccard similarity of their sets of shingles: shared shingles / all shingles of both.
-A shingle is a run of five characters; case and the kind and length of white space do not count. Characters serve all
-languages alike, and a text of 400 characters keeps a similarity of 0.8 with about nine of them changed.
+A shingle is a run of five characters, without case and with white space normalised. A text of 400 characters keeps a
+similarity of 0.8 after about nine changes.
 
 MinHash (Broder 1997): the probability that two sets have the same minimum under a random hash function is their
-Jaccard similarity J. With `BANDS` groups of `ROWS` functions, two texts agree in some whole group, and so become
-candidates, with probability 1 - (1 - J^ROWS)^BANDS (Leskovec, Rajaraman & Ullman, Mining of Massive Datasets, 3.4):
-0.998 at J = 0.8 and more than 0.999999 at 0.9. Everything is deterministic.
+Jaccard similarity J. With `BANDS` groups of `ROWS` functions, two texts agree in a whole group and become candidates
+with probability 1 - (1 - J^ROWS)^BANDS (Leskovec, Rajaraman & Ullman, Mining of Massive Datasets, 3.4): 0.998 at
+J = 0.8 and more than 0.999999 at 0.9. Results are deterministic.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from retrievers.base import Progress, cores
 
 THRESHOLD = 0.8  # least similarity of near-duplicates
 BANDS, ROWS = 20, 6
-BLOCK = 1 << 21  # characters that are signed, or bytes of text that are compared, at a time
-LEADERS = 3  # documents of a bucket that all others are compared with, at most
-COMPARISONS = 40  # per document, at most: many unlike documents in a bucket must not cost their square
+BLOCK = 1 << 21  # characters signed, or bytes of text compared, at a time
+LEADERS = 3  # the most documents of a bucket that all others are compared with
+COMPARISONS = 40  # the most per document: unlike documents in a bucket must not cost their square
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicatePair:
-    """Documents a and b, positions in the texts, with their similarity, at least `THRESHOLD`."""
+    """a, b: positions of the documents in the texts. similarity: at least `THRESHOLD`."""
 
     a: int
     b: int
@@ -45,11 +45,11 @@ def find_near_duplicates(
 ) -> list[DuplicatePair]:
     """Return the near-duplicates among `count` texts, by ascending (a, b).
 
-    A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair, whose
-    `a` is the first of the group if they are similar enough, or else a text between them in a chain of similar ones.
-    Neighbouring chunks that overlap by a fifth have a similarity of about 0.1; nine tenths reach the threshold.
+    A group of n near-duplicates has n - 1 pairs. Each text but the first of its group is the `b` of one pair. Its `a`
+    is the first text of the group if they are similar enough, else a text between them in a chain of similar texts.
+    Neighbouring chunks that overlap by a fifth have a similarity of about 0.1, by nine tenths the threshold.
 
-    folder: takes temporary files as large as the texts and 160 bytes per text. Memory: about 100 bytes per text.
+    folder: for temporary files as large as the texts and 160 bytes per text. Memory: about 100 bytes per text.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="near_duplicates.") as temporary:
         groups = _Groups(_Signed(texts, count, Path(temporary), progress))
@@ -61,8 +61,6 @@ def find_near_duplicates(
 
 
 class _Signed:
-    """Texts on disk with the keys of their bands."""
-
     def __init__(self, texts: Iterable[str], count: int, folder: Path, progress: Progress | None) -> None:
         self._folder = folder
         factors = np.random.default_rng(0).integers(0, 1 << 32, (BANDS * ROWS, 2), np.uint32)
@@ -95,12 +93,9 @@ class _Signed:
         return self._folder / f"band{band}"
 
     def buckets(self, band: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (documents, buckets), both int64: the documents that share the key of a band with others, by bucket.
-
-        Within a bucket, documents ascend.
-        """
+        """Return (documents that share a band's key with others, their buckets), both int64, sorted by bucket."""
         keys = np.fromfile(self._band(band), np.uint64)
-        documents = np.flatnonzero(np.diff(self._offsets))  # empty texts repeat nothing
+        documents = np.flatnonzero(np.diff(self._offsets))  # without empty texts
         documents = documents[np.argsort(keys[documents], kind="stable")]
         begins = np.ones(len(documents) + 1, bool)
         begins[1:-1] = np.diff(keys[documents]) != 0
@@ -108,7 +103,7 @@ class _Signed:
         return documents[shared], np.cumsum(begins[:-1])[shared]
 
     def similarities(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return the similarity of each pair of documents, float64 [pairs]."""
+        """Return float64 [pairs]."""
         from harness.corpus._near_duplicate_kernels import similarities
 
         sizes = np.cumsum(np.diff(self._offsets)[np.stack([left, right])].sum(axis=0))
@@ -129,7 +124,7 @@ class _Signed:
 
 
 class _Groups:
-    """Groups of near-duplicates, joined by pairs whose similarity is known: a forest."""
+    """Groups of near-duplicates, joined by pairs: a forest."""
 
     def __init__(self, signed: _Signed) -> None:
         self._signed = signed
@@ -138,7 +133,6 @@ class _Groups:
         self._found: list[tuple[int, int, float]] = []  # pairs that joined two groups
 
     def join(self, band: int) -> None:
-        """Join similar documents that share the key of a band."""
         documents, buckets = self._signed.buckets(band)
         neighbours = documents[:-1][np.diff(buckets) == 0], documents[1:][np.diff(buckets) == 0]
         for _ in range(LEADERS):
@@ -150,7 +144,6 @@ class _Groups:
         self._compare(*neighbours)
 
     def _compare(self, left: np.ndarray, right: np.ndarray) -> None:
-        """Join the similar ones among pairs of documents, unless their groups are joined already."""
         new = (self._roots(left) != self._roots(right)) & (self._spent[right] < COMPARISONS)
         left, right = left[new], right[new]
         self._spent[right] += 1
@@ -170,14 +163,15 @@ class _Groups:
         return roots
 
     def pairs(self) -> list[DuplicatePair]:
-        """Return a pair for each document but the first of each group; see `find_near_duplicates`."""
         beside: dict[int, list[tuple[int, float]]] = {}
         for a, b, similarity in self._found:
             beside.setdefault(a, []).append((b, similarity))
             beside.setdefault(b, []).append((a, similarity))
         members = np.array(sorted(beside), np.int64)
         firsts = self._roots(members)
-        linked: dict[int, tuple[int, float]] = {}  # document -> the one that leads to the first of its group
+        linked: dict[
+            int, tuple[int, float]
+        ] = {}  # document -> (the next towards the group's first, similarity)
         reached = np.unique(firsts).tolist()
         roots = set(reached)
         for document in reached:  # grows: breadth first
@@ -195,7 +189,6 @@ class _Groups:
 
 
 def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the normalised texts, some at a time."""
     block, size = [], 0
     for text in texts:
         block.append(" ".join(text.casefold().split()))
@@ -208,7 +201,7 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _keys(texts: list[str], factors: np.ndarray, pool: ThreadPoolExecutor) -> np.ndarray:
-    """Return the key of each text in each band, uint64 [texts, BANDS]."""
+    """Return uint64 [texts, BANDS]."""
     from harness.corpus._near_duplicate_kernels import sign
 
     characters, starts = _flat(texts)
@@ -221,6 +214,5 @@ def _keys(texts: list[str], factors: np.ndarray, pool: ThreadPoolExecutor) -> np
 
 
 def _flat(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (characters, starts) of texts, as the kernels take them."""
     characters = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), np.uint32)
     return characters, np.cumsum([0, *map(len, texts)])

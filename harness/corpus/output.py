@@ -1,6 +1,6 @@
-"""The folder that a user names for documents: written as `NAME.unfinished`, and renamed once it is whole.
+"""The output folder of `harness prepare`: written as `NAME.unfinished`, then renamed.
 
-While the new folder takes its name, the former one is called `NAME.replaced`.
+Meanwhile, a former folder is called `NAME.replaced`.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ NAMES = {*SUMMED, MANIFEST, TEXTS}
 def prepare_output(
     files: Sequence[SourceFile], chunking: Chunking, output: Path, unreadable: Unreadable = "stop"
 ) -> tuple[Manifest, bool]:
-    """Prepare files into the folder `output`; return what it holds, and whether it had to be written.
+    """Prepare files into the folder `output`. Return its manifest and whether it had to be written.
 
-    A folder prepared from the same files with the same settings is left as it is; one with other contents is replaced.
-    Raise BadInput for a folder that `harness prepare` did not write, or that was changed since.
+    Keep a folder prepared from the same files with the same settings; replace one with other contents. Raise BadInput
+    for a folder that `harness prepare` did not write, or that has been changed since.
     """
-    place = Path(str(output.resolve()))  # a link stays: what it leads to is replaced
+    place = Path(str(output.resolve()))  # follow a link: replace its target
     if not place.name:
         raise BadInput(f"output={output} is the root of all folders. Name one in it.")
     unfinished = place.with_name(place.name + UNFINISHED)
@@ -55,7 +55,6 @@ def prepare_output(
 
 
 def _checked(place: Path, output: Path) -> Manifest | None:
-    """Return the manifest of the finished folder at `place`; None if it is empty or missing."""
     if not place.exists():
         return None
     if not place.is_dir():
@@ -109,7 +108,7 @@ def _working(unfinished: Path, output: Path) -> Iterator[None]:
 def _replace(place: Path, finished: Path) -> None:
     replaced = place.with_name(place.name + REPLACED)
     if replaced.is_dir() and not {one.name for one in replaced.iterdir()} - NAMES:
-        shutil.rmtree(replaced)  # a kill has left it
+        shutil.rmtree(replaced)  # left by a killed process
     if place.exists():
         place.rename(replaced)
     finished.rename(place)

@@ -1,16 +1,16 @@
-"""Files to a documents folder: each file's text is kept and cut into chunks, and equal chunks become one document.
+"""Write a documents folder from files: cut each file's text into chunks, and make equal chunks one document.
 
-The folder is that of `harness.data.documents_folder`, with these in addition:
+`harness.data.documents_folder` describes the folder. This module adds:
 
-files.jsonl: {path, sha256, bytes, text, characters, title, pages, reader}, one line per file, in the order of their
-             paths. sha256, bytes: of the file. characters: of its text. title: its note. pages: where each page starts
-             in the text, or null. reader: its name and version.
+files.jsonl: {path, sha256, bytes, text, characters, title, pages, reader}, one line per file, in the order of paths.
+             sha256, bytes: of the file. characters: of its text. title: its note. pages: where each page starts in
+             the text, or null. reader: name and version.
 near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearly repeat.
 manifest.json: a `Manifest`, written last.
 
-Chunks with equal text and equal notes are one document, with a span for each place. Only ids and positions are in
-memory, 18 bytes for each place; texts are read again one at a time. Logs keep the finished work of an unfinished
-preparation: a killed one continues with the next file, and work on a damaged line is done again.
+Chunks with equal text and equal notes are one document, with a span for each place. Memory holds ids and positions
+alone, 18 bytes for each place. Logs keep finished work: a killed preparation continues with the next file, and repeats
+the work of a damaged line.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from harness.storage.typed import encoded, row_as
 from retrievers.base import Document
 
 SUMMED = (FILES, DOCUMENTS, NEAR_DUPLICATES)
-BINS = 10  # of the documents' lengths, about
+BINS = 10  # about so many, of the documents' lengths
 WORK_FOLDER, FILES_LOG, SPANS_LOG = "work", "files.log", "spans.log"
 ID_BYTES = 10  # of a document's id: 20 hexadecimal digits
 KB = 1000
@@ -53,7 +53,7 @@ Unreadable = Literal["stop", "skip"]
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths of the documents in characters. bins: (upper end, how many documents), ascending."""
+    """Lengths of the documents in characters. bins: (upper end, number of documents), ascending."""
 
     least: int
     median: int
@@ -66,7 +66,6 @@ class Lengths:
 
     @classmethod
     def of(cls, lengths: np.ndarray) -> Lengths:
-        """Return those of at least one document."""
         most = int(lengths.max())
         step = next(size for power in range(20) for n in (1, 2, 5) if (size := n * 10**power) * BINS >= most)
         ends = range(step, most + step, step)
@@ -78,9 +77,9 @@ class Lengths:
 class Manifest:
     """The content of a documents folder.
 
-    inputs: digest of the files and settings. chunk: the settings.
-    files, texts: how many; equal texts count once. spans: places of the documents. characters: of the texts.
-    near_duplicates: pairs. skipped: path -> why the file could not be read. sha256: of the other files, by name.
+    inputs: digest of the files and settings. chunk: the settings. files, texts: how many; equal texts count once.
+    spans: how many places of documents. characters: of the texts. near_duplicates: how many pairs.
+    skipped: path -> why the file could not be read. sha256: of the other files, by name.
     """
 
     inputs: str
@@ -100,13 +99,12 @@ class Manifest:
             raise ValueError(f"sha256 must hold a text for {', '.join(SUMMED)}.")
 
     def write(self, folder: Path) -> None:
-        """Write `manifest.json`; equal manifests give equal bytes."""
-        file = folder / WORK_FOLDER / MANIFEST  # where a kill leaves nothing in the way
+        file = folder / WORK_FOLDER / MANIFEST  # a killed process leaves nothing in the way there
         write_text(file, json_line({"version": VERSION} | encoded(self)))
         file.replace(folder / MANIFEST)
 
     def changed(self, folder: Path) -> str | None:
-        """Return the first of the other files in a folder that is not as it was written; None if all are."""
+        """Return the name of the first file whose sha256 differs from the manifest; None if all agree."""
         for name, sha256 in self.sha256.items():
             if not (folder / name).is_file() or sha256_of(folder / name) != sha256:
                 return name
@@ -114,7 +112,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Return the manifest of a finished folder. Raise BadInput, with the file, for anything else."""
+        """Return the manifest of a finished folder. Raise BadInput, with the file, if the folder is not finished."""
         row = json_file(folder / MANIFEST)
         row.pop("version", None)
         return row_as(cls, row, str(folder / MANIFEST))
@@ -122,10 +120,10 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The text that was read from a file.
+    """The text of a file.
 
-    file: sha256 of its bytes. suffix: of its name, in lower case; it decides how the bytes are read. text: id of the
-    text. characters: of the text. pages, reader: as `harness.corpus.extraction.Extracted` has them.
+    file: sha256 of its bytes. suffix: of its name, in lower case; decides the reader. text: id of the text.
+    characters: of the text. pages, reader: see `harness.corpus.extraction.Extracted`.
     """
 
     file: str
@@ -138,7 +136,7 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """The chunks of a text. chunk: digest of the settings that made them."""
+    """The chunks of a text. chunk: digest of the settings."""
 
     chunk: str
     text: str
@@ -146,18 +144,18 @@ class _Spans:
 
 
 def document_id(note: str, content: str) -> str:
-    """Return the id of a document: the first 20 hexadecimal digits of the sha256 of note, NUL and content, as UTF-8."""
+    """Return the first 20 hexadecimal digits of the sha256 of note, NUL and content in UTF-8."""
     return bytes_id(f"{note}\0{content}".encode())
 
 
 def bytes_id(content: bytes) -> str:
-    """Return the first 20 hexadecimal digits of the sha256, such as the id of a text in UTF-8."""
+    """Return the first 20 hexadecimal digits of the sha256."""
     return hashlib.sha256(content).hexdigest()[: 2 * ID_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
 class TextSource:
-    """A file's text and the note of its documents. name: of the file. text: id of its text."""
+    """A file's text and the note of its documents. name: of the file. text: id of the text."""
 
     name: str
     note: str
@@ -165,7 +163,7 @@ class TextSource:
 
 
 class _Grouped(NamedTuple):
-    """Places by document. Documents are in the order of their first places; the places of each are ascending."""
+    """Places by document. Documents are in the order of their first places; places ascend within a document."""
 
     ids: np.ndarray  # uint8 [places, ID_BYTES]
     spans: np.ndarray  # int32 [places, 2]
@@ -175,7 +173,7 @@ class _Grouped(NamedTuple):
 
 
 class Occurrences:
-    """Every place of every chunk, in the order in which they were added. Its length is the number of documents."""
+    """Every place of every chunk, in order of addition. Its length is the number of documents."""
 
     def __init__(self) -> None:
         self._sources: list[TextSource] = []
@@ -205,16 +203,16 @@ class Occurrences:
 
     @property
     def places(self) -> int:
-        """Number of spans of all documents."""
+        """The number of spans of all documents."""
         return self._ends[-1]
 
     def doc_ids(self, documents: Sequence[int]) -> list[str]:
-        """Return the ids of some documents. documents: their positions."""
+        """documents: positions."""
         ids = self._grouped.ids[self._grouped.firsts[np.array(documents, np.int64)]]
         return [one.tobytes().hex() for one in ids]
 
     def lengths(self) -> np.ndarray:
-        """Return the characters of each document, int32."""
+        """Return the number of characters of each document, int32."""
         starts, ends = self._grouped.spans[self._grouped.firsts].T
         found: np.ndarray = ends - starts
         return found
@@ -227,7 +225,7 @@ class Occurrences:
                 yield text[start:end]
 
     def rows(self, read: Callable[[str], str]) -> Iterator[Chunk]:
-        """Yield the documents with all their places, in the order of their first ones. read: text id -> text."""
+        """Yield the documents with all their places, in the order of their first places. read: text id -> text."""
         grouped, contents = self._grouped, self.contents(read)
         for number, first, last in self._runs():
             about, ids = self._sources[number], self.doc_ids(range(first, last))
@@ -242,7 +240,6 @@ class Occurrences:
                 yield Chunk(Document(doc_id, next(contents), about.note, about.name), tuple(spans[begin:end]))
 
     def _runs(self) -> Iterator[tuple[int, int, int]]:
-        """Yield (source, first, past the last) document that a source brings, for those that bring any."""
         borders = np.searchsorted(self._grouped.firsts, self._ends).tolist()
         for number, (first, last) in enumerate(pairwise(borders)):
             if first < last:
@@ -261,7 +258,7 @@ class Occurrences:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A file whose text is known. size: bytes."""
+    """A file with its text. size: bytes."""
 
     name: str
     size: int
@@ -269,14 +266,13 @@ class _Read:
     note: str
 
     def row(self) -> dict[str, Any]:
-        """Return its line of files.jsonl."""
         one = self.extraction
         about = {"path": self.name, "sha256": one.file, "bytes": self.size, "text": one.text}
         return about | {"characters": one.characters, "title": self.note, "pages": one.pages, "reader": one.reader}
 
 
 def preparation_identity(files: Sequence[SourceFile], chunking: Chunking) -> dict[str, Any]:
-    """Return all that decides what a documents folder holds, as plain JSON. This reads the files."""
+    """Read the files; return everything that decides the content of a documents folder, as plain JSON."""
     sums: dict[str, str | None] = {}
     with stage("reading the files"):
         for one in files:
@@ -296,12 +292,12 @@ def prepare_documents(
 ) -> Manifest:
     """Fill a folder with the documents of the files.
 
-    The folder may hold what an interrupted call left: its texts, and chunks that took an analysis, are used again.
-    The result depends on nothing but the files, their names and the settings. Memory: about 100 bytes per document,
-    what finding near-duplicates takes, and several times the size of the largest file.
+    Reuse the texts that an interrupted call left in the folder, and its chunks by kiwi or a tokenizer. The files, their
+    names and the settings alone decide the result. Memory: about 100 bytes per document, `find_near_duplicates`, and
+    several times the size of the largest file.
 
-    files: as `find_files` returns them. unreadable: whether files that cannot be read raise BadInput, which lists them
-        all (the texts of the others stay for the next call), or are left out and listed in the manifest.
+    files: from `find_files`. unreadable: "stop": raise BadInput that lists all unreadable files, and keep the texts of
+        the others for the next call; "skip": leave them out and list them in the manifest.
     keys: prefix of config keys in errors.
     """
     settings = chunking.identity()
@@ -340,10 +336,10 @@ def prepare_documents(
 
 
 class _Reading:
-    """Reads files, and cuts their texts, which are kept in a folder, into chunks.
+    """Read files, keep their texts in a folder, and cut them into chunks.
 
-    settings: digest of those of the chunks. sums: path -> sha256 of each file, None if it cannot be had. problems: path
-    -> why a file cannot be read.
+    settings: digest of the chunk settings. sums: path -> sha256 of the file, None if it cannot be read.
+    problems: path -> why a file cannot be read.
     """
 
     def __init__(self, folder: Path, chunking: Chunking, settings: str) -> None:
@@ -359,7 +355,7 @@ class _Reading:
         self.problems: dict[str, str] = {}
 
     def files(self, files: Sequence[SourceFile], unreadable: Unreadable, keys: str) -> list[_Read]:
-        """Return those that can be read. Raise BadInput if there is none, or if others are not to be skipped."""
+        """Return the files that can be read. Raise BadInput if there are none, or if `unreadable` forbids others."""
         read: list[_Read] = []
         total, done = sum(one.size for one in files), 0
         with watch("prepare: reading files") as progress:
@@ -398,7 +394,6 @@ class _Reading:
         return _Read(one.name, size, known, self._notes.of(one.name) if self._notes else "")
 
     def chunks(self, read: Sequence[_Read]) -> Occurrences:
-        """Return the chunks of all texts."""
         documents = Occurrences()
         total, done = sum(one.size for one in read), 0
         with watch("prepare: chunks") as progress:
@@ -431,7 +426,7 @@ class _Reading:
 
 
 def _keep_plain_files(folder: Path) -> None:
-    """Remove links, folders and whatever else no preparation has written, before they are read or written."""
+    """Remove links, folders and other things that no preparation writes."""
     for one in folder.iterdir():
         if one.is_dir() and not one.is_symlink():
             shutil.rmtree(one)
@@ -440,7 +435,7 @@ def _keep_plain_files(folder: Path) -> None:
 
 
 def _document_lines(documents: Occurrences, text: Callable[[str], str]) -> Iterator[str]:
-    """Yield the lines of documents.jsonl as `json_line` would write them, but several times faster."""
+    """Yield the lines that `json_line` would write for documents.jsonl, several times faster."""
     quoted = json.JSONEncoder(ensure_ascii=False).encode
     for row in documents.rows(text):
         one = row.document
@@ -451,7 +446,6 @@ def _document_lines(documents: Occurrences, text: Callable[[str], str]) -> Itera
 
 
 def _near_duplicates(documents: Occurrences, text: Callable[[str], str], folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of near_duplicates.jsonl, in the order of the documents. folder: takes temporary files."""
     with watch("prepare: near-duplicates") as progress:
         pairs = near_duplicates.find_near_duplicates(documents.contents(text), len(documents), folder, progress)
     ids = documents.doc_ids([one for pair in pairs for one in (pair.a, pair.b)])
@@ -460,7 +454,7 @@ def _near_duplicates(documents: Occurrences, text: Callable[[str], str], folder:
 
 
 def _write(file: Path, lines: Iterable[str]) -> str:
-    """Write lines, and return their sha256."""
+    """Write lines; return their sha256."""
     found = hashlib.sha256()
     with file.open("wb") as out:
         for text in lines:

@@ -7,12 +7,11 @@ HWPX, the open format of Hangul (KS X 6101): paragraphs, tables, text boxes and 
 the paragraph that refers to it; an equation is its script. Left out: headers and footers of pages, comments, and text
 that a tracked change deletes. Here and in HTML, tabs separate the cells of a table row.
 
-PDF: the text of each page, in drawing order. A page whose glyphs have no Unicode value is refused, because a program
-would not read there what a person sees; a few such glyphs among many, as in formulas, are left out. Words hyphenated at
-the end of a line are joined.
+PDF: the text of each page, in drawing order. A page whose glyphs have no Unicode value is refused; a few such glyphs
+among many, as in formulas, are left out. Words hyphenated at the end of a line are joined.
 
 Plain text and Markdown keep their markup. Bytes are decoded by a byte order mark, as UTF-8, or as CP949 if the result
-is plainly Korean; nothing else is guessed.
+is plainly Korean. No other encoding is guessed.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ from harness.errors import BadInput
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-# Syllables that make up seven of ten in Korean prose. Chinese, Japanese or Western bytes that happen to be valid CP949
-# give others.
+# Seven of ten syllables in Korean prose are among these. Chinese, Japanese or Western bytes that are valid CP949 by
+# chance give other syllables.
 _COMMON = frozenset(
     "이다는을의에가고하지은로한를도서사기리아어대자시일나인그해라스정수부전원제들있면게보장주만과여동상성공구선적우된으"
     "비소였연국학했며관조위년신생무실물유계분화경용세발행법문산모안중방식결통차업현단회양당영간러습니합역진감내작표설명"
@@ -56,8 +55,8 @@ _FEW_CONTROLS = 1000  # bytes for each control character that a text may have
 def decoded(data: bytes, path: Path, declared: str = "") -> str:
     """Return the text of a file, without its byte order mark.
 
-    Raise BadInput for binary data, and for an uncertain encoding, with the first byte that is not UTF-8.
-    declared: the encoding that the file claims, used only if its bytes do not decide.
+    Raise BadInput for binary data and for an uncertain encoding, with the first byte that is not UTF-8.
+    declared: the encoding that the file claims, used if its bytes do not decide.
     """
     if data.startswith(_UTF32):
         raise BadInput(f"{path}: the file is UTF-32. Save it as UTF-8.")
@@ -85,7 +84,7 @@ def decoded(data: bytes, path: Path, declared: str = "") -> str:
 
 
 def _check_printed(data: bytes, path: Path) -> None:
-    """Raise BadInput for a byte 0, and for more control characters than slip into texts."""
+    """Raise BadInput for a byte 0 or for many control characters."""
     zero = data.find(b"\0")
     if zero >= 0:
         start = data[:1000]
@@ -99,7 +98,7 @@ def _check_printed(data: bytes, path: Path) -> None:
 
 
 def _korean(data: bytes) -> str | None:
-    """Return the text of bytes in CP949; None unless they are valid, and enough letters are common in Korean."""
+    """Decode CP949; None if it is not valid, or if too few letters are common in Korean."""
     try:
         text = data.decode("cp949")
     except UnicodeDecodeError:
@@ -123,19 +122,19 @@ _BLANK_LINE = 2  # line breaks that make one; more are not kept
 
 
 class Lines:
-    """Joins texts with the line breaks that blocks require: the most that was required between two texts.
+    """Join texts with the most line breaks that blocks require between them, like `innerText` of the HTML Standard.
 
-    There is none before the first and after the last, as in `innerText` of the HTML Standard.
+    There are no line breaks before the first text or after the last.
     """
 
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._breaks = 0
-        self._rows: list[int] = []  # parts before each row of a table that is in work
-        self._edge = -1  # parts at the edge of its last cell
+        self._rows: list[int] = []  # number of parts before each open table row
+        self._edge = -1  # number of parts at the edge of its last cell
 
     def words(self, text: str) -> None:
-        """Add text with single spaces, none at the edges of lines, and without soft hyphens."""
+        """Add text with single spaces, without spaces at the edges of lines, and without soft hyphens."""
         text = _SPACES.sub(" ", text).replace("\xad", "")
         if self._breaks or not self._parts or self._parts[-1][-1] in " \n\t":
             text = text.lstrip(" ")
@@ -217,8 +216,8 @@ def read_html(path: Path) -> list[str]:
 
 
 def _text(root: Any, left_out: set[int]) -> str:
-    """Return the text below a node but for some nodes. It does not recurse, because pages may be nested deeply."""
-    lines, node, kept = Lines(), root, 0  # kept: how many <pre> the node is in
+    """Return the text below a node, without the nodes `left_out`. Do not recurse: pages may be nested deeply."""
+    lines, node, kept = Lines(), root, 0  # kept: number of <pre> around the node
     while True:
         below = None
         if node.is_text_node:
@@ -287,7 +286,7 @@ def read_hwpx(path: Path) -> list[str]:
 
 
 def _sections(packed: zipfile.ZipFile, path: Path) -> list[str]:
-    """Return the text of each section, by number."""
+    """Return the text of each section, in order of number."""
     if len(packed.filelist) > _MOST_ENTRIES:
         raise BadInput(f"{path}: the HWPX file packs {len(packed.filelist):,} files, more than {_MOST_ENTRIES:,}.")
     numbered = {int(found[1]): name for name in packed.namelist() if (found := _SECTION.fullmatch(name))}
@@ -313,7 +312,7 @@ def _encrypted(packed: zipfile.ZipFile) -> bool:
 
 
 def _opened(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a packed file. The standard library unpacks other methods too, and raises other errors for them."""
+    """Open a packed file. Refuse other methods: the standard library raises other errors for them."""
     method = packed.getinfo(name).compress_type
     if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NotImplementedError(f"{name} is compressed by method {method}")
@@ -325,16 +324,16 @@ class _Section:
 
     def __init__(self, where: str) -> None:
         self.where = where
-        self._lines = [Lines()]  # of the section, then of notes that are in work
+        self._lines = [Lines()]  # of the section, then of open notes
         self._notes: list[str] = []
-        self._open: list[str] = []  # names of the elements around
+        self._open: list[str] = []  # names of the open elements
         self._paragraphs = 0  # of those
-        self._cells: list[int] = []  # of each row around, so far
-        self._skipped = 0  # how many of them are left out
+        self._cells: list[int] = []  # number of cells so far in each open row
+        self._skipped = 0  # number of open elements that are left out
         self._deleted = False
 
     def parse(self, file: IO[bytes], left: int) -> int:
-        """Read a section of at most `left` bytes; return how many are left."""
+        """Read a section of at most `left` bytes; return the number of bytes left."""
         from xml.parsers import expat
 
         parser = expat.ParserCreate(namespace_separator=" ")
@@ -422,7 +421,7 @@ _UNREADABLE = re.compile(  # as some writers spell glyphs, control, replacement 
 def read_pdf(path: Path) -> list[str]:
     from pypdfium2 import PdfDocument, PdfiumError, raw
 
-    with suppress(PdfiumError):  # where pdfium sets no error, it gives that of the file before: have it be another one
+    with suppress(PdfiumError):  # pdfium may repeat the error of the file before: provoke another one
         PdfDocument(b"no PDF")
     try:
         document = PdfDocument(path)
