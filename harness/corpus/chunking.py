@@ -38,8 +38,8 @@ from harness.errors import BadInput, did_you_mean
 from retrievers.hosts import name_host
 from retrievers.lexical.tokenize import UNBROKEN, kiwi_model
 
-# A full stop, question mark or exclamation mark, closing quotation marks and brackets, and white space; or a blank line.
-# A single line break does not end a sentence: texts of PDF files break lines anywhere.
+# A full stop, question mark or exclamation mark, closing quotation marks and brackets, and white space; or a blank
+# line. A single line break does not end a sentence: texts of PDF files break lines anywhere.
 SENTENCE_END = r"""[.!?]["'”’)\]]*\s+|\n\s*\n"""
 PARAGRAPH = re.compile(r"\n\s*\n")
 BLOCKS = 256  # blocks between two reports of progress
