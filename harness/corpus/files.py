@@ -214,7 +214,7 @@ def _nothing(pattern: str) -> str:
     base = Path(*parts[: next(at for at, part in enumerate(parts) if set(part) & set("*?["))])
     inside = [path for path in sorted(base.iterdir()) if not path.name.startswith(".")]
     if "{" in pattern:
-        hint = " Braces are no wildcard here: give a list of patterns, files='[a/*.txt,a/*.md]'."
+        hint = " Braces are not wildcards here: give a list of patterns, files='[a/*.txt,a/*.md]'."
     elif inside and all(path.is_dir() for path in inside):
         hint = f" {base} contains only folders: files='{base}/**/*' finds the files in them."
     else:

@@ -64,15 +64,15 @@ def _checked(place: Path, output: Path) -> Manifest | None:
         return None
     if others := sorted(names - NAMES):
         raise BadInput(
-            f"output={output} holds what `harness prepare` did not write ({some(others)}). Choose another folder, or "
-            "move that away."
+            f"output={output} holds files that `harness prepare` did not write ({some(others)}). Choose another "
+            "folder, or move them away."
         )
     DocumentsFolder(place, "output")
     manifest = Manifest.read(place)
     if changed := manifest.changed(place):
         raise BadInput(
             f"{output / changed} has changed since `harness prepare` wrote it. Choose another output, or delete "
-            f"{output} to have it written anew."
+            f"{output} and run the command again."
         )
     return manifest
 

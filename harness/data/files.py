@@ -77,8 +77,8 @@ class _Unpacked(io.RawIOBase):
         buffer[: len(block)] = block
         if self._packed.tell() > self._most:
             raise BadInput(
-                f"{self._path} unpacks to more than {self._most:,} bytes, and to more than {MOST_PACKED} times its "
-                "size, as no file of texts does. Is it the right one? If so, unpack it with gunzip."
+                f"{self._path} unpacks to more than {self._most:,} bytes and more than {MOST_PACKED} times its size, "
+                "which is unusual for texts. Is it the right one? If so, unpack it with gunzip."
             )
         return len(block)
 

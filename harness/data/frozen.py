@@ -163,11 +163,11 @@ class Frozen(SpanLabelled):
         )
         if by_model and not people:
             yield (
-                "Intervals do not know the model's errors, and may miss people's judgements altogether. They "
-                "do once people have checked queries drawn at random: harness testset review, sample=audit."
+                "Intervals leave out the model's errors, and may be far from people's judgements. To include these "
+                "errors, let people check queries drawn at random: harness testset review, sample=audit."
             )
         if self.folder.fingerprint != manifest["documents"].get("sha256"):
-            yield "The documents are not those that were pooled: those that are new among them are unjudged."
+            yield "The documents differ from the pooled ones: new ones are unjudged."
 
 
 def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:

@@ -256,7 +256,7 @@ def _placed(
             if text[piece.span.start : piece.span.end] != piece.exact:
                 raise BadInput(
                     f"{where}: text {text_id} has other characters from {piece.span.start} to {piece.span.end} than "
-                    f"exact, {piece.exact!r:.60}. Correct the evidence, or take the line out."
+                    f"exact, {piece.exact!r:.60}. Correct the evidence, or remove the line."
                 )
             placed[piece] = piece
     if gone:
@@ -268,6 +268,6 @@ def _check_documents(documents: Sequence[tuple[Span, Document]], text: str, fold
     for span, document in documents:
         if text[span.start : span.end] != document.text:
             raise BadInput(
-                f"{folder.path / DOCUMENTS}: document {document.doc_id!r:.60} is not what text {span.text} has from "
+                f"{folder.path / DOCUMENTS}: document {document.doc_id!r:.60} differs from text {span.text} at "
                 f"{span.start} to {span.end}. Prepare the files again."
             )

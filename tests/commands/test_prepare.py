@@ -108,7 +108,7 @@ def test_unreadable_files(harness, corpus):
         (["chunk.separator=\\s*"], "can match the empty string"),
         (["chunk.separator=([.!?]+\\s*)+"], "repeats a repetition"),
         (["chunk.note=note.txt"], "note.txt: there is no such file"),
-        (["output=in/문서"], "output=in/문서 holds what `harness prepare` did not write (셋.md)"),
+        (["output=in/문서"], "output=in/문서 holds files that `harness prepare` did not write (셋.md)"),
         (["output=in/문서/셋.md"], "is a file"),
         (["output="], "output is empty"),
         (["output=/"], "output=/ is the root of all folders"),

@@ -100,7 +100,7 @@ BAD = [
     (["corpus"], r"corpus is a folder. Name the files in it, such as files='corpus/\*\*/\*'"),
     (["corpus/*.pdf"], r"no file matches corpus/\*\.pdf\. corpus contains: \[x\]\.txt, "),
     (["*"], r"no file matches \*\. \. contains only folders: files='\./\*\*/\*' finds the files in them"),
-    (["corpus/{a,b}*.txt"], r"Braces are no wildcard here"),
+    (["corpus/{a,b}*.txt"], r"Braces are not wildcards here"),
     (["corpus/*/../../*"], r"`\.\.` after a wildcard would lead out of corpus"),
     (["corpus/*.txt", "corpse/*", "corpus/*.pdf"], "2 problems with the files:\n- corpse: .*\n- files: no file"),
 ]

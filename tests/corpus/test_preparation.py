@@ -376,7 +376,7 @@ def foreign(name):
     ("made", "message"),
     [
         (foreign(""), "output=docs is a file"),
-        (foreign("/thesis.doc"), r"holds what `harness prepare` did not write \(thesis\.doc\)"),
+        (foreign("/thesis.doc"), r"holds files that `harness prepare` did not write \(thesis\.doc\)"),
         (prepared(foreign("/notes.txt")), r"did not write \(notes\.txt\)"),
         (prepared(foreign("/documents.jsonl")), r"docs/documents\.jsonl has changed since"),
         (prepared(lambda docs: (docs / "manifest.json").write_text('{"version": 2}')), "this harness reads version 1"),

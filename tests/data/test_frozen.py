@@ -52,7 +52,7 @@ def test_more_documents_are_unjudged_and_change_no_label(made):
     after = read(documents="more")
     assert after.qrels.grades == before.qrels.grades
     assert after.qrels.evidence == before.qrels.evidence
-    assert any("those that are new among them are unjudged" in note for note in after.notes)
+    assert any("new ones are unjudged" in note for note in after.notes)
     assert not any("unjudged" in note for note in before.notes)
 
 
@@ -65,7 +65,7 @@ def test_the_folder_may_move(made):
 
 
 def test_labels_of_a_model_alone_come_with_a_warning(made):
-    warning = "Intervals do not know the model's errors"
+    warning = "Intervals leave out the model's errors"
     assert not any(note.startswith(warning) for note in read().notes)
     (made / "ts" / "audit.json").unlink()
     frozen(made / "ts", version=2)

@@ -149,8 +149,8 @@ WRONG_FOLDERS = [
         lambda folder: [path.write_bytes(b"\x1f\x8bx") for path in (folder / "docs" / "texts").iterdir()],
         r"\.txt: cannot be read \(.*\)\. Prepare the files again",
     ),
-    (documents(lambda row: row | {"content": row["content"] + "!"}), r"is not what text \w{20} has from 0 to 15"),
-    (documents(moved_by_one), r"documents\.jsonl: document '\w{20}' is not what text \w{20} has from 1 to 16"),
+    (documents(lambda row: row | {"content": row["content"] + "!"}), r"differs from text \w{20} at 0 to 15"),
+    (documents(moved_by_one), r"documents\.jsonl: document '\w{20}' differs from text \w{20} at 1 to 16"),
 ]
 
 
