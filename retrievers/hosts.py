@@ -95,7 +95,7 @@ class Secrets:
         for header, name in self.variables.items():
             value = os.environ.get(name, "").strip()
             if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # a prefix precedes a single word
-                raise BadInput(f"The key in {name} contains characters that no key has. Copy it again.")
+                raise BadInput(f"The key in {name} contains characters that a key cannot have. Copy it again.")
             if value:
                 found[header] = self.prefix + value
         return found

@@ -154,7 +154,7 @@ def _independent(subject: Subject) -> None:
     together = retriever.search(subject.queries, subject.k)
     for row, query in enumerate(subject.queries[:5]):
         alone = [doc_id for doc_id, _ in retriever.search([query], subject.k).row(0)]
-        assert alone == [doc_id for doc_id, _ in together.row(row)], f"query {query.query_id:.60} alone finds others"
+        assert alone == [doc_id for doc_id, _ in together.row(row)], f"query {query.query_id:.60} finds others alone"
 
 
 def _no_queries(subject: Subject) -> None:
@@ -214,19 +214,19 @@ def _cut(subject: Subject) -> None:
         one, other = found.row(row), whole.row(row)
         mine, theirs = ([score for _, score in some] for some in (one, other))
         close = len(mine) == len(theirs) and np.allclose(mine, theirs, rtol=1e-4, atol=1e-5)
-        assert one == other if summed else close, f"shards rank otherwise for query {query_id:.60}: {one[:3]}"
+        assert one == other if summed else close, f"shards rank differently for query {query_id:.60}: {one[:3]}"
 
 
 KNOWN_QUERIES: dict[str, Rule] = {
     "each query has a row, in the order given, of documents of the dataset": _rows,
-    "at most k documents, and fewer are the first of more": _at_most_k,
+    "at most k documents; a smaller k gives the first ones": _at_most_k,
     "the same ranking from each search and each instance": _repeatable,
     "the same ranking from a second index": _rebuilt,
     "a query's documents do not depend on the other queries": _independent,
     "no queries, no rows": _no_queries,
 }
 ANY_QUERIES: dict[str, Rule] = KNOWN_QUERIES | {
-    "queries without a word, and long ones, are answered": _odd_queries,
+    "queries without a word and long queries are answered": _odd_queries,
     "a document is found by its own text": _found_by_text,
 }
 IN_SHARDS: dict[str, Rule] = {"shards give the ranking of the whole": _cut}

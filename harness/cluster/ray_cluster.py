@@ -50,13 +50,13 @@ class RayCluster:
         encoding_gpus: Gpus = 0,
     ) -> None:
         if checked_shard(shard) is None:
-            raise BadInput("cluster.shard is null: nodes share the work by shards. Give one such as 50000.")
+            raise BadInput("cluster.shard is null, but nodes share the work by shards. Give a size such as 50000.")
         if encoding_cores is not None and encoding_cores < 1:
             raise BadInput(f"cluster.runtime.encoding_cores is {encoding_cores}: give at least 1, or null for all.")
         if encoding_gpus < 0 or (encoding_gpus > 1 and encoding_gpus != int(encoding_gpus)):
             raise BadInput(
-                f"cluster.runtime.encoding_gpus is {encoding_gpus}: give a whole number, or less than 1 where several "
-                "workers share a GPU; 0 for none."
+                f"cluster.runtime.encoding_gpus is {encoding_gpus}: give a whole number, a share of a GPU such "
+                "as 0.5, or 0 for none."
             )
         self.shard: int | None = shard
         self._address, self._cores, self._gpus = address, encoding_cores, float(encoding_gpus)
@@ -95,7 +95,7 @@ class RayCluster:
             raise Failed(f"cluster=ray: no worker starts on a node: {_reason(error)}") from None
         if problem := next(filter(None, problems), ""):
             raise BadInput(problem)
-        where = "of this machine alone" if connection.asked is None else f"at {connection.head}"
+        where = "on this machine alone" if connection.asked is None else f"at {connection.head}"
         return f"Ray {ray.__version__} {where}: {_counts(nodes)}; equal versions"
 
     def _encoding_cores(self, nodes: list[RayNode]) -> int:
@@ -107,7 +107,7 @@ class RayCluster:
         if self._gpus:
             raise BadInput(
                 f"cluster.runtime.encoding_gpus is {self._gpus:g}, and no node of the cluster has as many ({has} in "
-                "all). Ray counts those that it finds, or `ray start --num-gpus=N`; 0 encodes on cores."
+                "all). Ray uses the GPUs that it finds, or `ray start --num-gpus=N`. 0 encodes on cores."
             )
         raise BadInput(
             f"cluster.runtime.encoding_cores is {cores}, and no node of the cluster has as many ({has} in all)."
@@ -196,12 +196,12 @@ class _ShardJobs:
         job = self._running.pop(reference)
         try:
             kind, value, node, number = self._ray.get(reference)
-        except self._ray.exceptions.RayTaskError as error:  # outside of the job
+        except self._ray.exceptions.RayTaskError as error:  # an error outside the job
             raise Failed(f"cluster=ray: a job failed:\n{error}") from None
         except self._ray.exceptions.RayError as error:
             raise Failed(
-                f"cluster=ray: a job has lost its worker {TRIES} times; perhaps the memory of a node is too small for "
-                f"a shard; cluster.shard sets its size: {_reason(error)}"
+                f"cluster=ray: a job has lost its worker {TRIES} times. If a node's memory is too small for a shard, "
+                f"lower cluster.shard. Ray's reason: {_reason(error)}"
             ) from None
         match kind:
             case "done":
@@ -220,8 +220,8 @@ class _ShardJobs:
         full = {number, *self._full.values()}
         other = next((node for node in self._nodes() if node.number not in full), None)
         if job in self._full or other is None:
-            raise Failed(f"{problem}. Free some space there; the same command continues.")
-        log.warning("cluster=ray: %s: another node takes its job over", problem)
+            raise Failed(f"{problem}. Free some space there and run the same command again.")
+        log.warning("cluster=ray: %s: another node takes over its job", problem)
         self._full[job] = number
         self._submit(job, scheduling_strategy=NodeAffinitySchedulingStrategy(other.number, soft=True))
 

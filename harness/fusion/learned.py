@@ -51,7 +51,7 @@ class LearnedFusion:
         """Raise BadInput for a single ranking, if a weight names no ranking, or if all weights are 0."""
         if len(names) < 2:
             raise BadInput(
-                f"fusion=learned learns how to fuse several rankings, and the retriever has only {', '.join(names)}. "
+                f"fusion=learned learns how to fuse several rankings, but the retriever has only {', '.join(names)}. "
                 "Choose a retriever with several, such as retriever=hybrid_lexical, or leave fusion=learned out."
             )
         self._fixed.check(names)
@@ -130,7 +130,7 @@ class Learning:
         rows = np.arange(len(needs))
         notes = []
         if not self.pool.relevant.any():
-            notes.append("no relevant document is among the candidates: every fusion is as good")
+            notes.append("no relevant document is among the candidates: all fusions are equally good")
         if len(needs) == 1:
             notes.append("only one query to learn from: none can be held out")
         return {
@@ -169,7 +169,7 @@ class Learning:
         earned = earned[:, used]
         held = dict(zip(TRIED, earned.mean(axis=1).tolist(), strict=True))
         gain, error = _paired(earned[1] - earned[0])
-        simple, why = 0, "On held-out queries, other weights and the ranker earn no more by over one standard error."
+        simple, why = 0, "On held-out queries, neither other weights nor the ranker earn over one standard error more."
         if gain > error + CLOSE:
             simple, why = 1, _because(gain, error, "the fixed fusion")
         best = 2 + int(earned[2:].mean(axis=1).argmax())

@@ -85,7 +85,7 @@ class FusionRule:
             more = [name for name in names if name not in self.rankings]
             what = [f"lacks {', '.join(lacking):.300}"] * bool(lacking) + [f"has also {', '.join(more)}"] * bool(more)
             raise BadInput(
-                f"the fusion was learnt for the component rankings {', '.join(self.rankings):.300}, and the retriever "
+                f"the fusion was learnt for the component rankings {', '.join(self.rankings):.300}, but the retriever "
                 f"{' and '.join(what)}. Choose the retriever that it was learnt with."
             )
 
@@ -124,7 +124,7 @@ def read_rule(file: str) -> FusionRule:
         version = required(content, "version", file)
         if version != VERSION or isinstance(version, bool):
             raise BadInput(
-                f"{file}: version is {version!r:.60}, and this program reads version {VERSION}. Learn the fusion "
+                f"{file}: version is {version!r:.60}, but this program reads version {VERSION}. Learn the fusion "
                 "again, or use the program that wrote the file."
             )
         rule = row_as(FusionRule, required(content, "rule", file), f"{file}: rule")

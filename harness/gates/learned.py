@@ -167,7 +167,7 @@ class AutoGate(Learner):
         if len(tried) > 1 and len(payoff.rows) > 1:
             for number, column in enumerate(columns):
                 totals[number] = sum(calibration.cross_validated(weights, column, earned, fold) for fold in inner)
-        best = (totals > totals.max(axis=0) - calibration.CLOSE).argmax(axis=0)  # the first of equals
+        best = (totals > totals.max(axis=0) - calibration.CLOSE).argmax(axis=0)  # ties go to the first
         rules = []
         for chosen, row in zip(best.tolist(), weights, strict=True):
             [thresholds] = calibration.fit(row[None], columns[chosen], earned)

@@ -67,7 +67,7 @@ class SumOfPoints(ABC):
         (first, query_ids), *others = ((name, ranking.query_ids) for name, ranking in rankings.items())
         for name, other in others:
             if other != query_ids:
-                raise ValueError(f"the rankings {first} and {name} have different queries, or another order of them")
+                raise ValueError(f"the rankings {first} and {name} have different queries, or order them differently")
         if k < 0:
             raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
         self.check(rankings)

@@ -174,7 +174,7 @@ class _Transformer:
             layer.load_state_dict(state)
         except Exception:  # a damaged or hostile file; torch's message would explain how to trust it
             raise BadInput(
-                f"{file} does not hold the weights of one linear layer: it is damaged or of another kind. Fetch the "
+                f"{file} does not hold the weights of one linear layer: it is damaged or another file. Fetch the "
                 "model again."
             ) from None
         if inputs != self.model.config.hidden_size:

@@ -222,7 +222,7 @@ def _opened(_process: int, uri: str, token: str) -> Milvus:
         if "UNAUTHENTICATED" in "".join(traceback.format_exception(error)):
             raise Failed(f"Milvus at {uri} refuses the token: give user:password, or a key, in {TOKEN}.") from None
         raise Failed(
-            f"no Milvus server answers at {uri}: {_reason(error)}. Start it, or give the port of its gRPC in {URI} "
+            f"no Milvus server answers at {uri}: {_reason(error)}. Start it, or give its gRPC port in {URI} "
             "(19530 unless it was changed), and https if the server expects it."
         ) from None
     return Milvus(client, uri)

@@ -101,7 +101,7 @@ class HttpRetriever:
         if unset := self._client.secrets.unset():
             headers = {variable: header for header, variable in self._client.secrets.variables.items()}
             raise BadInput(
-                f"The environment variable {unset[0]} is not set, which runtime.headers_env names for the header "
+                f"The environment variable {unset[0]} is not set; runtime.headers_env names it for the header "
                 f"{headers[unset[0]]}. Set it to the header's whole value."
             )
 
@@ -347,7 +347,7 @@ class JsonPath:
             steps.append(_Step(name or (None if index == "*" else int(index)), optional))
         if end < len(path) or not any(step.key is None for step in steps):
             raise BadInput(
-                f"{key}={text!r} is not a place of a value for each result. Write the names on the way to it, with [*] "
+                f"{key}={text!r} is not a path to a value for each result. Write the names on the way to it, with [*] "
                 "for every element of a list, such as hits.hits[*]._id."
             )
         return cls(text, tuple(steps))

@@ -230,7 +230,7 @@ class Kiwi:
         tokens = _tokens(forms, len(texts), progress)
         if long:
             log.warning(
-                "tokenizer=kiwi, in %d of %d texts: more than %d characters without white space, which were cut into "
+                "tokenizer=kiwi: %d of %d texts have more than %d characters without white space, which were cut into "
                 "pieces. The first is text %d: %.40s…",
                 *(len(long), len(texts), UNBROKEN, long[0] + 1, " ".join(texts[long[0]].split())),
             )

@@ -165,7 +165,7 @@ def test_where_nothing_was_found_the_fixed_fusion_stays():
     nowhere = Qrels({query: {"elsewhere": 1.0} if grades else {} for query, grades in qrels.grades.items()})
     said = learning(rankings, nowhere).to_json()
     assert said["chosen"] == FIXED
-    assert said["notes"] == ["no relevant document is among the candidates: every fusion is as good"]
+    assert said["notes"] == ["no relevant document is among the candidates: all fusions are equally good"]
     empty = {name: Ranking.from_scores({query: {} for query in qrels.grades}) for name in "ab"}
     assert learning(empty, qrels).to_json()["chosen"] == FIXED
 
@@ -237,7 +237,7 @@ def test_the_regression_is_that_of_scikit_learn(seed):
     [
         ({"folds": 1}, "ab", "folds=1: at least 2"),
         ({"repeats": 0}, "ab", "repeats=0: at least 1"),
-        ({}, "a", "learns how to fuse several rankings, and the retriever has only a"),
+        ({}, "a", "learns how to fuse several rankings, but the retriever has only a"),
         ({"weights": {"c": 1}}, "ab", r"fusion\.weights\.c names no ranking"),
         ({"weights": {"a": 0, "b": 0}}, "ab", "all rankings have weight 0"),
         ({"weights": {"a": -1}}, "ab", r"weights\.a is -1"),

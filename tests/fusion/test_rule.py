@@ -87,8 +87,8 @@ def test_its_identity_is_what_it_says(written, tmp_path):
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["a"], "learnt for the component rankings a, b, and the retriever lacks b"),
-        (["a", "b", "c"], "and the retriever has also c"),
+        (["a"], "learnt for the component rankings a, b, but the retriever lacks b"),
+        (["a", "b", "c"], "but the retriever has also c"),
         (["a", "c"], "lacks b and has also c"),
     ],
 )
@@ -116,7 +116,7 @@ ONE = PLAIN["rule"]["features"][0]
         ("", r"fusion\.json:1: broken JSON"),
         ("[]", "must be one JSON object"),
         ({"rule": {}}, r"version is missing"),
-        (PLAIN | {"version": 2}, r"version is 2, and this program reads version 1"),
+        (PLAIN | {"version": 2}, r"version is 2, but this program reads version 1"),
         (PLAIN | {"version": True}, r"version is True"),
         ({"version": 1}, r"rule is missing"),
         (PLAIN | {"rule": 3}, r"rule: the row is 3, but must be an object"),

@@ -330,7 +330,7 @@ def test_misuse_is_rejected():
         with pytest.raises(ValueError, match="rankings a and c have different queries"):
             RRF().fuse(rankings | ranked(c=other), 3)
     swapped = ranked(a={"q": {}, "r": {}}, b={"r": {}, "q": {}})
-    with pytest.raises(ValueError, match="another order"):
+    with pytest.raises(ValueError, match="order them differently"):
         RRF().fuse(swapped, 3)
 
 

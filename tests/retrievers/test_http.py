@@ -289,7 +289,7 @@ def test_a_variable_that_is_not_set(tmp_path, monkeypatch):
     with service() as server:
         for call in (HttpRetriever.require_model, lambda made: made.search([Query.of("q", "a")], 3)):
             made = retriever(server.url, tmp_path / "index", headers_env={"Authorization": "ES_AUTH"})
-            with pytest.raises(BadInput, match=r"variable ES_AUTH is not set, .* the header Authorization\. Set it"):
+            with pytest.raises(BadInput, match=r"variable ES_AUTH is not set; .* the header Authorization\. Set it"):
                 call(made)
     assert server.asked == []
 
@@ -305,8 +305,8 @@ def test_a_variable_that_is_not_set(tmp_path, monkeypatch):
         ({"url": "https://h/s?api_key=secret"}, "url has the parameter api_key, which looks like a secret"),
         ({"url": "https://{query}.h/s"}, "url has braces in its host"),
         ({"url": "http://search.example.org/", "headers_env": {"A": "B"}}, "http would send the headers unencrypted"),
-        ({"ids": "results"}, r"ids='results' is not a place"),
-        ({"scores": "a.b"}, r"scores='a.b' is not a place"),
+        ({"ids": "results"}, r"ids='results' is not a path"),
+        ({"scores": "a.b"}, r"scores='a.b' is not a path"),
         ({"body": None}, r"Neither url nor body has \{query\} or \{vector\}"),
         ({"body": {"q": "{querry}"}}, r"\{querry\}, which stands for nothing\. Did you mean 'query'"),
         ({"body": "{query}"}, "body must be a group of fields"),
@@ -433,5 +433,5 @@ def test_a_place_that_leads_nowhere(place, message):
     "text", ["", "hits", "hits.id", "hits[", "hits[*", "hits..id[*]", "[*]id", "hits[-1]", "a b[*]", "$"]
 )
 def test_what_is_no_place_is_refused(text):
-    with pytest.raises(BadInput, match=r"ids=.* is not a place of a value for each result"):
+    with pytest.raises(BadInput, match=r"ids=.* is not a path to a value for each result"):
         JsonPath.parse(text, "ids")

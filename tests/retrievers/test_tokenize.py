@@ -131,7 +131,7 @@ def test_kiwi_cuts_what_would_take_minutes_and_says_so(kiwi, caplog, monkeypatch
     assert "".join(found[1][1:-1]) == run
     assert found[2] == [one.form.lower() for one in tokenize.kiwi_model(None).tokenize(whole)]
     [warning] = caplog.messages
-    assert "in 1 of 3 texts: more than 512 characters without white space" in warning
+    assert "1 of 3 texts have more than 512 characters without white space" in warning
     assert "The first is text 2: 위성과 abcdefgh" in warning
 
 

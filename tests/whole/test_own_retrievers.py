@@ -80,7 +80,7 @@ def test_a_retriever_that_keeps_the_contract_is_told_so(made, harness, words, tm
 
 BREAKS = [
     ("scored = [", "import random\n        scored = [(random.choice(sorted(LETTERS)), 1)] or [", "from each search"),
-    ("(-pair[1], pair[0]))[:k]", "(pair[1] if k < 5 else -pair[1]))[:k]", "fewer are the first of more"),
+    ("(-pair[1], pair[0]))[:k]", "(pair[1] if k < 5 else -pair[1]))[:k]", "a smaller k gives the first ones"),
     ("for query in queries:", "for query in sorted(queries)[::-1]:", "do not depend on the other queries"),
     ("    found = []", "    found = []\n    if '' in queries: raise ValueError('empty')", "queries without a word"),
     ("return found", "return found[:1]", "each query has a row"),
