@@ -1,10 +1,10 @@
-"""Append-only logs of typed rows, on one machine and shared by machines through a bucket.
+"""Append-only logs of typed rows, on one machine or shared by machines through a bucket.
 
-A line is the JSON object of a row whose last field, `check`, is a checksum of the rest. A process that is killed while
-it appends leaves at most the beginning of one line, which readers pass over and the next writer removes.
+A line is the JSON object of a row whose last field, `check`, is a checksum of the rest. A process killed while it
+appends leaves at most the beginning of a line. Readers skip it, and the next writer removes it.
 
-A machine shares its log `replies.log` by sending its new lines, every half a minute, as an object
-`<writer>-<first byte>.log`. Other machines fetch it to a file of that name and never change it.
+A machine shares its log `replies.log` by sending new lines every SEND_SECONDS as an object `<writer>-<first byte>.log`.
+Other machines fetch it to a file of that name and never change it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _FIELD = b', "check": "'
 
 
 class Shortened(BadInput):
-    """A log has become shorter than the part that was read."""
+    """A log is shorter than the part that was read."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """A position between two lines. size, lines: bytes and lines before it. check, before: the last two checksums."""
+    """A position between lines. size, lines: bytes and lines before it. check, before: the last two checksums."""
 
     size: int = 0
     lines: int = 0
@@ -52,15 +52,15 @@ START = Position()
 
 
 class AppendLog(Generic[T]):
-    """A log in a file that processes append to, in turns, while others read it.
+    """A log file. Processes append to it in turns, while others read it.
 
     kind: the dataclass of its rows.
     sync: when rows survive a power failure: "row": once appended; "end": once `appending` ends; "never": once the
-        system has written them. They always outlive this process.
-    lenient: whether damaged lines are left out with a warning, because their rows can be made again, or refused.
-    chained: whether each checksum covers the one before it, and `<stem>.last` repeats the last one, to detect lines
-        that were edited, moved or removed.
-    lock: the file that is locked while a process appends. remedy: what to do about a damaged line.
+        system has written them. They always survive this process.
+    lenient: leave out damaged lines with a warning, because their rows can be made again; else refuse them.
+    chained: each checksum covers the one before, and `<stem>.last` repeats the last, to detect lines that were
+        edited, moved or removed.
+    lock: the file to lock while appending. remedy: advice about a damaged line.
     """
 
     def __init__(
@@ -80,16 +80,15 @@ class AppendLog(Generic[T]):
         self._lock = lock or path.with_name(f".{path.name}.lock")
 
     def append(self, rows: Iterable[T]) -> None:
-        """Append rows. They are in the file when this returns."""
         if several := [*rows]:
             with self.appending() as add:
                 add(*several)
 
     @contextmanager
     def appending(self) -> Iterator[Callable[..., None]]:
-        """Keep other processes from appending, and provide the function `add(*rows)`, which threads may share.
+        """Keep other processes from appending; yield the function `add(*rows)`, which threads may share.
 
-        An incomplete last line is removed first, with a warning. Raise BadInput if something other than a file has the
+        First remove an incomplete last line, with a warning. Raise BadInput if something other than a file has the
         log's name, or if a chained log was edited. An OSError names the file and leaves none of the rows in it.
         """
         with locked(self._lock, f"writes {self.path.name}"):
@@ -122,18 +121,17 @@ class AppendLog(Generic[T]):
                     os.close(file)
 
     def read(self) -> list[T]:
-        """Return all rows; none without the file.
+        """Return all rows; [] without the file.
 
-        Raise BadInput, with its line, for a row of another type and, unless the log is lenient, for a damaged line.
+        Raise BadInput, with the line, for a row of another type or, unless the log is lenient, for a damaged line.
         """
         return self._checked()[0]
 
     def since(self, position: Position) -> tuple[list[T], Position]:
-        """Return the rows finished after a position, and the position after them. Raise BadInput, and Shortened."""
+        """Return the rows finished after a position, and the next position. Raise BadInput or Shortened."""
         return self._rows(position, tail=False)
 
     def _checked(self) -> tuple[list[T], Position]:
-        """Return all rows and the position after them. Raise BadInput where the last line of a chain is another."""
         rows, end = self._rows(START, tail=True)
         if self._chained:
             known = ""
@@ -146,7 +144,7 @@ class AppendLog(Generic[T]):
         return rows, end
 
     def _rows(self, position: Position, tail: bool) -> tuple[list[T], Position]:
-        """Return the rows and the position after a position. tail: whether the last line may lack its end."""
+        """tail: the last line may lack its end."""
         rows: list[T] = []
         damaged: list[int] = []
         for line in self._from(position):
@@ -178,13 +176,12 @@ class AppendLog(Generic[T]):
             return file.readlines()
 
     def _exists(self) -> bool:
-        """Return whether there is a file. Raise BadInput if something else, such as a pipe, has its name."""
+        """Raise BadInput if something else, such as a pipe, has the file's name."""
         if (there := os.path.lexists(self.path)) and not self.path.is_file():
             raise BadInput(f"{self.path} is not a file, but a log belongs there. Remove it.")
         return there
 
     def _is_torn(self, tail: bytes) -> bool:
-        """Return whether a last line without an end is the beginning of a row."""
         return self._lenient or b'{"'.startswith(tail[:2])
 
     @property
@@ -194,7 +191,7 @@ class AppendLog(Generic[T]):
         return "this line was edited or is damaged: its checksum differs"
 
     def _line(self, row: T, before: str) -> tuple[bytes, str]:
-        """Return the line of a row, and its checksum. before: the checksum of the line before."""
+        """Return the line of a row and its checksum. before: the checksum of the line before."""
         content = asdict(cast(Any, row))
         try:
             text = json.dumps(content, ensure_ascii=False).encode()
@@ -204,7 +201,7 @@ class AppendLog(Generic[T]):
         return text[:-1] + _FIELD + check.encode() + b'"}\n', check
 
     def _intact(self, line: bytes, before: str) -> tuple[Any, str] | None:
-        """Return the row of a line as JSON, and its checksum; None if the line is damaged."""
+        """Return the row of a line as JSON and its checksum; None if the line is damaged."""
         text, _, end = line.rpartition(_FIELD)
         check = self._checksum(text, before)
         if end != check.encode() + b'"}':
@@ -219,7 +216,7 @@ class AppendLog(Generic[T]):
         return digest if self._chained else digest[:DIGITS]
 
     def _opened(self, before: str) -> int:
-        """Open the file, and end or remove an unfinished last line. before: the checksum before that line."""
+        """Open the file and end or remove an unfinished last line. before: the checksum before that line."""
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         start = size = os.fstat(file).st_size
         tail = b""
@@ -251,14 +248,14 @@ class AppendLog(Generic[T]):
             raise
 
 
-SEND_SECONDS = 30.0  # between two segments: the most that a machine loses that never comes back
+SEND_SECONDS = 30.0  # between two segments: a machine that never comes back loses at most this
 FILE = "replies.log"
 OTHERS = "*-*.log"  # files of other machines that share a log
-WRITER = "writer"  # the file that names who writes `replies.log`
+WRITER = "writer"  # the file with the name of the writer of `replies.log`
 
 
 class SharedLog:
-    """The log of a folder in a bucket. start: the beginning of its objects' names."""
+    """The log of a folder, in a bucket. start: the beginning of its objects' names."""
 
     def __init__(self, bucket: Bucket, start: str, folder: Path) -> None:
         self._bucket, self._start, self._folder = bucket, start, folder
@@ -267,7 +264,6 @@ class SharedLog:
         create_text(folder / WRITER, uuid.uuid4().hex)
 
     def fetch(self) -> None:
-        """Fetch the rows of other machines."""
         writer, self._sent = (self._folder / WRITER).read_text("utf-8"), 0
         for one in self._bucket.listed(self._start):
             name = one.name.removeprefix(self._start)
@@ -282,7 +278,7 @@ class SharedLog:
                 arriving.rename(self._folder / name)
 
     def send(self) -> None:
-        """Send the lines of our file that are not in the bucket. The caller holds the lock of the log."""
+        """Send the lines of our file that the bucket lacks. The caller must hold the log's lock."""
         with self._sending:
             if not (file := self._folder / FILE).exists():
                 return
@@ -297,10 +293,10 @@ class SharedLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Fetch the rows of others, and send those added in this context. The caller holds the log's locks."""
+        """Fetch the rows of others; send the rows added in this context. The caller must hold the log's locks."""
         self.fetch()
         file = self._folder / FILE
-        if self._sent > (file.stat().st_size if file.exists() else 0):  # our file was lost: the bucket has what it had
+        if self._sent > (file.stat().st_size if file.exists() else 0):  # our file was lost: the bucket has its lines
             write_text(self._folder / WRITER, uuid.uuid4().hex)
             self.fetch()
         over = threading.Event()

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Write files whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,27 +10,25 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text atomically: to a temporary file in the same folder, which is then renamed."""
+    """Write UTF-8 text atomically: to a temporary file in the same folder, then rename it."""
     with _written(path, text) as unfinished:
         unfinished.replace(path)
 
 
 def create_text(path: Path, text: str) -> bool:
-    """Write UTF-8 text to a new file, complete from its first moment; False if the name is taken, by a process that
-    came first or anything else. Nothing is ever replaced."""
+    """Write UTF-8 text to a new file, complete from the start. Return False if the name is taken; replace nothing."""
     with _written(path, text) as unfinished:
         try:
             os.link(unfinished, path)
         except FileExistsError:
             return False
-        except OSError:  # a file system without hard links: the file is there before its content is
+        except OSError:  # a file system without hard links: the file exists before its content
             return _create(path, text)
     return True
 
 
 @contextmanager
 def _written(path: Path, text: str) -> Iterator[Path]:
-    """A temporary file with this text in the folder of `path`."""
     unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished")
     try:
         _create(unfinished, text)
@@ -40,7 +38,6 @@ def _written(path: Path, text: str) -> Iterator[Path]:
 
 
 def _create(path: Path, text: str) -> bool:
-    """Write text to a new file; False if the name is taken. A failed write leaves no file."""
     try:
         file = path.open("xb")
     except FileExistsError:

@@ -1,7 +1,7 @@
-"""Objects in a bucket, by s3fs: read, written conditionally, listed. Each refusal names a remedy.
+"""Objects in a bucket, through s3fs: read, write on conditions, list. Each error names a remedy.
 
-Credentials, region and server come from the environment, as for every client of S3: AWS_ACCESS_KEY_ID and
-AWS_SECRET_ACCESS_KEY, or the machine's role, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL. None of them is ever shown.
+Credentials, region and server come from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or the machine's
+role, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL. No message shows them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.config.places import BucketPlace
 from harness.errors import BadInput, Failed
 from retrievers.hosts import name_host
 
-CONNECT_SECONDS, READ_SECONDS = 3, 30  # until a server that does not answer is given up, each time
+CONNECT_SECONDS, READ_SECONDS = 3, 30  # time limits of a request
 ATTEMPTS = 3
 PARTS = {"chunksize": 16 << 20, "max_concurrency": 4}  # of a large file, sent or fetched
 WHOLE_BYTES = 8 << 20  # smaller files take one request
@@ -33,12 +33,12 @@ OWN = "Or use a cache of your own: store.path=FOLDER."
 
 
 class NotAllowed(BadInput):
-    """These credentials may not do this."""
+    """The credentials do not allow this."""
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object. size: bytes. modified: when it was written, by the server's clock, in seconds since 1970."""
+    """size: bytes. modified: time of writing, by the server's clock, in seconds since 1970."""
 
     name: str
     size: int
@@ -47,7 +47,7 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class ObjectContent:
-    """The content of an object. modified: as of `StoredObject`. etag: changes with the content."""
+    """The content of an object. modified: see `StoredObject`. etag: changes with the content."""
 
     data: bytes
     modified: float
@@ -55,10 +55,10 @@ class ObjectContent:
 
 
 class Bucket:
-    """The objects at a place, named relative to its prefix. Threads and forked processes may share it.
+    """The objects at a place, with names relative to its prefix. Threads and forked processes may share it.
 
-    Methods raise BadInput for errors that the user can mend, such as credentials, and Failed if the server no longer
-    answers.
+    Methods raise BadInput for errors that the user can fix, such as credentials, and Failed if the server stops
+    answering.
     """
 
     def __init__(self, place: BucketPlace) -> None:
@@ -66,7 +66,7 @@ class Bucket:
         self._answered = False
 
     def read(self, name: str) -> ObjectContent | None:
-        """Return the content of an object; None if there is none."""
+        """Return None if there is no such object."""
 
         async def whole() -> ObjectContent:
             found = await self._files._call_s3("get_object", Bucket=self.place.bucket, Key=self._key(name))
@@ -76,12 +76,11 @@ class Bucket:
         return self._run(whole, f"read {self._url(name)}", unless=ABSENT)
 
     def create(self, name: str, content: bytes) -> str | None:
-        """Write a new object; return its ETag, or None if the name is taken."""
         found = self._ask("put_object", "write", name, TAKEN, Body=content, IfNoneMatch="*")
         return str(found["ETag"]) if found else None
 
     def replace(self, name: str, content: bytes, etag: str) -> str | None:
-        """Overwrite an object that still has this ETag; return its new ETag, or None if it has changed or is gone."""
+        """Overwrite an object that still has this ETag. Return its new ETag, or None if it has changed or is gone."""
         found = self._ask("put_object", "write", name, (*TAKEN, *ABSENT), Body=content, IfMatch=etag)
         return str(found["ETag"]) if found else None
 
@@ -89,7 +88,7 @@ class Bucket:
         self._ask("put_object", "write", name, Body=content)
 
     def touch(self, name: str) -> None:
-        """Renew the time of an object; do nothing if it is gone."""
+        """Set the time of an object to now; do nothing if it is gone."""
         source = {"Bucket": self.place.bucket, "Key": self._key(name)}
         self._ask("copy_object", "write", name, ABSENT, CopySource=source, MetadataDirective="REPLACE")
 
@@ -100,7 +99,7 @@ class Bucket:
         self._run(lambda: self._files._put_file(str(file), self._path(name), **PARTS), f"write {self._url(name)}")
 
     def download(self, name: str, file: Path) -> bool:
-        """Write an object to a file; return False if there is none."""
+        """Return False if there is no such object."""
 
         async def fetch() -> bool:
             await self._files._get_file(self._path(name), str(file), **PARTS)
@@ -109,7 +108,6 @@ class Bucket:
         return bool(self._run(fetch, f"read {self._url(name)}", unless=ABSENT))
 
     def delete(self, names: Sequence[str]) -> None:
-        """Remove objects, unless they are gone already."""
         for first in range(0, len(names), REMOVED_AT_ONCE):
             keys = [{"Key": self._key(name)} for name in names[first : first + REMOVED_AT_ONCE]]
             self._ask("delete_objects", "write", "", Delete={"Objects": keys, "Quiet": True})
@@ -137,18 +135,17 @@ class Bucket:
 
     @property
     def _files(self) -> Any:
-        """The file system of s3fs, made when it is first needed."""
         server = bucket_address()
         name_host(server or "https://amazonaws.com", "AWS_ENDPOINT_URL" if server else "store.path")
         return _file_system(os.getpid(), server)  # a client does not survive a fork
 
     def _ask(self, method: str, verb: str, name: str, unless: Sequence[str] = (), **arguments: Any) -> Any:
-        """Return the reply to one request; None if it is refused with a code in `unless`. name: "" for all objects."""
+        """Return the reply to a request; None if refused with a code in `unless`. name: "" for all objects."""
         asked = {"Bucket": self.place.bucket, **({"Key": self._key(name)} if name else {}), **arguments}
         return self._run(lambda: self._files._call_s3(method, **asked), f"{verb} {self._url(name)}", unless)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, Any]], doing: str, unless: Sequence[str] = ()) -> Any:
-        """Return the result of `work`; None if the server refuses with a code in `unless`. doing: "read s3://..."."""
+        """Return the result of `work`, or None as in `_ask`. doing: for messages, such as "read s3://..."."""
         loop = self._files.loop
         from fsspec.asyn import sync
 
@@ -159,13 +156,13 @@ class Bucket:
                 return None
             refusal = self._refused(error, code, doing)
             if refusal is None:
-                raise  # of this machine, such as a full disk
+                raise  # an error of this machine, such as a full disk
             raise refusal from None
         self._answered = True
         return found
 
     def _refused(self, error: Exception, code: str, doing: str) -> BadInput | Failed | None:
-        """Return the error to raise for one of the server or its client; None for one of this machine."""
+        """Return the error to raise for an error of the server or its client; None for an error of this machine."""
         from botocore import exceptions as known
 
         where, kind = self.place.url, type(error).__name__
@@ -211,18 +208,18 @@ _RIGHTS = {
 
 
 def _code(error: BaseException) -> str:
-    """Return the server's code, such as NoSuchKey; "" for other errors."""
+    """Return the server's code, such as NoSuchKey, or ""."""
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 def bucket_address() -> str:
-    """Return the server's address from the environment; empty: AWS."""
+    """Return the server's address from the environment; "" for AWS."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 def server_name() -> str:
-    """Return host and port of the server, without anything secret."""
+    """Return host and port of the server, without secrets."""
     try:
         address = urlsplit(bucket_address())
         return f"{address.hostname}{f':{address.port}' if address.port else ''}" if address.hostname else "AWS"
@@ -232,7 +229,7 @@ def server_name() -> str:
 
 @functools.cache
 def _file_system(process: int, server: str) -> Any:
-    """Return the client of a process and a server. Raise BadInput without the extra, or for a broken address."""
+    """Return the client of a process. Raise BadInput without the extra or for a broken address."""
     try:
         from s3fs import S3FileSystem
     except ModuleNotFoundError as error:

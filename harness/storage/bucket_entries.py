@@ -1,8 +1,8 @@
 """A bucket that machines share, with a local copy of the entries that this machine has used.
 
-An entry consists of the objects `<kind>/<key>/<file>.<sha256, cut>` and its `manifest.json`, written last and only if
-there is none: of machines that race, one wins, and a finished entry is never overwritten. Entries are built in and read
-from the local copy, which has the layout of a cache folder: using an entry again sends no request.
+An entry consists of the objects `<kind>/<key>/<file>.<sha256, cut>` and a `manifest.json`, written last and only if
+there is none: if machines race, one wins, and a finished entry is never overwritten. Entries are built in and read from
+the local copy, which has the layout of a cache folder. Using an entry again sends no request.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from harness.storage.entries import (
 from harness.storage.locks import Lease, require_conditions
 
 log = logging.getLogger(__name__)
-AT_ONCE = 4  # files of an entry that are sent or fetched
-MANIFESTS_AT_ONCE = 16  # that are read
+AT_ONCE = 4  # files of an entry that are sent or fetched in parallel
+MANIFESTS_AT_ONCE = 16  # that are read in parallel
 FETCHING = ".fetching"  # folder of the local copy, for entries that have arrived in part
 CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
 
@@ -48,14 +48,11 @@ T = TypeVar("T")
 
 
 class BucketEntries:
-    """The entries in a bucket, which processes and machines share. Methods raise the errors of `Bucket`.
-
-    root: the folder of this machine's copy.
-    """
+    """The entries in a bucket. Methods raise the errors of `Bucket`. root: the folder of this machine's copy."""
 
     def __init__(self, bucket: Bucket, root: Path) -> None:
         self._bucket, self._root = bucket, root
-        self._checked = False  # whether the server minds conditions
+        self._checked = False  # whether the server was checked to respect conditions
 
     @property
     def location(self) -> str:
@@ -64,7 +61,7 @@ class BucketEntries:
     def get(self, name: str, held: bool = False) -> bool:
         """Fetch an entry; return whether there was one.
 
-        held: whether the caller holds its lease; then the manifest of a damaged entry is removed, with a warning.
+        held: the caller holds its lease, so remove the manifest of a damaged entry, with a warning.
         """
         from filelock import FileLock
 
@@ -87,9 +84,9 @@ class BucketEntries:
         return True
 
     def put(self, name: str) -> bool:
-        """Send an entry that was built; return False if another machine's was there first, and fetch that.
+        """Send an entry that was built. If another machine was first, fetch its entry and return False.
 
-        An entry that could not be sent is sent the next time.
+        If sending fails, the next use sends it.
         """
         unfinished = unfinished_of(self._root / name)
         files = read_entry_manifest(unfinished)["files"]
@@ -112,12 +109,12 @@ class BucketEntries:
         return [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
 
     def entries(self) -> list[CacheEntry]:
-        """Return all entries in order of their names. The time of their last use is exact to a day."""
+        """Return all entries in order of name. The time of their last use is exact to a day."""
         objects: dict[str, list[StoredObject]] = defaultdict(list)
         for one in self._bucket.listed(""):
             parts = one.name.split("/")
             depth = 3 if parts[0] == "pairs" and KEY.fullmatch(parts[1] if parts[1:] else "") else 2
-            if len(parts) > depth:  # others are locks, and whatever lies beside entries
+            if len(parts) > depth:  # others are locks and foreign objects
                 objects["/".join(parts[:depth])].append(one)
 
         def described(name: str) -> CacheEntry:
@@ -133,7 +130,7 @@ class BucketEntries:
         if not (lease := self.lease(name)).acquire():
             return False
         try:
-            self._bucket.delete([f"{name}/{MANIFEST}"])  # first: a half deleted entry does not count
+            self._bucket.delete([f"{name}/{MANIFEST}"])  # first, so that a half deleted entry does not count
             self._bucket.delete([one.name for one in self._bucket.listed(f"{name}/")])
         finally:
             lease.release()
@@ -156,7 +153,6 @@ class BucketEntries:
         return SharedLog(self._bucket, f"{name}/", self._root / name)
 
     def lease(self, name: str) -> Lease:
-        """Return the lease that keeps other machines from building an entry."""
         if not self._checked:
             require_conditions(self._bucket)
             self._checked = True
@@ -164,7 +160,7 @@ class BucketEntries:
 
     @contextlib.contextmanager
     def adding(self, name: str) -> Iterator[None]:
-        """Hold the lease of a log, and send what this process adds."""
+        """Hold the lease of a log, and send the rows that this process adds."""
         with self.lease(name).held():
             self._bucket.create(f"{name}/{MANIFEST}", (self._root / name / MANIFEST).read_bytes())
             with self.log(name).adding():
@@ -172,7 +168,7 @@ class BucketEntries:
 
     @property
     def writable(self) -> bool:
-        """Whether these credentials may write. Raise BadInput if the server ignores conditions."""
+        """Return whether these credentials may write. Raise BadInput if the server ignores conditions."""
         try:
             require_conditions(self._bucket)
         except NotAllowed:
@@ -184,7 +180,7 @@ class BucketEntries:
         return urlsplit(bucket_address() or "https:").scheme == "https"
 
     def _fetch(self, name: str, arriving: Path, manifest: ObjectContent) -> bool:
-        """Fetch the rest of an entry into a folder; return whether it is whole."""
+        """Fetch the files of an entry into a folder; return whether it is whole."""
         try:
             files = parsed_manifest(manifest.data)["files"]
         except ValueError:
@@ -193,7 +189,7 @@ class BucketEntries:
         def fetch(file: str) -> bool:
             path, (size, sha256) = arriving / file, files[file]
             path.parent.mkdir(parents=True, exist_ok=True)
-            for attempt in range(3):  # a file damaged on its way arrives whole the second time
+            for attempt in range(3):  # a second try repairs damage on the way
                 if path.is_file() and path.stat().st_size == size and checksum(path) == sha256:
                     return True
                 if attempt == 2 or not self._bucket.download(_object(name, file, sha256), path):
@@ -208,21 +204,20 @@ class BucketEntries:
         return True
 
     def _transfer(self, files: Mapping[str, Any], doing: str, one: Callable[[str], T]) -> list[T]:
-        """Return the results of `one` for each file, several at once."""
         size = sum(size for size, _ in files.values())
         with stage(f"{doing} {size / 1e6:,.1f} MB of the cache"), ThreadPoolExecutor(AT_ONCE) as pool:
             return list(pool.map(one, files))
 
     @cached_property
     def _machine(self) -> str:
-        """The name of the local copy, whose users share its locks."""
+        """The name of the local copy; its users share locks."""
         file = self._root / ".machine"
         create_text(file, uuid.uuid4().hex)
         return file.read_text("utf-8")
 
 
 def _object(name: str, file: str, sha256: str) -> str:
-    """Return the name of a file's object: another content has another name, so finished files stay."""
+    """Return the name of a file's object. It changes with the content, so finished files stay."""
     return f"{name}/{file}.{sha256[:CHECKSUM]}"
 
 

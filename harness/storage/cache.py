@@ -1,7 +1,7 @@
 """The cache of slow results, addressed by their identities.
 
-An entry is a folder `<kind>/<key>`, where key is the sha256 of the canonical JSON of its identity. If machines share a
-bucket, it keeps the entries, and the cache's folder is this machine's copy.
+An entry is a folder `<kind>/<key>`; key is the sha256 of the canonical JSON of its identity. A bucket, if there is one,
+keeps the entries for all machines, and the cache's folder is this machine's copy.
 """
 
 from __future__ import annotations
@@ -51,25 +51,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable that names the folder of local copies
-FLUSH_SECONDS = 5.0  # between two segments of scored pairs: the most work that a killed process loses
-AT_ONCE = 4  # segments of scored pairs that are fetched
+FLUSH_SECONDS = 5.0  # between two segments of scored pairs; a killed process loses at most this work
+AT_ONCE = 4  # segments of scored pairs that are fetched in parallel
 USED_SECONDS = 86_400  # a use is noted in a bucket once a day
 
 
 def open_cache(path: str) -> Cache:
-    """Return the cache at a place: a folder, which is created, or `s3://BUCKET/PREFIX`, not asked until a look-up."""
+    """Return the cache at a folder, created if needed, or at `s3://BUCKET/PREFIX`, not asked until a look-up."""
     if place := bucket_place(path):
         return _in_bucket(place, local_copy(place), bucket_address())
     return Cache(Path(path))
 
 
 def existing_cache(path: str) -> Cache | None:
-    """Return the cache at a place; None, and nothing is created, if it is a folder that does not exist."""
+    """Return the cache at a place; None, without creating it, if the folder does not exist."""
     return open_cache(path) if bucket_place(path) or Path(path).is_dir() else None
 
 
 def local_copy(place: BucketPlace) -> Path:
-    """Return the folder of this machine's copy of a cache: one for each bucket, prefix and server."""
+    """Return the folder of this machine's copy: one for each bucket, prefix and server."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-harness"
     folder = Path(os.environ.get(LOCAL) or usual).absolute()
     return folder / f"{place.bucket}-{hashlib.sha256(f'{bucket_address()} {place.url}'.encode()).hexdigest()[:16]}"
@@ -81,10 +81,10 @@ def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
 
 
 class Cache:
-    """Results that processes share. An entry's name is `<kind>/<key>`; of a segment of pairs, `pairs/<key>/<key>`.
+    """Results that processes share. An entry's name is `<kind>/<key>`, or `pairs/<key>/<key>` for a segment of pairs.
 
-    root: the folder of the entries on this machine; it is created. bucket: keeps them for all machines.
-    sealed: whether a result that is missing or has changed raises BadInput instead of being built.
+    root: the folder of the entries on this machine; created. bucket: keeps them for all machines.
+    sealed: raise BadInput for a missing or changed result instead of building it.
     """
 
     def __init__(self, root: Path, bucket: BucketEntries | None = None, sealed: bool = False) -> None:
@@ -102,28 +102,28 @@ class Cache:
         """Return the folder of a result; on a miss, `build(folder)` fills it.
 
         A second process that needs the same result waits for the first. A damaged entry is built again, with a
-        warning. An OSError, such as of a full disk, names the path.
+        warning. An OSError, such as for a full disk, names the path.
 
         identity: everything that determines the result, as plain JSON.
-        resume: whether `build` continues in the folder that an interrupted call left.
+        resume: `build` continues in the folder that an interrupted call left.
         """
         return self._entry(_name(kind, identity), identity, build, resume)
 
     def size(self, kind: str, identity: Mapping[str, Any]) -> int | None:
-        """Return the size of a cached result in bytes; None if it is not cached."""
+        """Return the bytes of a cached result; None if it is not cached."""
         manifest = self._manifest(_name(kind, identity))
         return sum(size for size, _ in manifest["files"].values()) if manifest else None
 
     def found(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
-        """Return the folder of a cached result; None if it is not cached, or damaged."""
+        """Return the folder of a cached result; None if it is not cached or damaged."""
         name = _name(kind, identity)
         return self._used(name) if self._get(name) else None
 
     def log_folder(self, kind: str, identity: Mapping[str, Any]) -> Path:
-        """Return the folder of a result that grows, such as a log of replies; empty at first.
+        """Return the folder of a growing result, such as a log of replies; empty at first.
 
-        Its manifest lists no files: writers check what they read, and hold the lock `FOLDER.lock` to keep the entry
-        from being removed. It is never built again, whatever is in it. Arguments as for `folder`.
+        Its manifest lists no files. Writers must check what they read, and hold the lock `FOLDER.lock` to keep the
+        entry from being removed. It is never built again, even if damaged. Arguments: see `folder`.
         """
         from filelock import Timeout
 
@@ -132,7 +132,7 @@ class Cache:
         if not intact(place):
             with self._lock(name):
                 place.mkdir(parents=True, exist_ok=True)
-                if not intact(place):  # if only its manifest is lost, its content may have been paid for
+                if not intact(place):  # if its manifest alone is lost, keep its content, which may have cost money
                     delete(place / MANIFEST)
                     write_text(place / MANIFEST, manifest_text(identity, {}))
         if self.bucket is None:
@@ -144,7 +144,7 @@ class Cache:
         return place
 
     def found_log(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
-        """Return the folder of a result that grows; None, and nothing is made, if there is none."""
+        """Return the folder of a growing result; None, without creating it, if there is none."""
         return self.log_folder(kind, identity) if self.found(kind, identity) else None
 
     def adding(self, folder: Path) -> AbstractContextManager[None]:
@@ -153,7 +153,7 @@ class Cache:
         return self.bucket.adding(name) if self.bucket else contextlib.nullcontext()
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
-        """Return a ranking at `depth`, from one cached at that depth or more; on a miss, `build(depth)` makes it.
+        """Return a ranking at `depth`, cut from a cached one at that depth or more; on a miss, `build(depth)` makes it.
 
         identity: everything but the depth that determines the ranking, as plain JSON.
         """
@@ -163,11 +163,10 @@ class Cache:
         return load_ranking(folder).top(depth)
 
     def holds_ranking(self, identity: Mapping[str, Any], depth: int) -> bool:
-        """Return whether a ranking is cached at `depth` or more."""
         return self.ranking_depth(identity, depth) is not None
 
     def ranking_depth(self, identity: Mapping[str, Any], depth: int) -> int | None:
-        """Return the least cached depth of a ranking that is at least `depth`; None if there is none."""
+        """Return the least cached depth >= `depth`; None if there is none."""
         start = f"{_name('rankings', identity)}-"
         for names in self._names(start):  # deeper ones begin with the same documents
             depths = (int(name.removeprefix(start)) for name in names)
@@ -184,9 +183,9 @@ class Cache:
         keys: Sequence[bytes],
         compute: Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]],
     ) -> np.ndarray:
-        """Return a score for each key, such as a (query, document) pair: float64 [n]. Each is computed once.
+        """Return a score for each key, such as a (query, document) pair: float64 [n]. Compute each once.
 
-        New scores are cached in segments, entries too, every few seconds and when `compute` ends or fails.
+        New scores are cached in segments, every FLUSH_SECONDS and when `compute` ends or fails.
 
         identity: everything but the key that determines a score, as plain JSON.
         keys: all with the same number of bytes; they may repeat.
@@ -206,7 +205,7 @@ class Cache:
         return np.array([known[key] for key in keys], np.float64)
 
     def entries(self) -> list[CacheEntry]:
-        """Return all entries in any state, without those that other processes remove meanwhile."""
+        """Return all entries in any state."""
         if self.bucket:
             return self.bucket.entries()
         seen: set[tuple[int, int]] = set()
@@ -220,7 +219,7 @@ class Cache:
         return found
 
     def contents(self, name: str) -> Iterator[bytes]:
-        """Yield the content of each undamaged file called `name` in finished entries."""
+        """Yield the content of each undamaged file `name` in finished entries."""
         for entry in self.entries():
             place = f"{entry.kind}/{entry.key}"
             manifest = self._manifest(place) if entry.state == "finished" else None
@@ -230,7 +229,7 @@ class Cache:
                         yield content
 
     def remove(self, entry: CacheEntry) -> bool:
-        """Delete an entry; return False if a process is using it, or if it is foreign."""
+        """Delete an entry; return False if a process is using it or it is foreign."""
         from filelock import Timeout
 
         name = f"{entry.kind}/{entry.key}"
@@ -250,7 +249,6 @@ class Cache:
     def _entry(
         self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
     ) -> Path:
-        """Return the folder of an entry, built if there is none; arguments as for `folder`."""
         place = self.root / name
         if self._sealed:
             if not place.is_dir():
@@ -264,7 +262,7 @@ class Cache:
         return self._used(name)
 
     def _get(self, name: str, held: bool = False) -> bool:
-        """Return whether an entry is intact on this machine, fetched if need be. held: as in `BucketEntries.get`."""
+        """Return whether an entry is intact here, fetched if need be. held: see `BucketEntries.get`."""
         place = self.root / name
         if intact(place):
             return True
@@ -277,7 +275,7 @@ class Cache:
         return False
 
     def _build(self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
-        """Build an entry where there is none; the caller holds its turn."""
+        """Build an entry unless there is one. The caller must hold `_turn`."""
         place = self.root / name
         fill(place, identity, build, resume)
         if self.bucket is None or self.bucket.put(name):
@@ -287,7 +285,7 @@ class Cache:
 
     @contextlib.contextmanager
     def _turn(self, name: str, until: Callable[[], object] | None = None) -> Iterator[None]:
-        """Keep other builders of an entry out, once they have finished. until: as of `Lease.held`."""
+        """Wait for other builders of an entry, then keep them out. until: see `Lease.held`."""
         with self._lock(name):
             if self.bucket is None or intact(self.root / name):
                 yield
@@ -296,7 +294,7 @@ class Cache:
                     yield
 
     def _lock(self, name: str, seconds: float = -1) -> FileLock:
-        """Return the lock of this machine's processes. seconds: the longest wait; -1: no limit."""
+        """Return the lock between this machine's processes. seconds: the longest wait; -1: no limit."""
         from filelock import FileLock
 
         file = self.root / lock_name(name)
@@ -304,7 +302,7 @@ class Cache:
         return FileLock(file, timeout=seconds)
 
     def _names(self, start: str) -> Iterator[list[str]]:
-        """Yield the names of entries that begin with `start`: those on this machine, then those in the bucket."""
+        """Yield names of entries that begin with `start`: first on this machine, then in the bucket."""
         parent, _, prefix = start.rpartition("/")
         try:
             found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)
@@ -315,19 +313,17 @@ class Cache:
             yield self.bucket.names(start)
 
     def _manifest(self, name: str) -> Mapping[str, Any] | None:
-        """Return the manifest of an entry without fetching its files; None if there is none."""
         try:
             return read_entry_manifest(self.root / name)
         except (OSError, ValueError):
             return self.bucket.manifest(name) if self.bucket else None
 
     def _read(self, name: str, file: str, sha256: str) -> bytes | None:
-        """Return the content of a file of an entry; None if it is damaged."""
         content = self.bucket.read(name, file, sha256) if self.bucket else (self.root / name / file).read_bytes()
         return content if content is not None and hashlib.sha256(content).hexdigest() == sha256 else None
 
     def _used(self, name: str) -> Path:
-        """Note that an entry is in use, for pruning; in a bucket, once a day. Return its folder."""
+        """Note the use of an entry, for pruning; in a bucket, once a day. Return its folder."""
         manifest = self.root / name / MANIFEST
         with contextlib.suppress(OSError, BadInput, Failed):  # a shared cache may be read-only
             old = time.time() - manifest.stat().st_mtime >= USED_SECONDS
@@ -338,7 +334,7 @@ class Cache:
         return manifest.parent
 
     def _known_pairs(self, name: str, keys: Sequence[bytes], held: bool = False) -> dict[bytes, float]:
-        """Return key -> score from whole segments: this machine's, and the bucket's unless those have all keys."""
+        """Return key -> score from whole segments: this machine's, then the bucket's if keys are missing."""
         known: dict[bytes, float] = {}
         read: set[str] = set()
         for names in self._names(f"{name}/"):
@@ -368,7 +364,7 @@ def _name(kind: str, identity: Mapping[str, Any]) -> str:
 
 
 def save_ranking(ranking: Ranking, folder: Path) -> None:
-    """Write a ranking to a folder, with only those doc_ids that occur in it."""
+    """Write a ranking to a folder, with the doc_ids that occur in it."""
     used = np.unique(ranking.docs[ranking.docs >= 0])
     docs = np.where(ranking.docs >= 0, np.searchsorted(used, ranking.docs), -1).astype(np.int32)
     np.save(folder / "docs.npy", docs, allow_pickle=False)
@@ -386,7 +382,7 @@ def load_ranking(folder: Path) -> Ranking:
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Join small parts into (rows, scores) of a few seconds each; an error comes after the parts before it."""
+    """Join small parts into (rows, scores) of FLUSH_SECONDS each. Yield the finished ones before an error."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     began = time.monotonic()
     failed: BaseException | None = None

@@ -1,7 +1,7 @@
 """An entry of the cache on this machine's disk: a folder, complete once it has its manifest.
 
-An entry is built as `<key>.unfinished` under a lock, and renamed once its manifest (sizes and sha256 of its files) is
-written. So a killed process never leaves an entry that looks complete.
+An entry is built as `<key>.unfinished` under a lock. It is renamed after its manifest (sizes and sha256 of its files)
+is written, so a killed process never leaves an entry that looks complete.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mt
 class CacheEntry:
     """One result in the cache.
 
-    kind: such as "indexes" or "rankings". key: sha256 of its identity; the name of a foreign folder.
-    bytes: a file that two entries share counts only for the first. used: when it was last used, in seconds since 1970.
+    kind: such as "indexes" or "rankings". key: sha256 of its identity; for a foreign folder, its name.
+    bytes: a file that two entries share counts for the first. used: time of the last use, in seconds since 1970.
     state: "unfinished": being built, or left by a killed process. "damaged": its manifest cannot be read, or files are
         missing or of another size. "foreign": not made by the cache.
     identity: empty unless the entry is finished.
@@ -50,10 +50,10 @@ class CacheEntry:
 
 
 def fill(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
-    """Build an entry as `<key>.unfinished`; the caller holds its lock."""
+    """Build an entry as `<key>.unfinished`. The caller must hold its lock."""
     unfinished = unfinished_of(place)
     if intact(unfinished):
-        return  # a process was killed before it could give the folder its name, or send it
+        return  # a process was killed before it could rename the folder or send it
     if not resume:
         shutil.rmtree(unfinished, ignore_errors=True)  # left by a killed process
     unfinished.mkdir(parents=True, exist_ok=True)
@@ -83,9 +83,9 @@ def manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str:
 
 
 def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
-    """Return the entry in a folder of the cache `root`. seen: (device, inode) of counted files; extended."""
+    """Describe the entry in a folder of the cache `root`. seen: (device, inode) of counted files; extended."""
     size = 0
-    for folder, _, names in os.walk(place):  # leaves out files that vanish meanwhile
+    for folder, _, names in os.walk(place):  # leave out files that vanish meanwhile
         for name in names:
             with contextlib.suppress(OSError):
                 about = Path(folder, name).lstat()
@@ -105,7 +105,7 @@ def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
 
 
 def missing_entry(place: Path, identity: Mapping[str, Any]) -> BadInput:
-    """Return the error for an entry that a read-only cache lacks, with the differences to the most similar one."""
+    """Return the error for an entry that a read-only cache lacks, with the differences from the most similar entry."""
     ours = flatten(identity)
     cached = [flatten(read_entry_manifest(other.parent)["identity"]) for other in place.parent.glob(f"*/{MANIFEST}")]
     differences = [{key: value for key, value in one.items() if ours.get(key) != value} for one in cached]
@@ -132,12 +132,11 @@ def verify_entry(place: Path) -> None:
 
 
 def lock_name(name: str) -> str:
-    """Return the lock of the entry `<kind>/<key>`; all segments of scored pairs in a folder share one."""
+    """Return the lock of the entry `<kind>/<key>`. All segments of scored pairs in a folder share one."""
     return f"{'/'.join(name.split('/')[:2])}.lock"
 
 
 def subfolders(parent: Path) -> list[Path]:
-    """Return the folders in a folder; [] if it has vanished."""
     try:
         return sorted(path for path in parent.iterdir() if path.is_dir())
     except FileNotFoundError:
@@ -145,7 +144,6 @@ def subfolders(parent: Path) -> list[Path]:
 
 
 def delete(path: Path) -> None:
-    """Remove a file, a link or a folder, if it is there."""
     if path.is_dir() and not path.is_symlink():
         with contextlib.suppress(FileNotFoundError):  # another process is removing it
             shutil.rmtree(path)
@@ -167,7 +165,7 @@ def read_entry_manifest(place: Path) -> dict[str, Any]:
 
 
 def parsed_manifest(content: bytes) -> dict[str, Any]:
-    """Parse a manifest. Raise ValueError if it is damaged, or names a file outside its folder."""
+    """Raise ValueError if the manifest is damaged or names a file outside its folder."""
     try:
         parsed: Any = json.loads(content.decode("utf-8"))
     except RecursionError:
@@ -181,7 +179,7 @@ def parsed_manifest(content: bytes) -> dict[str, Any]:
 
 
 def intact(place: Path) -> bool:
-    """Return whether an entry has a manifest, and every file has the size and sha256 in it."""
+    """Return whether an entry has a manifest and every file has its size and sha256."""
     try:
         verify_entry(place)
     except PermissionError:
@@ -192,7 +190,7 @@ def intact(place: Path) -> bool:
 
 
 def checksum(path: Path, sync: bool = False) -> str:
-    """Return the sha256 of a file, computed once per process unless it changes. sync: flush it to disk first."""
+    """Return the sha256 of a file, computed again only if the file changes. sync: flush the file to disk first."""
     with path.open("rb") as file:
         if sync:
             os.fsync(file.fileno())

@@ -1,8 +1,7 @@
 """Locks between processes, claims of work, and leases between machines.
 
-The system releases locks and claims however a process ends, even by SIGKILL. A lease is an object in a bucket, created
-and renewed by one machine. After a minute without renewal it is taken over; the waiting machine counts that minute, so
-clocks need not agree.
+The system releases locks and claims even after SIGKILL. A lease is an object in a bucket that one machine creates and
+renews. After DEAD_SECONDS without renewal, by the clock of a waiting machine, that machine takes it over.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 15.0  # between two renewals
-DEAD_SECONDS = 60.0  # without one, until a lease counts as left behind
-LOOK_SECONDS = (0.1, 3.0)  # between two looks at a lease that is taken: at first, and at most
-PROBE = ".conditions"  # an object that shows whether the server minds conditions
+DEAD_SECONDS = 60.0  # without renewal, until a lease counts as abandoned
+LOOK_SECONDS = (0.1, 3.0)  # between two looks at a taken lease: at first, and at most
+PROBE = ".conditions"  # an object that shows whether the server respects conditions
 
 
 @contextmanager
 def locked(file: Path, waits_for: str) -> Iterator[None]:
-    """Hold the lock of a file. waits_for: the holder's work, such as "judges this test set"."""
+    """Hold the lock of a file. waits_for: the other holder's work, such as "judges this test set"."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(file)
@@ -54,7 +53,7 @@ def locked(file: Path, waits_for: str) -> Iterator[None]:
 
 
 class Claim(Generic[T]):
-    """A claim that this process has locked. work: None if its process died before it could write it."""
+    """A claim that this process has locked. work: None if its process died before writing it."""
 
     def __init__(self, file: Path, lock: FileLock | None, work: T | None) -> None:
         self.file, self.work, self._lock = file, work, lock
@@ -64,7 +63,7 @@ class Claim(Generic[T]):
         return self.file.name
 
     def release(self) -> None:
-        """Remove the claim: the work has ended."""
+        """Remove the claim of finished work."""
         self.file.unlink(missing_ok=True)
         self.unlock()
 
@@ -75,7 +74,7 @@ class Claim(Generic[T]):
 
 
 def claim(folder: Path, work: T) -> Claim[T]:
-    """Claim work, a dataclass, before it begins. Where files cannot be locked, nothing protects the claim."""
+    """Claim work, a dataclass, before it begins. File systems without locks do not protect the claim."""
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +83,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
         lock = FileLock(file, fallback_to_soft=False)
         try:
             lock.acquire(timeout=0)
-        except Timeout:  # taken for an abandoned one, just before it was locked
+        except Timeout:  # another process took it for abandoned before it was locked
             continue
         except OSError:
             file.unlink(missing_ok=True)
@@ -100,7 +99,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
 
 
 def abandoned(folder: Path, kind: type[T]) -> Iterator[Claim[T]]:
-    """Yield the claims of `kind` on this host whose processes have died, each locked until the next is asked for."""
+    """Yield claims of `kind` on this host whose processes have died. Each stays locked until the next step."""
     from filelock import FileLock, Timeout
 
     for file in sorted(folder.glob(f"{_host()}~*")):
@@ -125,7 +124,7 @@ def _host() -> str:
 
 
 def require_conditions(bucket: Bucket) -> None:
-    """Raise BadInput unless the server respects conditions of writes."""
+    """Raise BadInput if the server ignores the conditions of writes."""
     taken = bucket.create(PROBE, b"") is None or bucket.create(PROBE, b"") is None
     if not taken or bucket.replace(PROBE, b"", '"another"') is not None:
         raise BadInput(
@@ -135,9 +134,9 @@ def require_conditions(bucket: Bucket) -> None:
 
 
 class Lease:
-    """A lease, used by a process that holds the corresponding lock of its machine.
+    """A lease, for a process that holds the corresponding lock of its machine.
 
-    machine: identifies the processes that share that lock; a lease left behind by one of them is free at once.
+    machine: identifies the processes that share that lock. A lease that one of them abandoned is free at once.
     """
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
@@ -161,7 +160,7 @@ class Lease:
             self.release()
 
     def acquire(self) -> bool:
-        """Take the lease if it is free or was left behind; return whether it was."""
+        """Take the lease if it is free or abandoned; return whether it was."""
         etag = self._bucket.create(self._name, self._content())
         if etag is None and (other := self._bucket.read(self._name)):
             if other.etag != self._seen[0]:
@@ -175,7 +174,7 @@ class Lease:
         return etag is not None
 
     def release(self) -> None:
-        """Give the lease back; if that fails, it is free a minute later."""
+        """Give the lease back. If that fails, it is free after DEAD_SECONDS."""
         self._over.set()
         if self._renewal.ident:
             self._renewal.join(timeout=BEAT_SECONDS)
@@ -184,12 +183,12 @@ class Lease:
                 self._bucket.delete([self._name])
 
     def _renew(self) -> None:
-        """Renew the lease until it is released. A process that loses it continues: the first result counts."""
+        """Renew the lease until it is released. After losing it, the process continues: the first result counts."""
         while self._etag and not self._over.wait(BEAT_SECONDS):
             try:
                 etag = self._bucket.replace(self._name, self._content(), self._etag)
                 if etag is None and (found := self._bucket.read(self._name)) and self._is_ours(found.data):
-                    etag = found.etag  # a request that was sent again: the first had arrived
+                    etag = found.etag  # a repeated request: the first had arrived
             except (BadInput, Failed):
                 continue  # the server may answer the next time
             if etag is None:
@@ -200,5 +199,5 @@ class Lease:
         return content.startswith(self._machine.encode())
 
     def _content(self) -> bytes:
-        """Return content that differs each time, as the ETag must."""
+        """Return content that differs each time, because the ETag must."""
         return f"{self._machine} {platform.node()} {time.time_ns()}\n".encode()

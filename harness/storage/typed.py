@@ -1,4 +1,4 @@
-"""Values as JSON and back: the one encoder, and the reader that checks a file against the types of the fields."""
+"""Encode values as JSON, and read dataclasses from JSON with a check of the types of their fields."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Any, Literal, TypeVar, cast
 from harness.errors import BadInput, did_you_mean
 
 T = TypeVar("T")
-Read = Callable[[Any, str], Any]  # (a value, the name of its field) -> the value as the field has it; or raises _Unfit
+Read = Callable[[Any, str], Any]  # (value, name of its field) -> converted value; or raises _Unfit
 _PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
 
-HIDDEN = {"json": "hidden"}  # metadata of a field: it is left out
-OPTIONAL = {"json": "optional"}  # it is left out while it is None
-INLINE = {"json": "inline"}  # a dataclass or a mapping: its keys stand beside those of the other fields
+HIDDEN = {"json": "hidden"}  # metadata of a field that is left out
+OPTIONAL = {"json": "optional"}  # left out if it is None
+INLINE = {"json": "inline"}  # a dataclass or mapping whose keys stand beside the other fields
 
 
 class _Unfit(ValueError):
@@ -29,12 +29,11 @@ class _Unfit(ValueError):
 
 
 def row_as(kind: type[T], row: Any, where: str) -> T:
-    """Return the dataclass `kind` that a JSON object holds, with all dataclasses inside it.
+    """Build the dataclass `kind` from a JSON object, with all dataclasses inside it.
 
     A field may be text, a number, a truth value, a Literal, a mapping, a sequence, another dataclass or a union of
-    these. Lists become tuples where the field is a Sequence. What `json_too` names is passed over. Raise BadInput for a
-    missing or unknown field, and for a value of another type or one that the dataclass itself refuses. where: the
-    position in the file.
+    these. Lists become tuples if the field is a Sequence. Names in `json_too` are ignored. Raise BadInput for a missing
+    or unknown field, a value of another type, and a value that the dataclass refuses. where: position in the file.
     """
     try:
         return cast(T, _reader(cast(Any, kind))(row, ""))
@@ -43,16 +42,16 @@ def row_as(kind: type[T], row: Any, where: str) -> T:
 
 
 def key_named(name: str) -> Mapping[str, str]:
-    """Return metadata of a field that has another name in JSON."""
+    """Return metadata for a field that has another name in JSON."""
     return {"json_name": name}
 
 
 def encoded(value: Any) -> Any:
-    """Return a value as JSON has it: dicts, lists, texts, numbers, truth values, None.
+    """Convert a value to dicts, lists, texts, numbers, truth values and None.
 
-    A dataclass becomes a dict by field name; the metadata above say otherwise, and the properties that its class
-    attribute `json_too` names follow the fields. NaN and infinity become None, a Path its text, an Enum its value,
-    NumPy's scalars and arrays numbers and lists, and tuples and other sequences lists. Keys of mappings are kept.
+    A dataclass becomes a dict by field name, changed by the metadata above; the properties named in its class attribute
+    `json_too` follow. NaN and infinity become None, a Path its text, an Enum its value, NumPy scalars numbers, and
+    arrays and sequences lists. Keys of mappings are kept.
     """
     if value is None or (isinstance(value, str | bool | int) and not isinstance(value, Enum)):
         return value
@@ -85,7 +84,7 @@ def _encoded_fields(one: Any) -> dict[str, Any]:
 
 
 def require_path(text: str | None) -> None:
-    """Raise ValueError for text that no file system takes as a path: a zero byte or half a surrogate pair."""
+    """Raise ValueError for text that cannot be a path: with a zero byte or half a surrogate pair."""
     try:
         valid = b"\0" not in os.fsencode(text or "")
     except UnicodeEncodeError:
@@ -96,7 +95,6 @@ def require_path(text: str | None) -> None:
 
 @functools.cache
 def _reader(hint: Any) -> Read:
-    """Return what reads a value of this type."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind is Any:
         return lambda value, name: value
@@ -130,7 +128,7 @@ def _reader(hint: Any) -> Read:
 
 
 def _union(hint: Any, inner: Sequence[Any]) -> Read:
-    """Read the first type that fits. Of a dataclass or null, errors are those of the dataclass."""
+    """Read the first type that fits. For a dataclass or null, raise the errors of the dataclass."""
     deep = next((one for one in inner if dataclasses.is_dataclass(one) and len(inner) == 2), None)
 
     def read(value: Any, name: str) -> Any:
@@ -174,7 +172,6 @@ def _dataclass(kind: type) -> Read:
 
 
 def _words(hint: Any) -> str:
-    """Return what a value of this type may be, for people."""
     kind, inner = typing.get_origin(hint) or hint, typing.get_args(hint)
     if kind is Literal or kind in (types.UnionType, typing.Union):
         words = [str(one) if kind is Literal else _words(one) for one in inner]
