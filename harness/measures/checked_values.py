@@ -93,7 +93,7 @@ class CheckedValues:
         if not count:
             return ""
         queries = counted(int((self.unjudged[name] > 0).sum()), "checked query")
-        return f"{NO_ESTIMATE}no person has judged {counted(count, 'document')} that it reads of {queries}"
+        return f"{NO_ESTIMATE}no person has judged {counted(count, 'document')} that it reads for {queries}"
 
 
 def checked_values(

@@ -170,7 +170,7 @@ def estimates(
     used = tables.sum(axis=(1, 2)) > 0
     queries, pairs = int(used.sum()), round(float(tables.sum()))
     if not queries:
-        nothing = DesignEstimate(math.nan, math.nan, math.nan, 0, 0, "no pair that both have judged")
+        nothing = DesignEstimate(math.nan, math.nan, math.nan, 0, 0, "no pair judged by both raters")
         return dict.fromkeys(statistics, nothing)
     flat, shape = tables[used].reshape(queries, -1), tables.shape[1:]
     part = Drawn(tuple(np.array(sample.strata)[used]), sample.sizes)
@@ -195,7 +195,7 @@ def _interval(drawn: np.ndarray, queries: int) -> tuple[float, float, str]:
     if queries < FEWEST:
         return math.nan, math.nan, f"fewer than {FEWEST} queries: no interval"
     if (known := drawn[~np.isnan(drawn)]).size < len(drawn) * CONFIDENCE:
-        return math.nan, math.nan, "undefined without a few of the queries: no interval"
+        return math.nan, math.nan, "undefined if a few queries are left out: no interval"
     if np.ptp(known) <= _SLACK:
         return math.nan, math.nan, "the same whichever queries are drawn: no interval"
     tail = float(ndtr(stdtrit(queries - 1, (1 - CONFIDENCE) / 2)))

@@ -143,12 +143,12 @@ def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Es
     """
     found = sample.without_value("")
     if (counted := found.checked) < 2:
-        return replace(found, note=f"{NO_ESTIMATE}people have checked {counted} of the queries that it applies to")
+        return replace(found, note=f"{NO_ESTIMATE}people have checked {counted} of the queries to which it applies")
     strata = list(_strata(sample))
     weight = _weight(strata, _ratio(strata, 1.0))
     ratio = _ratio(strata, weight)
     if math.isnan(ratio):
-        return replace(found, note=f"{NO_ESTIMATE}by the labels it applies to no query")
+        return replace(found, note=f"{NO_ESTIMATE}by these labels it applies to no query")
     found = replace(found, value=min(max(ratio, least), most), weight=weight)
     if counted < LEAST:
         return replace(found, note=f"{NO_INTERVAL}people have checked fewer than {LEAST} queries ({counted})")
@@ -158,7 +158,7 @@ def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Es
         return replace(found, note=f"{NO_INTERVAL}{alike} of {counted} checked queries have the same value")
     error, freedom = _error(strata, weight, ratio, tuned=True)
     if not freedom < math.inf:
-        return replace(found, note=f"{NO_INTERVAL}people and the model differ by the same on all checked queries")
+        return replace(found, note=f"{NO_INTERVAL}people and the model differ equally on all checked queries")
     from scipy.special import stdtr, stdtrit
 
     margin = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
@@ -174,7 +174,7 @@ def difference(first: CheckedSample, second: CheckedSample) -> Estimate:
         for one, other in ((first.people, second.people), (first.model, second.model))
     )
     if not same:
-        return first.without_value(f"{NO_ESTIMATE}it counts other queries in each run")
+        return first.without_value(f"{NO_ESTIMATE}it applies to different queries in the two runs")
     gaps = replace(first, people=first.people - second.people, model=first.model - second.model)
     return estimate(gaps, least=-1.0)
 

@@ -331,7 +331,7 @@ def _rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for where, row in json_objects(path):
         item_id = nfc(identifier(row, "id", where)[0])
         if item_id in places:
-            raise BadInput(f"{where}: the id {item_id!r:.60} is also that of {places[item_id]}. Keep one item of each.")
+            raise BadInput(f"{where}: the id {item_id!r:.60} is also the id of {places[item_id]}. Keep one of them.")
         places[item_id] = where
         yield item_id, where, row
     if not places:

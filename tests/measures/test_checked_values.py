@@ -71,7 +71,7 @@ def test_documents_that_a_measure_reads_and_nobody_has_judged():
     unjudged = {name: float(np.nansum(counts)) for name, counts in scored().checked.unjudged.items()}
     assert unjudged == {"modified_map@3": 1, "hit@1": 0, "mrr": 0, "recall@2": 0, "abstention_accuracy": 0}
     found = scored().estimates["modified_map@3"]
-    assert found.note == "no estimate: no person has judged 1 document that it reads of 1 checked query"
+    assert found.note == "no estimate: no person has judged 1 document that it reads for 1 checked query"
     assert (math.isnan(found.value), found.checked, found.others) == (True, 2, 2)
     assert scored().checked.outside
 

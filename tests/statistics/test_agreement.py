@@ -143,7 +143,7 @@ def test_without_pairs_there_is_no_value_and_with_few_queries_no_interval():
     sample = Drawn(("a",) * 4, {"a": 9})
     nothing = estimate(np.zeros((4, 2, 2)), sample, kappa)
     assert math.isnan(nothing.value)
-    assert nothing.note == "no pair that both have judged"
+    assert nothing.note == "no pair judged by both raters"
     few = estimate(np.stack([np.zeros((2, 2)), *[np.eye(2)] * 3]), sample, kappa)
     assert (few.value, few.queries) == (1, 3)
     assert math.isnan(few.low)
@@ -164,7 +164,7 @@ def test_a_rare_class_has_no_interval_where_many_draws_lack_it():
     found = estimate(tables, Drawn(("a",) * 6, {"a": 9}), kappa)
     assert found.value == 1
     assert math.isnan(found.low)
-    assert found.note == "undefined without a few of the queries: no interval"
+    assert found.note == "undefined if a few queries are left out: no interval"
 
 
 @pytest.mark.parametrize(

@@ -369,7 +369,7 @@ BAD = {
     "answer-is-a-list": (one(["가", "나"]), "{file}: item 1: output.answer is ['가', '나'], but must be text"),
     "answer-is-a-fraction": (one(1.5), "{file}: item 1: output.answer is 1.5, but must be text or a whole number"),
     "answer-is-true": (one(True), "{file}: item 1: output.answer is True, but must be text or a whole number"),
-    "same-id-twice": (ids(1, 2, "1", 2, 1), "{file}: item 3: the id '1' is also that of {file}: item 1. Keep one"),
+    "same-id-twice": (ids(1, 2, "1", 2, 1), "{file}: item 3: the id '1' is also the id of {file}: item 1. Keep one"),
 }  # fmt: skip
 BAD_PREDICTIONS = {
     "missing-and-extra": (ids(5, 6), "p.json: no prediction for 1 of 1 ids: 1; 2 of its 2 ids not in r.json: "
