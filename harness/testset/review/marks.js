@@ -1,4 +1,4 @@
-// Which words of a text are words of a query: the only help in reading, computed from the two texts alone.
+// Mark the query's words in a text. Marks depend on the two texts only.
 const WORD = /[\p{L}\p{N}]+/gu, HANGUL = /[\uac00-\ud7a3]/;
 const COMMON = new Set(("a an and are as at be by can did do does for from had has have how i in is it its me my of on or our " +
   "should tell that the their there these they this those to us was we were what when where which who whom whose why will with " +
@@ -6,9 +6,9 @@ const COMMON = new Set(("a an and are as at be by can did do does for from had h
 
 const folded = (word) => word.normalize("NFC").toLowerCase();
 
-// Whether two words have the same stem. Korean endings follow the stem, which may be a number or a foreign word: most of
-// the shorter word must be a common beginning. Words of other scripts differ in a few letters at the end. Numbers, and
-// short words of other scripts, are the same or not.
+// Whether two words have the same stem. Korean endings follow a stem that may be a number or a foreign word, so most of
+// the shorter word must be a common beginning. Words of other scripts may differ in a few last letters. Numbers, and
+// short words of other scripts, must be equal.
 function akin(one, other) {
   if (one === other) return true;
   const shorter = Math.min(one.length, other.length), longer = Math.max(one.length, other.length);
@@ -20,13 +20,13 @@ function akin(one, other) {
   return !/\d/.test(last) && same >= 4 && longer - same <= 3;
 }
 
-// The words of a query that are looked for: no single letters, no English function words.
+// The query's words to mark: no single letters, no English function words.
 export function wordsOf(query) {
   const words = (query.normalize("NFC").match(WORD) ?? []).map(folded);
   return [...new Set(words)].filter((word) => !COMMON.has(word) && (word.length > 1 || /\p{N}/u.test(word)));
 }
 
-// A text in pieces [piece, whether it is a word of the query].
+// Split a text into pieces [piece, whether it is a word of the query].
 export function marked(text, words) {
   const known = new Map(), pieces = [];
   let end = 0;

@@ -1,25 +1,25 @@
-// The page of one reviewer: a pair at a time. What is judged shows as saved only when the server has said that it is on
-// the disk; until then it waits in `pending` and is sent again and again. Elements and words come from the foundation, page.js.
+// The page of one reviewer: a pair at a time. A judgement waits in `pending` and is sent again until the server confirms
+// that it is on disk; only then it shows as saved. Elements and words come from page.js.
 import { marked, wordsOf } from "./marks.js";
 
-const AHEAD = 6; // pairs whose texts are fetched before they are looked at
-const KEPT = 300; // texts that are kept
-const LOOK = 5000; // ms between two looks at what other windows have judged
+const AHEAD = 6; // pairs whose texts are fetched in advance
+const KEPT = 300; // texts to keep
+const LOOK = 5000; // ms between checks for judgements from other windows
 const PATIENCE = [300, 1000, 2000, 4000]; // ms before a judgement is sent again
 const UNKNOWN = "?";
 
-// ---- what the page knows
+// ---- state
 
-let items = []; // {key, group, place, need}: everything to judge, in the order in which it is shown
+let items = []; // {key, group, place, need}: everything to judge, in display order
 let groups = []; // the items of each query
 let adjudicates = false;
 let byKey = new Map();
-let shown = []; // the items that the filter lets pass
+let shown = []; // the items that pass the filter
 let current = null;
 let revision = 0;
-const saved = new Map(); // key -> what is on the disk
-const pending = new Map(); // key -> what is not, in the order in which it was pressed
-const done = []; // {key, from}: what can be taken back
+const saved = new Map(); // key -> value on disk
+const pending = new Map(); // key -> value not yet on disk, in the order of pressing
+const done = []; // {key, from}: what can be undone
 const texts = new Map(); // key -> promise of its texts
 
 const valueOf = (item) => (pending.has(item.key) ? pending.get(item.key) : saved.get(item.key) ?? null);
@@ -70,7 +70,7 @@ function acknowledged(key, value) {
   else if (pending.has(key)) requeue(key);
 }
 
-// It was judged elsewhere: that stands, unless something else has been pressed here since.
+// Judged elsewhere: that value stands, unless another one has been pressed here since.
 function overtaken(key, value, theirs) {
   saved.set(key, theirs);
   if (pending.get(key) === value) pending.delete(key);
@@ -83,7 +83,7 @@ function requeue(key) {
   pending.set(key, value);
 }
 
-// What other windows have judged. An answer that is older than a judgement of ours is not looked at.
+// Fetch judgements from other windows. Ignore answers older than a judgement made here.
 async function look() {
   if (pending.size || document.hidden) return;
   const before = sent;
@@ -148,7 +148,7 @@ function put(item, value, remember) {
   send();
 }
 
-// The last judgement is taken back; after the page was loaded again, the one that is shown.
+// Undo the last judgement; after a reload, the one on display.
 function undo() {
   const last = done.pop() ?? (current && valueOf(current) !== null ? { key: current.key, from: null } : null);
   if (!last) return announce(say("nothing_to_undo"));
@@ -160,7 +160,7 @@ function undo() {
 
 // ---- moving
 
-// The next item that is not judged, after this one and then from the beginning.
+// The next unjudged item after this one, then from the beginning.
 function following(item) {
   const at = item ? shown.indexOf(item) : -1;
   return shown.slice(at + 1).find(isOpen) ?? shown.slice(0, at + 1).find(isOpen) ?? null;
@@ -216,7 +216,7 @@ async function filter() {
 
 // ---- showing
 
-const notices = new Map(); // key -> what has happened to it
+const notices = new Map(); // key -> message about it
 function notice(key, words) {
   notices.set(key, words);
   announce(words);
@@ -285,7 +285,7 @@ function need(found) {
     make("p", { class: "question" }, say("need")), make("p", {}, say("need_more")), others(found, true));
 }
 
-// What others have said, which only adjudicators are sent.
+// What others have said; only adjudicators receive it.
 function others({ given }, isNeed) {
   if (!given?.length) return null;
   return make("div", { class: "given" }, make("h2", {}, say("given")),
@@ -308,13 +308,13 @@ function buttons(item) {
 
 const keyOf = (value) => (value === UNKNOWN ? "x" : String(value));
 
-// A click leaves the focus at the text, so that the space bar scrolls and does not judge once more.
+// A click leaves the focus on the text, so the space bar scrolls instead of judging again.
 function press(event, action) {
   if (event.detail) $("main").focus({ preventScroll: true });
   action();
 }
 
-// Everything that judgements change: the bar, the counts, what is saved, and the pressed button.
+// Update all that judgements change: the bar, the counts, the saved state, and the pressed button.
 function state() {
   const open = items.filter(isOpen).length;
   const judged = items.filter((one) => valueOf(one) !== null).length;
@@ -350,7 +350,7 @@ const KEYS = {
   x: () => judge(UNKNOWN), "?": () => judge(UNKNOWN), "/": () => openFilter(true), h: () => openHelp(),
 };
 
-// What a key means, on a keyboard that writes Korean too.
+// The meaning of a key, also on a keyboard that writes Korean.
 function meaning(event) {
   if (/^Digit[0-9]$|^Numpad[0-9]$/.test(event.code) && !event.shiftKey) return event.code.at(-1);
   if (/^[\x21-\x7e]$/.test(event.key)) return event.key.toLowerCase();
