@@ -70,7 +70,7 @@ def best_repeatable(
 def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
     """Return why a run has no full lists of this dataset, as a phrase after "the run"; None if it may have."""
     if (verb := run.tags.get("harness.verb")) == "score":
-        return "is a file that was scored, which may be cut and need not be a retrieval. Name a run of `harness run`"
+        return "is a scored file, which may lack documents. Name a run of `harness run`"
     if verb != "run":
         return f"is a record of `harness {verb}`, which retrieved nothing"
     if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:

@@ -199,7 +199,7 @@ def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedR
 
 def repeated_note(ranked: Sequence[RankedRun]) -> list[str]:
     count = sum(len(one.also) for one in ranked)
-    why = "more with the configuration or the returned documents of another: they do not count again"
+    why = "with the configuration or the returned documents of another run: left out"
     return [f"{counted(count, 'run')} {why}."] if count else []
 
 
@@ -422,8 +422,8 @@ def _of_experiment(tracker: Tracker, asked: Wanted) -> Chosen:
     apart = [differ(first, one.run, asked.metric, ranking.select_on) for one in ranked]
     others = Counter(MEANING[name] for name in apart if name)
     notes += [
-        f"{counted(count, 'run')} of the experiment with other {meaning} than the best one: not here, since scores do "
-        "not compare."
+        f"{counted(count, 'run')} of the experiment with other {meaning} than the best one: left out, since the scores "
+        "do not compare."
         for meaning, count in others.items()
     ]
     return Chosen(ranking.select_on, [one for one, name in zip(ranked, apart, strict=True) if not name], notes)
@@ -439,7 +439,7 @@ def _named(tracker: Tracker, asked: Wanted) -> Chosen:
             trials = [one for one in tracker.runs(run.experiment, {}) if member in one.tags]
             found |= {trial.run_id: trial for trial in trials if trial.status == "FINISHED"}
             if ended := sum(trial.status != "FINISHED" for trial in trials):
-                notes.append(f"{counted(ended, 'trial')} of the sweep {run.short_id} did not finish: not here.")
+                notes.append(f"{counted(ended, 'trial')} of the sweep {run.short_id} did not finish: left out.")
         else:
             require_finished(run)
             found[run.run_id] = run

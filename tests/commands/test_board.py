@@ -24,9 +24,7 @@ def test_the_board_of_an_experiment(harness, runs, tmp_path):
     assert [(row["run_id"], row["short_name"]) for row in found["rows"]] == [
         (better, "bm25 · none"), (worse, "bm25 · score")
     ]  # fmt: skip
-    assert found["notes"] == [
-        "1 run more with the configuration or the returned documents of another: they do not count again."
-    ]
+    assert found["notes"] == ["1 run with the configuration or the returned documents of another run: left out."]
     assert (found["metric"], found["queries"], found["select_on"]) == ("modified_map@3", 3, "all")
     first, second = found["rows"]
     assert (first["group"], second["group"], second["p"], second["p_holm"]) == ("best", "same", 0.5, 0.5)
@@ -127,7 +125,7 @@ def test_runs_that_do_not_compare_are_left_out_or_refused(harness, runs, tmp_pat
     labels.write_text(labels.read_text("utf-8").replace("d2", "d1"), "utf-8")
     other = harness(*RUN).json["run_id"]
     assert harness(*BOARD).json["notes"] == [
-        "1 run of the experiment with other labels than the best one: not here, since scores do not compare."
+        "1 run of the experiment with other labels than the best one: left out, since the scores do not compare."
     ]
     done = harness("board", f"runs=[{runs[0]},{other}]")
     assert done.code == 2

@@ -266,7 +266,7 @@ REFUSED = {
     "runs=[{0},{0}]": "twice",
     "runs=[{0},{0:.10}]": "twice",
     "runs=[{0},xyz]": "run=xyz: no such run.*Give at least 4 digits",
-    "metric=abstention_f1": "is no mean of queries.*All runs have: .*modified_map@3",
+    "metric=abstention_f1": "has no value by query.*All runs have: .*modified_map@3",
     "metric=ndcg@7": "no finished run of experiment 'e' has it",
     "metric=mapp": "'mapp' is unknown",
     "experiment_name=f": "no such experiment.*Known: .*e",

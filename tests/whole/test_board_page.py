@@ -508,5 +508,5 @@ def test_missing_data_are_said_and_shown_as_missing(opened, tmp_path):
     assert tab.locator(".foot-notes").inner_text() == (
         "Texts and relevant documents of 24 runs are not shown: The labels have moved."
     )
-    assert re.search(r"d1\s*\(text not known\)", tab.locator(".side").first.inner_text())
-    assert "The list of this run is not known." in tab.locator(".side").nth(1).inner_text()
+    assert re.search(r"d1\s*\(text unknown\)", tab.locator(".side").first.inner_text())
+    assert "The list of this run is unknown." in tab.locator(".side").nth(1).inner_text()

@@ -303,7 +303,7 @@ def _row(one: KeyMatters) -> list[Cell]:
 def _others(keys: Sequence[KeyMatters]) -> list[str]:
     kinds: dict[str, list[str]] = {}
     for one in keys:
-        why = f"Not known, since {REASONS[one.reason]}" if one.reason in REASONS else "No clear effect"
+        why = f"Unknown, since {REASONS[one.reason]}" if one.reason in REASONS else "No clear effect"
         kinds.setdefault("Smaller shares" if one.tells else why, []).append(one.key.name)
     return [f"{said}: {some(names, SHOWN)}." for said, names in kinds.items()]
 
@@ -317,12 +317,12 @@ def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> lis
     lines = []
     if group.rest and not group.beyond_chance:
         names = some([one.key.name for one in group.keys], SHOWN)
-        lines.append(f"The scores of these runs differ no more than by chance: which of {names} matters is not known.")
+        lines.append(f"The scores of these runs differ no more than by chance: it is unknown which of {names} matters.")
     if own and group.runs < runs:
         lines.append(f"Among the {counted(group.runs, 'run')} that have it: {', '.join(one.key.name for one in own)}.")
     if own and group.rest and not group.whole:
         model = "keys and pairs of keys" if group.paired else "single keys"
-        lines.append(f"Not every combination of values was tried: a model of {model} stands for the others.")
+        lines.append(f"Not every combination of values was tried: a model of {model} fills in the others.")
     for one in own:
         if one.key.also:
             together = f"{', '.join([one.key.name, *one.key.also[:-1]])} and {one.key.also[-1]}"

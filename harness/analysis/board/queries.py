@@ -97,7 +97,7 @@ def _read(run: LoggedRun, tracker: Tracker) -> tuple[ReadAgain, str]:
     except (BadInput, OSError) as error:
         return ReadAgain(), str(error)
     if dataset.qrels is None or dataset.fingerprints["qrels"] != run.tags.get("data.qrels"):
-        return ReadAgain(dataset), f"The labels are not those of run {run.short_id}."
+        return ReadAgain(dataset), f"The labels have changed since run {run.short_id}."
     return ReadAgain(dataset, dataset.qrels.grades), ""
 
 

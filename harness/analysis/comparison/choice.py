@@ -23,7 +23,7 @@ from harness.tracking.tracker import LoggedRun, Tracker
 
 CUT = (
     "The documents of these runs were cut from the same texts in different ways. Measures that count documents depend "
-    "on the cut: a document of one run is none of another. Those of spans compare the runs by characters of evidence"
+    "on the cut, since the runs have different documents. Measures of spans compare them by characters of evidence"
 )
 LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter each limits how many are compared
 

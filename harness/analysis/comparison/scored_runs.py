@@ -61,8 +61,8 @@ GAP = 0.05  # the least difference in the share of judged documents that is a wa
 NAMED = 10  # documents named in a sentence
 CHECKED_NOTE = (
     "The labels of {} % of the queries are a model's: the verdict goes by estimates of what people's labels would give "
-    "(PPI++). Numbers called raw, and those by query or kind of query, rest on labels of both origins: neither their p "
-    "nor their size knows what the model gets wrong."
+    "(PPI++). Raw numbers, and numbers by query or kind of query, rest on labels of both origins: they and their p are "
+    "not corrected for the model's errors."
 )
 
 
@@ -170,7 +170,7 @@ class RetrievalRuns:
         same = [name for name in shared if all((np.isnan(v[name]) == np.isnan(first[name])).all() for v in others)]
         if metric not in same:
             everywhere = "counts other queries in each run" if metric in shared else "is not in the scores of every run"
-            reason = "is no mean of queries" if parse_measure(metric).family is MeasureFamily.POOLED else everywhere
+            reason = "has no value by query" if parse_measure(metric).family is MeasureFamily.POOLED else everywhere
             raise BadInput(f"metric={metric} {reason}.{did_you_mean(metric, same)} All runs have: {', '.join(same)}.")
         notes = []
         if own := [name for name in shared if name not in same]:
@@ -265,10 +265,10 @@ class RetrievalRuns:
         if honest := [run.label for run in self.runs if run.table.oof]:
             notes.append(
                 f"{', '.join(honest)} learnt from these labels: values and losses are out of fold, decided without the "
-                "query's own label; the documents shown are those of the lists as written."
+                "query's own label. The documents shown are from the lists as written."
             )
         if self.apart:
-            notes.append("The runs split the queries into public and private in different ways: no such parts.")
+            notes.append("The runs split the queries into public and private in different ways: parts are left out.")
         return notes + self._known.notes
 
     def unjudged(self) -> Unjudged | None:
@@ -364,8 +364,8 @@ def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
     if unmet := [query_id for query_id in runs[0].table.query_ids if query_id in labels[runs[0].label].unmet]:
         need = "needs" if len(unmet) == 1 else "need"
         notes.append(
-            f"{counted(len(unmet), 'query')} {need} retrieval, and no document that was judged is relevant, so that "
-            f"every run scores 0 there: {some(unmet)}."
+            f"{counted(len(unmet), 'query')} {need} retrieval, but no judged document is relevant: every run scores 0 "
+            f"there: {some(unmet)}."
         )
     if not all(any((qrels.not_relevant or {}).values()) for qrels in labels.values()):
         return None, notes

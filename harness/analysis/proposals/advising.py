@@ -60,9 +60,9 @@ LEAST = 0.001  # proposals that usually add less are left out
 MOST = 100  # best runs whose scores by query are read
 SCORES = "scores.csv"
 KNOWN = ("top_k", "depth", "seed", "public")  # numbers without a proposal to go beyond the tried values
-ELSEWHERE_MADE = "The run is a file that was made elsewhere: only its scores are known, and no command makes it again."
+ELSEWHERE_MADE = "The run is a file that was made elsewhere: only its scores are known, and no command repeats it."
 NOT_CACHED = "The run's rankings are not in the cache (store.path): its component rankings are unknown."
-NO_LISTS = "It has logged no lists either, as no trial of a sweep does: bounds are those of its scores."
+NO_LISTS = "It has logged no lists either (trials of a sweep log none): bounds come from its scores."
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-// The frame of a board: language, tabs, the runs that are selected, keys. A tab's file calls `tab` once, if its part of
-// DATA is there, and stands in a block { … }, so that its names are its own.
+// The frame of a board: language, tabs, selected runs, keys. The file of a tab calls `tab` once if its part of DATA exists.
+// It is a block { … } that keeps its names local.
 //
-// DATA.runs lists the runs, the best first; everywhere a run is its place in this list.
+// DATA.runs lists the runs, best first. Everywhere, a run is its place in this list.
 
 // ---- Words
 
@@ -31,12 +31,12 @@ const LOSS = {
 };
 const lossPill = (name) => (ITEMS ? null : make("span", { class: "pill" }, dot(LOSS[name].colour), say(LOSS[name].words)));
 
-// ---- The runs that are selected: one to four places, in the order in which they were chosen
+// ---- The selected runs: one to four places, in the order of selection
 
 const MOST = 4;
 const selection = Object.assign([], {
   listeners: new Set(),
-  // Call the listener after each change, for as long as the tab shows what it shows now.
+  // Call the listener after each change until the tab is shown anew.
   onchange(listener) { this.listeners.add(listener); },
   set(places) {
     const wanted = [...new Set(places)].slice(0, MOST);
@@ -99,9 +99,9 @@ function runId(place) {
 
 const TABS = [];
 let current = null;
-// title: {en, ko}. show(root) fills the tab when it is first opened, and again, with an empty root, in another language;
-// it may return a function that is called with what follows the tab's name in the address. keys: [key, {en, ko}, action]
-// of each key that works while the tab is open.
+// title: {en, ko}. show(root) fills the tab when it is first opened, and again, with an empty root, in another language.
+// It may return a function that gets the detail after the tab's name in the address. keys: [key, {en, ko}, action] of the
+// keys that work while the tab is open.
 function tab(name, title, show, keys = []) {
   const panel = make("div", { id: "panel-" + name, role: "tabpanel", "aria-labelledby": "tab-" + name, hidden: "" });
   const button = make("button", { id: "tab-" + name, role: "tab", "aria-controls": "panel-" + name, onclick: () => go(name),
@@ -116,7 +116,7 @@ function tab(name, title, show, keys = []) {
   const one = { name, title, show, keys, panel, button, shown: null, detail: "" };
   TABS.push(one);
 }
-// Open a tab; detail: what its function is called with, such as the id of a query.
+// Open a tab. detail: for the tab's function, such as the id of a query.
 function go(name, detail = "") {
   const one = TABS.find((other) => other.name === name) ?? TABS[0];
   current = one;
@@ -130,9 +130,9 @@ function go(name, detail = "") {
   address(detail || one.detail);
 }
 
-// The address names the open tab, what is open in it, and the selected runs: #queries/q0012?runs=0a1b2c3d,4e5f6a7b
+// The address names the open tab, its detail, and the selected runs: #queries/q0012?runs=0a1b2c3d,4e5f6a7b
 const START = 8; // digits of an id in the address
-// detail: what is open in the tab from now on; it stays in the address until the tab says otherwise.
+// detail: new detail of the tab, kept until the tab changes it
 let written = null;
 function address(detail = current?.detail) {
   if (!current) return;
@@ -161,7 +161,7 @@ addEventListener("keydown", (event) => {
   const place = Number(event.key) - 1;
   if (TABS[place]) { go(TABS[place].name); TABS[place].button.focus(); return; }
   const found = [...(current?.keys ?? []), ...KEYS].find(([key]) => key === event.key);
-  if (!found?.[2]) return; // a key without an action is one that elements know themselves
+  if (!found?.[2]) return; // elements handle keys without an action themselves
   event.preventDefault();
   found[2](event);
 });

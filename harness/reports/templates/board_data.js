@@ -1,4 +1,4 @@
-// What the board's file carries packed, unpacked when it is first asked for: base64 of raw deflate.
+// The packed data of the board (base64 of raw deflate), unpacked when first needed.
 async function unpacked(text) {
   const packed = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
@@ -8,7 +8,7 @@ const unpackedJson = async (text) => JSON.parse(new TextDecoder().decode(await u
 const PLACES = { 8: Uint8Array, 16: Uint16Array, 32: Uint32Array };
 const unpackedPlaces = async ({ bits, data }) => new PLACES[bits](await unpacked(data));
 
-// A function without arguments that is called once, however often its result is asked for
+// A function without arguments that works once and keeps its result
 function once(work) {
   let result;
   return () => (result ??= work());
@@ -17,9 +17,9 @@ const PACKED = DATA.queries;
 const LOSSES = PACKED.kinds; // kinds of loss by their place; the first is "", no loss
 const flags = (text) => Uint8Array.from(text, Number);
 
-// Every run and query: {values: Float32Array [R*Q], NaN where undefined; losses: Uint8Array [R*Q], places in LOSSES; ids;
-// needs, multi_turn, public: Uint8Array [Q], 0 or 1}. Run r and query q stand at r * Q + q. The same as it is packed:
-// {table: the distinct pairs [value or null, loss], cells: the pair of each}, where they stand at q * R + r.
+// Every run and query: {values: Float32Array [R*Q], NaN if undefined; losses: Uint8Array [R*Q], places in LOSSES; ids;
+// needs, multi_turn, public: Uint8Array [Q], 0 or 1}. Run r and query q are at r * Q + q. The packed form too: {table: the
+// distinct pairs [value or null, loss]; cells: the pair of query q and run r at q * R + r}.
 const matrix = once(async () => {
   const { table } = PACKED.matrix, at = await unpackedPlaces(PACKED.matrix.cells);
   const Q = PACKED.ids.length, R = Q ? at.length / Q : 0;
@@ -33,9 +33,9 @@ const matrix = once(async () => {
   return { values, losses, table, cells: at, ids: PACKED.ids, ...Object.fromEntries(["needs", "multi_turn", "public"].map((name) =>
     [name, flags(PACKED[name])])) };
 });
-// The text of each query; null where it is not known.
+// The text of each query; null if unknown
 const titles = once(() => unpackedJson(PACKED.titles));
-// Of each run [name of the signal, numbers of documents, thresholds between them]; null without a threshold.
+// For each run [name of the signal, numbers of documents, thresholds between them]; null without a threshold
 const gates = once(() => unpackedJson(PACKED.gates));
 
 const BLOCKS = (PACKED.documents ?? []).map((text) => once(() => unpackedJson(text)));
@@ -45,12 +45,11 @@ async function documentAt(place) {
 }
 
 // One query: {id, turns: [[role, text]] or null, relevant, of(run)}. `relevant()` lists {id, title, text, grade} of the
-// relevant documents, the highest grade first; null where labels are not known. `of(run)` is what a run did, null where
-// its list is not known: {searched, count: documents returned, documents: [{rank, id, title, text, grade, score}], below:
-// relevant documents below these, likewise, full: whether the documents are those before the gate, signal}. What is
-// not known is null.
+// relevant documents, highest grade first; null if labels are unknown. `of(run)` is null if the run's list is unknown, else
+// {searched, count: documents returned, documents: [{rank, id, title, text, grade, score}], below: relevant documents
+// below these, in the same form, full: whether the documents are from before the gate, signal}. Unknown values are null.
 //
-// Of an item {id, texts: [[name, text]], said(run): the prediction in pieces with marks, null where it is not known}.
+// One item: {id, texts: [[name, text]], said(run): the prediction in marked pieces, null if unknown}.
 async function item(place) {
   const { texts, said } = await unpackedJson(PACKED.queries[place].about);
   return { id: PACKED.ids[place], texts, said: (run) => said[run] };

@@ -58,7 +58,7 @@
   const axis = () => draw("svg", { class: "axis", "aria-hidden": "true" }, ...TICKS.map((one) =>
     draw("text", { x: at(one) + "%", y: 12, "text-anchor": "middle" }, String(one))));
 
-  // ---- What a run has otherwise than the run above it
+  // ---- The settings of a run that differ from the run above
   function differences(row, above) {
     if (!above) return [];
     if (above.run === row.run - 1) return row.changed.map((one) => [one.key, one.here, one.above]);
@@ -72,7 +72,7 @@
     return make("div", { class: "changes" }, ...said, found.length > LISTED ? make("span", { class: "soft" }, `+${found.length - LISTED}`) : null);
   }
 
-  // Of how many queries each kind of loss is
+  // How many queries have each kind of loss
   function lost(run) {
     const words = ([name, count]) => `${say(LOSS[name].words)}: ${grouped(count)}`, counts = Object.entries(run.losses);
     const right = DATA.head.queries - counts.reduce((sum, [, count]) => sum + count, 0), all = [...counts, ["", right]];
@@ -135,11 +135,11 @@
     }
     return texts.get(row);
   }
-  // The heading of a group of rows, where rows stand by the measure
+  // The heading of a group of rows that are sorted by the measure
   function heading(group, count) {
     const others = count - 1;
-    const words = group ? { en: ["Not told apart from the best", others ? `${queriesOf(TELLING)} do not tell the best run and ${
-      others === 1 ? "this other one" : `these ${grouped(others)} others`} apart (paired randomisation tests, Holm-corrected, 5 %).` :
+    const words = group ? { en: ["Not told apart from the best", others ? `${queriesOf(TELLING)} cannot tell the best run from ${
+      others === 1 ? "this other run" : `these ${grouped(others)} others`} (paired randomisation tests, Holm-corrected, 5 %).` :
       "Every other run is told apart from the best (paired randomisation tests, Holm-corrected, 5 %)."],
     ko: ["가장 좋은 실행과 구별되지 않음", others ? `${queriesOf(TELLING)}로는 가장 좋은 실행과 다른 ${grouped(others)}개의 우열을 가릴 수 없습니다(짝지은 무작위화 검정, Holm 보정, 5 %).` :
       "다른 모든 실행은 가장 좋은 실행과 구별됩니다(짝지은 무작위화 검정, Holm 보정, 5 %)."] } :
@@ -223,6 +223,6 @@
     ["/", { en: "filter runs", ko: "실행 거르기" }, () => $("filter").focus()],
     ["↑ ↓", { en: "the run above or below", ko: "위아래 실행으로" }],
     ["Space", { en: "select the run, up to four", ko: "실행 선택(네 개까지)" }],
-    ["Enter", { en: "what the run is made of, on its name", ko: "이름에서: 실행의 설정 보기" }],
+    ["Enter", { en: "on its name: the settings of the run", ko: "이름에서: 실행의 설정 보기" }],
   ]);
 }

@@ -1,10 +1,9 @@
-// A matrix of queries and runs on a canvas: a row for each query, a column for each run, the best run first. Where there
-// are more cells than pixels, a pixel has the mean colour of its cells. One cell has the focus: arrow keys move it, and it
-// is announced.
+// A matrix on a canvas: a row for each query, a column for each run, the best run first. If there are more cells than
+// pixels, a pixel has the mean colour of its cells. One cell has the focus: arrow keys move it, and it is announced.
 //
-// data: what `matrix()` gives. titles: of the queries. said(query, run): the cell in words. open(query, run): what a click
-// and Enter do. Returns {element, show(order, options), focus(query)}: `show` lists the queries of `order`;
-// options: by, "loss" or "value"; whole, whether all rows are in sight; wide, whether each run has a column to click on.
+// data: from `matrix()`. titles: of the queries. said(query, run): the cell in words. open(query, run): for clicks and
+// Enter. Returns {element, grid, show(order, options), focus(query)}. `show` lists the queries of `order`; options: by,
+// "loss" or "value"; whole, whether all rows are visible; wide, whether columns are wide enough to click on.
 function cellMatrix(data, titles, said, open) {
   const R = DATA.runs.length, TOP = 20, ROW = 22, WIDE = 18, MOST_WIDE = 44;
   const state = { order: [], by: "loss", whole: false, wide: false, row: 0, run: 0 };
@@ -147,7 +146,7 @@ function cellMatrix(data, titles, said, open) {
     }
     pen.restore();
   }
-  // Above the columns: the places of the runs where they fit, and the selected runs
+  // Above the columns: the places of the runs if they fit, and the selected runs
   function marks() {
     pen.fillStyle = style("--card");
     pen.fillRect(0, 0, size.wide, TOP);

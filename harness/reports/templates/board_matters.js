@@ -1,4 +1,4 @@
-// Tab *What matters*: which of the keys in which runs differ moves the score, how much, and how far a number can move.
+// Tab *What matters*: which of the keys that differ between runs move the score, how much, and how far a number can move.
 if (DATA.matters) {
   const M = DATA.matters, ALL = M.groups.flatMap((group) => group.keys);
   const VALUES = DATA.runs.map((run) => run.value);
@@ -27,9 +27,9 @@ if (DATA.matters) {
   }
   function lede(group) {
     const over = queriesOf(M.queries), spread = number(group.spread, 3);
-    if (!group.beyond_chance) return make("p", { class: "lede" }, say({ en: `The scores of these runs differ no more than by chance over ${over}: which key matters is not known.`,
+    if (!group.beyond_chance) return make("p", { class: "lede" }, say({ en: `The scores of these runs differ no more than by chance over ${over}: it is unknown which key matters.`,
       ko: `${over}로 보면 이 실행들의 점수 차이는 우연과 구별되지 않습니다. 어떤 키가 중요한지 알 수 없습니다.` }));
-    return make("p", { class: "lede" }, say({ en: `How much of the variance of ${M.metric} each key explains, over all tried values. Scores spread by ${spread} (standard deviation). The interval says how far the share could be otherwise on other queries like these ${over}.`,
+    return make("p", { class: "lede" }, say({ en: `How much of the variance of ${M.metric} each key explains, over all tried values. Scores spread by ${spread} (standard deviation). The interval says what the share could be on other queries like these ${over}.`,
       ko: `시도한 값 전체에서 ${M.metric} 분산을 각 키가 얼마나 설명하는지 보여 줍니다. 점수의 표준편차는 ${spread}입니다. 신뢰구간은 이 ${over}와 비슷한 다른 질의에서 비율이 어디까지 달라질 수 있는지를 뜻합니다.` }));
   }
   function row(key, group, heads) {
@@ -48,9 +48,9 @@ if (DATA.matters) {
     const said = [], known = group.keys.some((key) => key.alone);
     for (const pair of group.pairs) said.push({ en: `${pair.first} and ${pair.second} together explain ${percent(pair.share.value)} (${range(pair.share)}) beyond what each does alone: choose them together.`,
       ko: `${pair.first}, ${pair.second} 두 키의 상호작용이 각각의 몫 밖에서 ${percent(pair.share.value)}(${range(pair.share)})를 설명합니다. 함께 고르세요.` });
-    if (known && !group.whole) said.push({ en: `Not every combination of values was tried: a least-squares model of ${group.paired ? "keys and pairs of keys" : "single keys"} stands for the others. It does not know what untried combinations would do.`,
+    if (known && !group.whole) said.push({ en: `Not every combination of values was tried: a least-squares model of ${group.paired ? "keys and pairs of keys" : "single keys"} fills in the others. It cannot know what untried combinations would do.`,
       ko: `모든 값의 조합을 시도하지는 않았습니다. 나머지는 ${group.paired ? "키와 키의 쌍" : "각 키"}의 최소제곱 모형으로 대신하며, 시도하지 않은 조합에서 무엇이 달라질지는 알지 못합니다.` });
-    if (known && group.rest.value >= .05) said.push({ en: `${percent(group.rest.value)} of the variance is explained by none of them.`, ko: `분산의 ${percent(group.rest.value)}는 어느 것으로도 설명되지 않습니다.` });
+    if (known && group.rest.value >= .05) said.push({ en: `None of them explains ${percent(group.rest.value)} of the variance.`, ko: `분산의 ${percent(group.rest.value)}는 어느 것으로도 설명되지 않습니다.` });
     for (const reason of new Set(group.keys.map((key) => key.reason).filter(Boolean))) {
       const names = list(group.keys.filter((key) => key.reason === reason).map((key) => key.name));
       said.push({ en: `No share for ${names}: ${WHY[reason].en}.`, ko: `${names}: ${WHY[reason].ko}.` });
@@ -176,7 +176,7 @@ if (DATA.matters) {
     const over = draw("g", {}), ranges = draw("g", {}), passing = make("div", { "aria-live": "polite" });
     let at = null, drag = null;
     const wide = X(AXES.length - 1) + 90;
-    // The lines are a layer of their own, which a moving highlight does not draw again.
+    // The lines are a separate layer: a moving highlight does not redraw them.
     const lines = draw("svg", { viewBox: `0 0 ${wide} ${TALL}`, class: "parallel under", "aria-hidden": "true" });
     const chart = draw("svg", { viewBox: `0 0 ${wide} ${TALL}`, class: "parallel over", tabindex: 0, role: "application", "aria-label": say({
       en: "Parallel coordinates: a line for each run, an axis for each key. Arrow up and down go through the runs by score; Enter selects one.",
@@ -245,7 +245,7 @@ if (DATA.matters) {
       if (event.key === "Escape") { brushed.clear(); again(); }
     });
     again();
-    return card(say({ en: "All keys together", ko: "모든 키 함께 보기" }), say({ en: "drag along an axis to keep a range, click it to drop it; click a line to select its run", ko: "축을 따라 끌면 그 범위만 남고, 축을 누르면 풀립니다. 선을 누르면 그 실행을 고릅니다" }),
+    return card(say({ en: "All keys together", ko: "모든 키 함께 보기" }), say({ en: "drag along an axis to keep a range; click the axis to drop the range; click a line to select its run", ko: "축을 따라 끌면 그 범위만 남고, 축을 누르면 풀립니다. 선을 누르면 그 실행을 고릅니다" }),
       make("div", { class: "brushes" }, ...selects.map(([axis, select]) => make("label", {}, AXES[axis].name, select)),
         make("button", { class: "plain", onclick: () => { brushed.clear(); again(); } }, say({ en: "Keep all", ko: "모두 보기" }))),
       make("div", { class: "wide" }, make("div", { class: "layers", style: { width: wide + "px" } }, lines, chart)), passing);
@@ -254,7 +254,7 @@ if (DATA.matters) {
   tab("matters", { en: "What matters", ko: "무엇이 중요한가" }, (root) => {
     brushed.clear();
     root.append(...M.groups.map(importance), card(say({ en: "Effect of each value", ko: "값별 효과" }),
-      say({ en: "mean over the other keys, all on one scale; the interval is of the distance from the key's own mean", ko: "다른 키에 대한 평균이며 모두 같은 축척입니다. 신뢰구간은 그 키의 전체 평균과의 차이에 대한 것입니다" }),
+      say({ en: "means over the other keys, all on one scale; intervals are of the distance from the mean of the key", ko: "다른 키에 대한 평균이며 모두 같은 축척입니다. 신뢰구간은 그 키의 전체 평균과의 차이에 대한 것입니다" }),
       make("div", { class: "effects" }, ...ALL.map(effect))), ...(two ? [heat()] : []), parallel(root.clientWidth));
   });
 }

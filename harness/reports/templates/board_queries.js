@@ -1,4 +1,4 @@
-// Tab *Queries*: every query and run in a matrix, what the best choice of runs would reach, and each query side by side.
+// Tab *Queries*: every query and run in a matrix, the reach of the best choice of runs, and each query side by side.
 {
   const state = { by: ITEMS ? "value" : "loss", sort: "spread", needs: "", turns: "", kind: null, solved: "", words: [], run: 0, whole: false, wide: false,
     limit: 25, open: null };
@@ -10,9 +10,9 @@
     unmarked: (count, why) => ({ en: `Relevant documents of ${runsOf(count)} are not marked: ${why}`,
       ko: `${runsOf(count)}의 관련 문서를 표시할 수 없습니다: ${why}` }),
     gone: (count, why) => ({ en: `The lists of ${runsOf(count)} are gone: ${why}`, ko: `${runsOf(count)}의 목록이 남아 있지 않습니다: ${why}` }),
-    best: (count) => ({ en: `Scores, signals of gates and documents before the gate are shown for the ${count} best runs.`,
+    best: (count) => ({ en: `Scores, signals of gates and documents before the gate are shown for the ${count} best runs alone.`,
       ko: `점수, 게이트 신호, 게이트 앞의 문서는 상위 ${count}개 실행만 보입니다.` }),
-    items: (count) => ({ en: `Texts are shown of the ${grouped(count)} items that differ most.`, ko: `가장 크게 다른 항목 ${grouped(count)}개의 본문만 보입니다.` }),
+    items: (count) => ({ en: `Texts are shown for the ${grouped(count)} items that differ most.`, ko: `가장 크게 다른 항목 ${grouped(count)}개의 본문만 보입니다.` }),
     cut: (count) => ({ en: `Texts of ${grouped(count)} documents are left out, to keep this file small.`,
       ko: `파일을 작게 하려고 문서 ${grouped(count)}개의 본문은 뺐습니다.` }),
   };
@@ -58,14 +58,14 @@
     return n ? { mine: mine / n, most: most / n, pair, n } : null;
   }
 
-  // Where a query stands: "others", solved by some run, not by the one that is looked at; "none", by none; null otherwise.
+  // "others": solved by some run, not by the chosen one; "none": solved by no run; null otherwise.
   function bucket(data, sums, q) {
     if (!judged(data, q) || !sums.count[q]) return null;
     if (!sums.solvers[q]) return "none";
     return data.values[state.run * data.ids.length + q] < SOLVED ? "others" : null;
   }
 
-  // ---- Which queries are listed, and in which order
+  // ---- The listed queries, in order
   function chosen(data, sums, texts) {
     const Q = data.ids.length, kind = state.kind;
     const wants = [
@@ -181,14 +181,14 @@
         make("h2", {}, say({ en: "What the runs you have could reach together", ko: "지금 있는 실행을 합치면 어디까지 가능한가" })),
         make("div", { class: "facts-row" }, ...(one ? [
           fact(number(one.mine), { en: name, ko: name }),
-          one.pair.run === null ? null : fact(number(one.pair.mean), { en: `with the better of it and ${shortName(one.pair.run)} on each query`,
+          one.pair.run === null ? null : fact(number(one.pair.mean), { en: `with the better of this run and ${shortName(one.pair.run)} on each query`,
             ko: `질의마다 이 실행 또는 ${shortName(one.pair.run)} 가운데 나은 쪽을 고르면` }),
           fact(number(one.most), { en: `with the best of ${runsOf(R)} on each query`, ko: `질의마다 ${runsOf(R)} 중 가장 나은 것을 고르면` })] : [])),
         make("div", { class: "facts-row" },
           button("others", others, { en: "solved by some run, not by this one", ko: "이 실행은 못 맞히고 다른 실행은 맞힌 질의" },
-            { en: "what fusing or a choice of run could win", ko: "결합하거나 골라 쓰면 얻을 수 있는 몫" }),
+            { en: "a fusion or a choice of run could win these", ko: "결합하거나 골라 쓰면 얻을 수 있는 몫" }),
           button("none", none, { en: "solved by none", ko: "아무 실행도 맞히지 못한 질의" },
-            { en: "what needs something new", ko: "새로운 방법이 있어야 하는 몫" })),
+            { en: "these need something new", ko: "새로운 방법이 있어야 하는 몫" })),
         make("p", { class: "soft" }, `${DATA.head.metric}, `, say({ en: `mean of ${queriesOf(one?.n ?? 0)}. Solved: its value is 1. ` +
           "The choice knows the labels, so this is a ceiling, not a promise.", ko: `${queriesOf(one?.n ?? 0)}의 평균. 맞힘: 값이 1인 것. ` +
           "정답을 알고 고른 것이므로 약속이 아니라 상한입니다." })));
@@ -200,7 +200,7 @@
       const mine = asked += 1;
       if (state.open === null) { panel.replaceChildren(); return; }
       const at = order.indexOf(state.open), step = (by) => make("button", { class: "plain", disabled: order[at + by] === undefined ? "" : null,
-        onclick: () => open(order[at + by], null) }, say(by < 0 ? { en: "← before", ko: "← 이전" } : { en: "next →", ko: "다음 →" }));
+        onclick: () => open(order[at + by], null) }, say(by < 0 ? { en: "← previous", ko: "← 이전" } : { en: "next →", ko: "다음 →" }));
       const shown = await (ITEMS ? itemPanel : queryPanel)(state.open, data, [step(-1), step(1), runPicker(),
         make("button", { class: "plain", onclick: close }, say({ en: "Close", ko: "닫기" }))]);
       if (mine !== asked) return;
@@ -253,7 +253,7 @@
     return (id) => { if (moves) moves.open(id); else waiting = id; };
   }, [
     ["j", { en: "next query", ko: "다음 질의" }, () => moves?.next(1)],
-    ["k", { en: "query before", ko: "이전 질의" }, () => moves?.next(-1)],
+    ["k", { en: "previous query", ko: "이전 질의" }, () => moves?.next(-1)],
     ["Escape", { en: "close the query", ko: "질의 닫기" }, () => moves?.close()],
   ]);
 }

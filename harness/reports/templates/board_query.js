@@ -1,15 +1,15 @@
-// One query opened: its turns, and side by side what the selected runs searched, returned and decided. One item of a text
-// task: its texts, and side by side the predictions.
+// An open query: its turns, and side by side the searches, lists and decisions of the selected runs. An open item of a
+// text task: its texts, and side by side the predictions.
 
 let queryPanel, queryMarks, itemPanel;
 {
-  // The words of a text as they are compared.
+  // The words of a text, normalised for comparison
   const WORD = /[\p{L}\p{N}]+/gu;
   const WIDE_LETTER = /[\p{Script=Hangul}\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
-  const NARROW = 4, WIDE_WORD = 2; // letters that two words must begin with alike to count as shared
+  const NARROW = 4, WIDE_WORD = 2; // letters at the beginning that two words must share
   const wordsOf = (text) => [...new Set(text.normalize("NFC").toLowerCase().match(WORD) ?? [])];
-  // The letters with which a word begins like one of the words, as many as count; 0 for none. Words with digits or in
-  // capitals count as a whole.
+  // How many letters at the beginning a word shares with one of the words; 0 if too few. Short words with digits or in
+  // capitals count if they are equal.
   const short = (word) => /\d/.test(word) || word.length > 1 && word === word.toUpperCase() && word !== word.toLowerCase();
   function sharedStart(word, words) {
     const folded = word.toLowerCase(), least = WIDE_LETTER.test(folded) ? WIDE_WORD : NARROW;
@@ -21,7 +21,7 @@ let queryPanel, queryMarks, itemPanel;
     }
     return most;
   }
-  // A text in pieces, with the beginnings of words marked that a word of the query begins with too.
+  // A text in pieces, with the beginnings of words marked that a word of the query shares
   function markedText(text, words) {
     const pieces = [];
     let at = 0;
@@ -37,7 +37,7 @@ let queryPanel, queryMarks, itemPanel;
 
   queryMarks = { wordsOf, markedText };
 
-  // The panel of a query. place: of the query; data: what `matrix()` gives; tools: buttons beside its title.
+  // The panel of a query. place: of the query; data: from `matrix()`; tools: buttons beside its title.
   queryPanel = async (place, data, tools) => {
     const one = await query(place), rules = await gates(), text = (await titles())[place];
     const relevant = await one.relevant();
@@ -52,8 +52,8 @@ let queryPanel, queryMarks, itemPanel;
         make("span", { class: "soft" }, say(who[role] ?? role)), make("p", {}, words)))) : null,
       make("div", { class: `sides sides-${runs.length}` }, ...runs.map(([run, shown]) =>
         side(place, run, shown, { data, text, rule: rules[run], relevant }))),
-      make("p", { class: "soft" }, say({ en: "Marked: beginnings of words that a searched word shares, of two letters in Korean and four in " +
-        "others. Lists are as written; where a gate was fitted on labels, values are out of fold, so they may differ from the list.",
+      make("p", { class: "soft" }, say({ en: "Marked: beginnings of words shared with a searched word, from two letters in Korean and four in other " +
+        "scripts. Lists are as written. If a gate was fitted on labels, values are out of fold and may differ from the list.",
       ko: "표시: 검색한 낱말과 앞부분이 같은 곳(한글 두 글자, 다른 문자는 네 글자 이상)과 대문자나 숫자로 된 같은 낱말. 목록은 기록된 그대로이고, 게이트를 정답으로 학습한 " +
         "실행의 값은 폴드 밖 값이므로 목록과 다를 수 있습니다." })));
   };
@@ -64,7 +64,7 @@ let queryPanel, queryMarks, itemPanel;
   itemPanel = async (place, data, tools) => {
     const one = await item(place), text = (await titles())[place];
     const side = (run) => make("article", { class: "side", "data-run": run }, ...head(place, run, data), make("p", { class: "said" },
-      ...(pieces(one.said(run) ?? say({ en: "The text of this run is not known.", ko: "이 실행의 글을 알 수 없습니다." })))));
+      ...(pieces(one.said(run) ?? say({ en: "The text of this run is unknown.", ko: "이 실행의 글을 알 수 없습니다." })))));
     return panel(one.id, text, tools,
       ...one.texts.filter(([, words]) => words !== text).map(([name, words]) => make("p", { class: "said" }, make("span", { class: "soft" }, `${spaced(name)}: `), words)),
       make("div", { class: `sides sides-${selection.length}` }, ...selection.map(side)));
@@ -81,11 +81,11 @@ let queryPanel, queryMarks, itemPanel;
         say({ en: "searched: ", ko: "검색어: " })), shown.searched) : null,
       gateLine(shown, rule),
       ...documents(shown, words, relevant)] :
-      [make("p", { class: "soft" }, say({ en: "The list of this run is not known.", ko: "이 실행의 목록을 알 수 없습니다." }))];
+      [make("p", { class: "soft" }, say({ en: "The list of this run is unknown.", ko: "이 실행의 목록을 알 수 없습니다." }))];
     return make("article", { class: "side", "data-run": run }, ...head(place, run, data), ...lines);
   }
   const short5 = (value) => String(Number(value.toPrecision(5)));
-  // What the gate saw, and what it decided.
+  // The gate's signal and decision
   function gateLine({ signal, count, full, documents }, rule) {
     const decided = count ? say({ en: `${grouped(count)} returned`, ko: `${grouped(count)}개 반환` }) :
       full && documents.length ? say({ en: "all withheld", ko: "모두 막음" }) : say({ en: "none returned", ko: "반환 없음" });
@@ -120,6 +120,6 @@ let queryPanel, queryMarks, itemPanel;
         grade === null ? null : make("span", { class: "grade" }, `✓ ${say({ en: "relevant", ko: "관련" })}${grade === 1 ? "" : ` ${grade}`}`),
         left && rank !== null ? make("span", { class: "soft" }, say({ en: "not returned", ko: "반환 안 함" })) : null),
       title ? make("b", {}, ...markedText(title, words)) : null,
-      make("p", {}, ...(text === null ? [say({ en: "(text not known)", ko: "(본문 없음)" })] : markedText(text, words))));
+      make("p", {}, ...(text === null ? [say({ en: "(text unknown)", ko: "(본문 없음)" })] : markedText(text, words))));
   }
 }

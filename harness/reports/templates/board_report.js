@@ -1,4 +1,4 @@
-// Tab *Report*: what was compared, in sentences and tables.
+// Tab *Report*: the report of a comparison, in sentences and tables.
 if (DATA.sections.length) {
   tab("report", { en: "Report", ko: "보고서" }, (root) => {
     const sections = reportSections(DATA.sections);

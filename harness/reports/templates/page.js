@@ -4,7 +4,7 @@ const $ = (id) => document.getElementById(id);
 const DATA = JSON.parse($("data")?.textContent ?? "{}"); // of a page that is one file
 const SVG = "http://www.w3.org/2000/svg";
 
-// Elements; what is said in them is always text, never markup.
+// Elements. Their content is always text, never markup.
 function make(tag, attributes = {}, ...inside) {
   const one = document.createElement(tag);
   return fill(one, attributes, inside);
@@ -12,7 +12,7 @@ function make(tag, attributes = {}, ...inside) {
 function draw(tag, attributes = {}, ...inside) {
   return fill(document.createElementNS(SVG, tag), attributes, inside);
 }
-// An element that says something in Korean is marked, since Korean lines break elsewhere.
+// Elements with Korean text get lang="ko", since Korean lines break differently.
 const HANGUL = /[\u1100-\u11ff\u3131-\u318e\uac00-\ud7a3]/;
 function fill(one, attributes, inside) {
   if (inside.some((child) => typeof child === "string" && HANGUL.test(child))) one.setAttribute("lang", "ko");
@@ -25,19 +25,19 @@ function fill(one, attributes, inside) {
   return one;
 }
 
-// Words: a text, a name in WORDS, or {en, ko}. Pages are in English unless their reader chooses; with `places`, {name} in a
-// text is one of them.
+// Words: a text, a name in WORDS, or {en, ko}. Pages are in English unless the reader chooses. `places` replaces {name} in
+// a text.
 const LANGUAGES = { en: "English", ko: "한국어" };
 const PREFERRED = (navigator.languages ?? [navigator.language]).map((one) => one.slice(0, 2).toLowerCase()).find((one) => one in LANGUAGES) ?? "en";
 let language = "en";
-let reword = (text) => text; // what a page does to each text that it says
-let WORDS = {}; // language -> name -> text, of a page that keeps them in a file
+let reword = (text) => text; // a page may replace it to change every text
+let WORDS = {}; // language -> name -> text, for pages with a file of texts
 function say(words, places = null) {
   const found = typeof words === "string" ? WORDS[language]?.[words] ?? words : words[language];
   return reword(places ? found.replace(/\{(\w+)\}/g, (whole, name) => places[name] ?? whole) : found);
 }
 
-// What a screen reader says now: all that one action brings about, and only the last of it.
+// Text for a screen reader: the last three announcements of one action.
 let unsaid = [];
 function announce(words) {
   if (!unsaid.length) {
@@ -56,7 +56,7 @@ const many = (count) => `${grouped(count)} ${DATA.nouns[count === 1 ? 0 : 1]}`;
 // A name that a narrow column may break after each underscore.
 const breakable = (name) => name.split(/(?<=_)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 
-// A text as it is searched for, the order of two values, null last, and round numbers between two, at most so many.
+// A text normalised for search; the order of two values, null last; at most `most` round numbers between two.
 const searchable = (words) => words.normalize("NFC").toLowerCase();
 function ordered(a, b, down) {
   const [one, other] = [a ?? null, b ?? null];
@@ -70,7 +70,7 @@ function ticks(low, high, most) {
   for (let n = Math.ceil(low / step); n * step <= high; n += 1) found.push(Number((n * step).toPrecision(6)));
   return found;
 }
-// Copy the text of an element; where the page may not, it is selected, to be copied by hand.
+// Copy the text of an element. If the page may not copy, the text stays selected.
 function copied(element) {
   getSelection().selectAllChildren(element);
   return document.execCommand("copy");
@@ -89,7 +89,7 @@ function tip(text) {
   };
 }
 
-// A text, or one in pieces of which some bear the mark of an edit
+// A text, or a text in pieces, some with the mark of an edit
 const MEANS = { tp: "right correction", fp: "wrong correction", fn: "missed correction", fr: "needless correction" };
 const pieces = (cell) => (Array.isArray(cell) ? cell : [[cell, ""]]).map(([text, mark]) =>
   mark ? make("mark", { class: mark, title: MEANS[mark] || mark }, text) : text);
@@ -105,7 +105,7 @@ function interval(...marks) {
     `, 95 % interval ${number(one.low, 3)} – ${number(one.high, 3)}`) + `, ${many(one.n)}`).join("\n")), []);
 }
 
-// The head of a run's page: what was scored, what ranks the run, and its measures. `marks` of a measure are drawn.
+// The head of a run's page: facts, the score that ranks it, and its measures. `marks` of a measure are drawn.
 function scored() {
   $("title").textContent = document.title = DATA.title || "Run";
   for (const [name, words] of DATA.facts) $("facts").append(make("dt", {}, name), make("dd", {}, words));
@@ -118,7 +118,7 @@ function scored() {
   const row = (one) => make("tr", { class: one.marks.length ? null : "soft" }, make("td", { title: one.why || null },
     ...breakable(one.name)), ...(one.marks.length ? present(one) : [absent(one)]));
   $("score").append(...(first ? [soft(`${first.name}, ${first.kind}` + (first.kind.endsWith("out of fold") ?
-      ": each query fused and decided by what was learnt without its label" : "")),
+      ": nothing was learnt from the query's own label" : "")),
     make("div", { class: "big number" }, number(first.mean)),
     ...(first.raw ? [soft(first.estimated), soft(first.raw)] : [soft((first.low === null ? "" :
       `95 % interval ${number(first.low, 3)} – ${number(first.high, 3)}, `) + many(first.n))])] :
@@ -129,14 +129,14 @@ function scored() {
     ...DATA.measures.filter((one) => one.marks.length && one.why).map((one) => soft(`${one.name}: ${one.why}`)));
 }
 
-// A row of a listing that a click, Enter or a space opens.
+// A row of a listing. A click, Enter or the space bar opens it.
 const opening = (open, attributes, ...cells) => make("tr", { class: "row", tabindex: 0, "aria-expanded": "false", ...attributes,
   onclick: () => { if (getSelection().isCollapsed) open(); },
   onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(); } } }, ...cells);
 
-// The sections of a report: sentences and a table each. A cell [value, low, high] is a difference, drawn on one axis for the
-// whole table. What is long is folded.
-const LONG = 40, LINES = 6; // rows of a table and sentences from which on they are folded
+// The sections of a report, each with sentences and a table. A cell [value, low, high] is a difference, drawn on one axis
+// for the whole table. Long parts are folded.
+const LONG = 40, LINES = 6; // more rows of a table and more sentences are folded
 function reportSections(sections) {
   const unfolding = (many, words, ...inside) => (many ? [make("details", {}, make("summary", {}, say(words)), ...inside)] : inside);
   const looks = (cell) => (cell.length < 9 || /[0-9]/.test(cell) && cell.length < 24 ? "figure" : null);
@@ -168,11 +168,11 @@ function contents(sections, titles) {
   return make("nav", { "aria-label": say({ en: "Contents", ko: "차례" }) }, make("ul", { class: "contents", lang: "en" }, ...links));
 }
 
-// A table of rows in a section: it sorts by column and shows those rows that `wants` lets pass and in which each word
-// typed occurs, a part at a time. heads: the columns [name, title] of each cell of the header. value(row, name): what
-// is sorted, null last; text(row): what is searched; line(row): the row's element. sort: the column they stand in.
-// Returns a place for more tools, `again` to be called when `wants` or a value has changed, and `reveal`, which empties the
-// field, lists a row that `wants` lets pass, and returns its element. On a phone each row is a block of named cells.
+// A sortable table of the rows that pass `wants` and contain all typed words, a part at a time. On a phone each row is a
+// block of named cells. heads: the columns [name, title] of each cell of the header. value(row, name): the key to sort by,
+// null last. text(row): the text to search. line(row): the row's element. sort: the column to sort by at first.
+// Returns {chips: a place for more tools; again(): call it when `wants` or a value has changed; reveal(row): empties the
+// search field, lists the row and returns its element}.
 const PART = 100;
 function listing(section, rows, { heads, value, text, line, wants, hint, sort = null }) {
   const state = { sort, down: false, words: [], limit: PART }, texts = new Map();

@@ -115,7 +115,7 @@ def test_keys_that_are_not_told_apart():
     found = matters(board(rows, noisy([0.1 * int(one["a"]) + 0.02 * int(one["c"]) for one in rows])))
     assert {name: one.reason for name, one in keys(found).items()} == {"a": "mixed", "b": "mixed", "c": ""}
     assert keys(found)["a"].levels[3].mean - keys(found)["a"].levels[0].mean == pytest.approx(0.3, abs=0.05)
-    assert f"Not known, since {REASONS['mixed']}: a, b." in " ".join(found.table.notes)
+    assert f"Unknown, since {REASONS['mixed']}: a, b." in " ".join(found.table.notes)
 
 
 def test_five_keys_are_shown_at_most_and_one_line_is_for_the_others():
@@ -208,4 +208,4 @@ def test_a_search_says_what_stands_for_the_rest():
     assert group.keys[0].key.name == "gate.threshold"
     assert group.keys[0].plateau.along == "average"
     assert 0 < group.keys[0].plateau.best < len(group.keys[0].plateau.values) - 1
-    assert "a model of single keys stands for the others" in " ".join(found.table.notes)
+    assert "a model of single keys fills in the others" in " ".join(found.table.notes)

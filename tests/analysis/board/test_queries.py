@@ -156,7 +156,7 @@ def test_what_is_gone_is_said(tmp_path):
     ("changed", "kind", "why"),
     [
         ({}, None, ""),
-        ({"data.qrels": "other"}, "unmarked", "The labels are not those of run 00000000."),
+        ({"data.qrels": "other"}, "unmarked", "The labels have changed since run 00000000."),
         ({"data.documents": "other"}, "unread", "Run 00000000 used other data: the documents have changed"),
     ],
 )

@@ -86,7 +86,7 @@ def test_what_holes_do_is_said_where_runs_are_compared(harness, scored):
     notes = " ".join(found["notes"])
     assert "Warning: less of B was judged than of A: judged@3 is 0.278 against 1.000." in notes
     assert "Documents of B to judge: d4 for query q1, d5 for query q1, d5 for query q2, d1 for query unmet." in notes
-    assert "1 query needs retrieval, and no document that was judged is relevant" in notes
+    assert "1 query needs retrieval, but no judged document is relevant" in notes
     assert json.loads(Path(found["files"]["json"]).read_text("utf-8"))["unjudged"] == found["unjudged"]
     markdown = Path(found["files"]["md"]).read_text("utf-8")
     assert "judged@3" in markdown.replace("\\", "").replace("&#64;", "@")
