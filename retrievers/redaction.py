@@ -1,8 +1,4 @@
-"""Removes the secrets in environment variables from texts.
-
-Code that reads a secret registers its variable. Code that shows or stores a text which may quote a request, such as an
-error message, calls `redacted`.
-"""
+"""Removes secrets from texts, such as error messages. Code that reads a secret must register its variable."""
 
 from __future__ import annotations
 

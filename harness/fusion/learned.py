@@ -1,8 +1,4 @@
-"""The fusion that learns from labels: a fixed fusion, learnt weights, or a small ranker, as held-out queries justify.
-
-For out-of-fold results, everything is learnt again without each fold of the queries: normalisation, weights,
-coefficients and the choice among the three.
-"""
+"""The fusion that learns from labels: fixed, with learnt weights, or with a small ranker, if held-out queries agree."""
 
 from __future__ import annotations
 
@@ -97,7 +93,7 @@ class Learning:
         return fold
 
     def learnt(self, used: np.ndarray) -> Learnt:
-        """Return what the queries `used`, bool [n], teach."""
+        """Return what is learnt from the queries `used`, bool [n]."""
         key = np.packbits(used).tobytes()
         if key not in self._learnt:
             self._learnt[key] = self._learn(used)

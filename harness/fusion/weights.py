@@ -3,9 +3,8 @@
 A grid point is a normalisation of scores or ranks, and a weight for each ranking. The objective of each query at each
 point is computed once, so learning from a part of the queries is arithmetic on a table.
 
-The ranker is a logistic regression of "relevant" over a candidate's features. One feature is the fusion's score, which
-the regularisation hardly restrains; it holds all others near 0. So with few labels the ranker orders as the fusion
-does.
+The ranker is a logistic regression of "relevant" over a candidate's features. Regularisation hardly restrains one of
+them, the fusion's score, and holds all others near 0: with few labels the ranker orders as the fusion does.
 """
 
 from __future__ import annotations

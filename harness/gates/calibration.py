@@ -2,8 +2,8 @@
 
 A rule turns a query's signal into the number of documents to show. It has *levels* from the most to the least
 confident, such as (3, 0) for a gate or (1, 2, 3, 0), and a threshold between neighbours. A query gets the first level
-whose threshold its signal reaches. It is known in advance what each level earns each query, so one sort is enough to
-try all thresholds. Bootstrap samples and training folds are weightings.
+whose threshold its signal reaches. The payoff of each level is known for each query, so one sort is enough to try all
+thresholds. Bootstrap samples and training folds are weightings.
 
 Shapes: B weightings, n queries, L levels.
 """
@@ -36,7 +36,7 @@ class Curve:
 
 
 def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
-    """Return the objective at every threshold. payoff: float64 [n, 2], what showing and withholding earn each query."""
+    """Return the objective at every threshold. payoff: float64 [n, 2], of showing and of withholding documents."""
     order = np.argsort(-signal, kind="stable")
     ordered = signal[order]
     gain = np.concatenate([[0.0], np.cumsum((payoff[:, 0] - payoff[:, 1])[order])])

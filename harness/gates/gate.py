@@ -1,7 +1,4 @@
-"""The no-retrieval gate: which queries get documents, and how many.
-
-Gates in this module have a fixed threshold on a signal (`gates.signals`); `gates.learned` learns from labels.
-"""
+"""The no-retrieval gate decides which queries get documents, and how many. Here: fixed thresholds on a signal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Gates that learn from labels and are scored on queries whose labels they have not seen.
 
 A gate learns a *rule*, which turns signals into the number of documents that a query gets. The run saves it as JSON; it
-applies to unlabelled queries too. For out-of-fold results, everything is learnt again without each fold of the queries:
-the choice of signal and source, coefficients, thresholds.
+applies to unlabelled queries too. For out-of-fold results, everything is learnt again without each fold of the queries.
 """
 
 from __future__ import annotations

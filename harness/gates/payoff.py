@@ -95,5 +95,5 @@ class Payoff:
             )
 
     def levels(self, levels: Sequence[int]) -> np.ndarray:
-        """Return what the queries to learn from earn at these numbers of documents, float64 [n, levels]."""
+        """Return the payoff of the queries to learn from, at these numbers of documents, float64 [n, levels]."""
         return self.values[np.ix_(self.rows, np.array(levels))]

@@ -35,12 +35,11 @@ _Result = TypeVar("_Result")
 class Encoder(Protocol):
     """Turns texts into vectors whose inner product measures how similar the texts are.
 
-    version: raise it when the same arguments give different vectors.
-    packages: distributions whose installed versions are part of the vectors' identity.
+    version, packages: as in Retriever.
     learns: whether it is trained on the documents that it encodes, so query vectors depend on them.
 
-    Optional: the class method `identify`, as in Retriever; and `require_model()`, called before a run begins, which
-    raises BadInput if there is no model and downloads nothing.
+    Optional: the class method `identify`, as in Retriever; and `require_model()`, called before a run begins: raise
+    BadInput if there is no model. It must not download anything.
     """
 
     version: int

@@ -53,10 +53,7 @@ class VectorHits(NamedTuple):
 class VectorIndex(Protocol):
     """Ranks the rows of `vectors`: float32 [N, D], C-contiguous, finite, a memory map that is never copied whole.
 
-    Constructor arguments are plain JSON values and part of the ranking's identity.
-
-    version: raise it when the same arguments rank differently.
-    packages: distributions whose installed versions may change the ranking.
+    Constructor arguments are plain JSON values and part of the ranking's identity. version, packages: as in Retriever.
 
     Optional: `check_size(count, k)`, called before a run begins, raises BadInput if the arguments do not allow `count`
     vectors or k results.

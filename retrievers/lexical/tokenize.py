@@ -1,7 +1,6 @@
 """Tokenizers, which turn texts into terms, and Tokens, the compact arrays that they return.
 
-Every tokenizer first converts text to Unicode's composed form (NFC), because text written on macOS is decomposed, and
-replaces lone surrogates, which UTF-8 cannot encode, with U+FFFD.
+Every tokenizer first converts text to Unicode's composed form (NFC), because text written on macOS is decomposed.
 """
 
 from __future__ import annotations
@@ -74,8 +73,7 @@ class Tokens:
 class Tokenizer(Protocol):
     """Turns texts into terms. Constructor arguments are plain JSON values and part of the terms' identity.
 
-    version: raise it when the same arguments give different terms.
-    packages: distributions whose installed versions may change the terms.
+    version, packages: as in `retrievers.base.Retriever`.
     """
 
     version: int
