@@ -14,7 +14,6 @@ SHINGLE = 5  # characters that make a shingle
 
 @njit(cache=True, nogil=True)
 def _mixed(value):
-    """Mix all bits: the finaliser of MurmurHash3."""
     value = (value ^ (value >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     value = (value ^ (value >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return value ^ (value >> np.uint64(33))

@@ -83,7 +83,6 @@ class Chunked(SpanLabelled):
 
 
 def _named(files: Sequence[SourceFile]) -> list[SourceFile]:
-    """Name the files relative to their common folder, so that names do not depend on the working folder."""
     paths = [Path(os.path.abspath(one.path)) for one in files]  # noqa: PTH100 (links stay as they are)
     root = Path(os.path.commonpath([path.parent for path in paths]))
     names = (unicodedata.normalize("NFC", (root.name / path.relative_to(root)).as_posix()) for path in paths)

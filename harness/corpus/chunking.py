@@ -136,7 +136,6 @@ def _boundaries(inner: np.ndarray, length: int) -> np.ndarray:
 
 
 def _nested(tree: Any, repeated: bool = False) -> bool:
-    """Return whether an unbounded, retried repetition contains another."""
     for code, argument in tree:
         again = repeated
         if code in (opcodes.MAX_REPEAT, opcodes.MIN_REPEAT) and argument[1] == opcodes.MAXREPEAT:
@@ -363,7 +362,6 @@ class Chunking:
         return list(_trimmed(text, borders.tolist(), _merged(lengths, self.size, self.overlap)))
 
     def _counted(self, text: str, borders: np.ndarray, share: Share) -> tuple[np.ndarray, np.ndarray]:
-        """Return boundaries, with further ones inside long sentences, and the number of units between them."""
         pieces = [text[start:end] for start, end in pairwise(borders.tolist())]
         analysed: Iterator[list[int]]
         if self.unit == "morphemes":

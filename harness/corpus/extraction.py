@@ -121,7 +121,6 @@ class Apart:
 
 
 def _asked(process: subprocess.Popen[bytes], argument: str) -> bytes:
-    """Return the line of the reply, or the part that the process wrote before it ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):  # it has ended: see its exit code
@@ -332,7 +331,6 @@ def _unknown(path: Path, suffix: str, kind: str, advice: str) -> BadInput:
 
 
 def _formed(reader: Reader, path: Path) -> Extracted:
-    """Read the pages of a file as one text in NFC, with a line end between pages."""
     try:
         pages = reader.read(path)
     except OSError as error:

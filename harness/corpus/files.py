@@ -88,7 +88,6 @@ def corpus_error(problems: Sequence[str]) -> BadInput:
 
 
 def _matches(pattern: str, problems: list[str]) -> list[SourceFile]:
-    """Return the files that match one pattern, in no order. Append to `problems`."""
     if not pattern.strip() or "\0" in pattern:
         problems.append(f"files: {pattern!r} is not a path. Give a pattern such as files='corpus/**/*'.")
         return []

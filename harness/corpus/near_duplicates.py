@@ -124,8 +124,6 @@ class _Signed:
 
 
 class _Groups:
-    """Groups of near-duplicates, joined by pairs: a forest."""
-
     def __init__(self, signed: _Signed) -> None:
         self._signed = signed
         self._parents = np.arange(len(signed))  # parent of each document in the disjoint sets; a root is its own

@@ -79,7 +79,6 @@ def _checked(place: Path, output: Path) -> Manifest | None:
 
 @contextmanager
 def _working(unfinished: Path, output: Path) -> Iterator[None]:
-    """Make and lock the unfinished folder. Remove it after a failure, unless it holds texts."""
     from filelock import FileLock, Timeout
 
     if unfinished.exists():

@@ -136,8 +136,6 @@ class Extraction:
 
 @dataclass(frozen=True, slots=True)
 class _Spans:
-    """The chunks of a text. chunk: digest of the settings."""
-
     chunk: str
     text: str
     spans: Sequence[Sequence[int]]
@@ -203,7 +201,6 @@ class Occurrences:
 
     @property
     def places(self) -> int:
-        """The number of spans of all documents."""
         return self._ends[-1]
 
     def doc_ids(self, documents: Sequence[int]) -> list[str]:
@@ -258,8 +255,6 @@ class Occurrences:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A file with its text. size: bytes."""
-
     name: str
     size: int
     extraction: Extraction
@@ -426,7 +421,6 @@ class _Reading:
 
 
 def _keep_plain_files(folder: Path) -> None:
-    """Remove links, folders and other things that no preparation writes."""
     for one in folder.iterdir():
         if one.is_dir() and not one.is_symlink():
             shutil.rmtree(one)
@@ -454,7 +448,6 @@ def _near_duplicates(documents: Occurrences, text: Callable[[str], str], folder:
 
 
 def _write(file: Path, lines: Iterable[str]) -> str:
-    """Write lines; return their sha256."""
     found = hashlib.sha256()
     with file.open("wb") as out:
         for text in lines:

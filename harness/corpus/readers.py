@@ -84,7 +84,6 @@ def decoded(data: bytes, path: Path, declared: str = "") -> str:
 
 
 def _check_printed(data: bytes, path: Path) -> None:
-    """Raise BadInput for a byte 0 or for many control characters."""
     zero = data.find(b"\0")
     if zero >= 0:
         start = data[:1000]
@@ -286,7 +285,6 @@ def read_hwpx(path: Path) -> list[str]:
 
 
 def _sections(packed: zipfile.ZipFile, path: Path) -> list[str]:
-    """Return the text of each section, in order of number."""
     if len(packed.filelist) > _MOST_ENTRIES:
         raise BadInput(f"{path}: the HWPX file packs {len(packed.filelist):,} files, more than {_MOST_ENTRIES:,}.")
     numbered = {int(found[1]): name for name in packed.namelist() if (found := _SECTION.fullmatch(name))}
@@ -320,8 +318,6 @@ def _opened(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
 
 
 class _Section:
-    """The text of one section's XML. where: its name in errors."""
-
     def __init__(self, where: str) -> None:
         self.where = where
         self._lines = [Lines()]  # of the section, then of open notes
@@ -333,7 +329,6 @@ class _Section:
         self._deleted = False
 
     def parse(self, file: IO[bytes], left: int) -> int:
-        """Read a section of at most `left` bytes; return the number of bytes left."""
         from xml.parsers import expat
 
         parser = expat.ParserCreate(namespace_separator=" ")

@@ -285,7 +285,6 @@ def some(ids: Collection[str], n: int = 5, count: int | None = None) -> str:
 
 
 def listing(folder: Path, names: Collection[str]) -> str:
-    """Return a sentence for messages with the first names in a folder."""
     return f"{'This folder' if folder == Path() else folder} contains: {some(names) or 'nothing'}."
 
 

@@ -2,7 +2,7 @@
 
 queries.jsonl:        {eval_id, msg, kind, answer}, one line per query.
 labels.jsonl:         {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}, one each.
-evidence.jsonl:       {eval_id, evidence: [{text, start, end, exact, prefix, suffix, grade}, ...]} of queries with any.
+evidence.jsonl:       {eval_id, evidence: [{text, start, end, exact, prefix, suffix, grade}, ...]}, if any.
 frozen.json:          {format, version, documents, counts, strata, files, sha256, ...}, written last.
 
 If people have checked some of a model's labels, there are two more files like labels.jsonl:

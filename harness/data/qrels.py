@@ -54,7 +54,6 @@ class Qrels:
     notes: tuple[str, ...] = ()
 
     def needs_retrieval(self, query_id: str) -> bool:
-        """Return whether a labelled query needs retrieval."""
         return bool(self.grades[query_id]) or not self.abstention or query_id in self.unmet
 
     def content(self) -> Iterator[Any]:

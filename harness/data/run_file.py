@@ -24,11 +24,11 @@ Scored = dict[str, float]  # doc_id -> score, best first
 class RunFile:
     """The rankings in a file: a TREC run, or contest rows {eval_id, topk, references}.
 
-    A TREC run is in trec_eval's order, and contest rows keep theirs. Tied scores are lowered by the least that keeps
-    the order. Without scores, rank r scores 1 / r. Queries that the dataset does not have are ignored. Raises BadInput,
-    with file and line, for unknown documents, for a document twice in a list, and for scores that are not finite.
+    A TREC run is in trec_eval's order; contest rows keep their order. Tied scores are lowered by the least that keeps
+    the order. Without scores, rank r scores 1 / r. Queries outside the dataset are ignored. Raises BadInput, with file
+    and line, for unknown documents, repeated documents and scores that are not finite.
 
-    scores: `file` or, always 1 / r, `rank`.
+    scores: `file`, or `rank` for 1 / r always.
     missing: a query without a list in the file raises BadInput (`error`) or has an empty list (`empty`).
     """
 
@@ -79,7 +79,6 @@ class RunFile:
             )
 
     def _check_queries(self, lists: Mapping[str, Scored], queries: Sequence[Query]) -> int:
-        """Return how many queries have no list. Raise BadInput if `missing` forbids it, or if all lack one."""
         lacking = [query.query_id for query in queries if query.query_id not in lists]
         if lacking and (self._missing == "error" or len(lacking) == len(queries)):
             empty = "Add them, or count them as empty lists: retriever.NAME.missing=empty."

@@ -338,7 +338,6 @@ class _ById(Mapping[str, Document]):
 
 
 def _array(path: Path) -> np.ndarray:
-    """Return the memory-mapped array in a file. Raise ValueError for other files."""
     _require_file(path)
     try:
         return np.asarray(np.lib.format.open_memmap(path, mode="r"))

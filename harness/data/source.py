@@ -75,7 +75,6 @@ class Streamed(Iterable[Document]):
             raise no_rows(self.path)
 
     def repeated(self, doc_id: str, position: str, before: str) -> BadInput:
-        """Return the error for an id that occurs at two positions."""
         return repeated_key(doc_id, self.key, self.path, position, before)
 
 

@@ -96,8 +96,6 @@ class Places:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of one query."""
-
     grades: Mapping[str, float]
     split: tuple[Evidence, ...]
     uncovered: tuple[Evidence, ...]

@@ -61,7 +61,6 @@ def find_again(
 
 
 def _fits(one: Evidence, text_id: str, text: str) -> Iterator[tuple[Span, int]]:
-    """Yield (place, unchanged characters around it) for every occurrence of the passage in a text."""
     start = text.find(one.exact)
     while start >= 0:
         end = start + len(one.exact)

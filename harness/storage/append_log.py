@@ -144,7 +144,6 @@ class AppendLog(Generic[T]):
         return rows, end
 
     def _rows(self, position: Position, tail: bool) -> tuple[list[T], Position]:
-        """tail: the last line may lack its end."""
         rows: list[T] = []
         damaged: list[int] = []
         for line in self._from(position):

@@ -208,7 +208,6 @@ _RIGHTS = {
 
 
 def _code(error: BaseException) -> str:
-    """Return the server's code, such as NoSuchKey, or ""."""
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
     return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
@@ -229,7 +228,6 @@ def server_name() -> str:
 
 @functools.cache
 def _file_system(process: int, server: str) -> Any:
-    """Return the client of a process. Raise BadInput without the extra or for a broken address."""
     try:
         from s3fs import S3FileSystem
     except ModuleNotFoundError as error:

@@ -180,7 +180,6 @@ class BucketEntries:
         return urlsplit(bucket_address() or "https:").scheme == "https"
 
     def _fetch(self, name: str, arriving: Path, manifest: ObjectContent) -> bool:
-        """Fetch the files of an entry into a folder; return whether it is whole."""
         try:
             files = parsed_manifest(manifest.data)["files"]
         except ValueError:

@@ -262,7 +262,6 @@ class Cache:
         return self._used(name)
 
     def _get(self, name: str, held: bool = False) -> bool:
-        """Return whether an entry is intact here, fetched if need be. held: see `BucketEntries.get`."""
         place = self.root / name
         if intact(place):
             return True
@@ -294,7 +293,6 @@ class Cache:
                     yield
 
     def _lock(self, name: str, seconds: float = -1) -> FileLock:
-        """Return the lock between this machine's processes. seconds: the longest wait; -1: no limit."""
         from filelock import FileLock
 
         file = self.root / lock_name(name)
@@ -302,7 +300,6 @@ class Cache:
         return FileLock(file, timeout=seconds)
 
     def _names(self, start: str) -> Iterator[list[str]]:
-        """Yield names of entries that begin with `start`: first on this machine, then in the bucket."""
         parent, _, prefix = start.rpartition("/")
         try:
             found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)

@@ -128,7 +128,6 @@ def _reader(hint: Any) -> Read:
 
 
 def _union(hint: Any, inner: Sequence[Any]) -> Read:
-    """Read the first type that fits. For a dataclass or null, raise the errors of the dataclass."""
     deep = next((one for one in inner if dataclasses.is_dataclass(one) and len(inner) == 2), None)
 
     def read(value: Any, name: str) -> Any:

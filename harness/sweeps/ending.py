@@ -207,7 +207,6 @@ class Ending:
         recording.LiveRun(tracker, self.record, folder / "parent", files, run_id=self.parent).end(status)
 
     def _pages(self, summary: SweepSummary) -> dict[str, str]:
-        """Save a view of each group of trials; return label -> link to the list of its runs."""
         sweep, tracker, member = self.execution.sweep, self.execution.tracker, member_tag(self.execution.sweep.sweep_id)
         found: dict[str, str] = {}
         with suppress(Unreachable):

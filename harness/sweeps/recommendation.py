@@ -195,7 +195,6 @@ def _end(
     by_query: Callable[[Sequence[int]], np.ndarray],
     grows: bool,
 ) -> list[Edge]:
-    """Return the end of the interval if the best trial lies near it and the best trial elsewhere is worse."""
     scale = np.log if interval.log else float
     low, high = scale(interval.low), scale(interval.high)
 

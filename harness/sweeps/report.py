@@ -42,7 +42,6 @@ POLL_SECONDS = 0.2
 
 
 def sweep_report(summary: SweepSummary, document: Mapping[str, Any], place: Place) -> Report:
-    """Return the command's report. document: its JSON document."""
     counts = summary.counts()
     statuses = ", ".join(f"{count} {name}" for name, count in counts.items() if count and name != "asked")
     asked = counted(counts["asked"], "trial")

@@ -54,7 +54,7 @@ class Grid:
 
 
 class Auto:
-    """What the catalogue proposes and is installed, within a budget of time, such as 90s, 10m or 2h; None: 10m."""
+    """The installed proposals of the catalogue, within a time budget such as 90s, 10m or 2h. None: 10m."""
 
     recorded_as = "search/auto"
 
@@ -141,7 +141,6 @@ class Search:
             log.warning("search=cmaes draws %s at random: it models numbers only.", ", ".join(unordered))
 
     def new_sampler(self, seed: int, dimensions: int, objectives: int) -> optuna.samplers.BaseSampler:
-        """dimensions: number of numeric axes."""
         from optuna import samplers
         from optuna.exceptions import ExperimentalWarning
 
@@ -241,7 +240,6 @@ class Study:
         return None
 
     def _untried(self, tried: set[tuple[str, ...]], seed: int) -> dict[str, int | str]:
-        """Draw a point of a finite space outside `tried`, each with equal probability."""
         axes, sizes = list(self._space.items()), [axis.size or 1 for axis in self._space.values()]
         places = [
             [axis.position(word.partition("=")[2]) for word, (_, axis) in zip(one, axes, strict=True)] for one in tried

@@ -306,7 +306,6 @@ class SweepSummary:
         return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}
 
     def table(self) -> dict[str, list[Any]]:
-        """Return column -> values, one row per trial."""
         rows = list(self.rows.values())
         columns: dict[str, list[Any]] = {
             "trial": [row.trial for row in rows],
@@ -368,7 +367,6 @@ class SweepSummary:
         return " ".join(filter(None, [note, listed, *self.expectation, *self.notes, of_procedure]))
 
     def document(self) -> dict[str, Any]:
-        """Return the JSON document of the command, as `encoded` takes it."""
         failed = [row for row in self.rows.values() if row.status == "FAILED"]
         return {
             "run_id": self.run_id,

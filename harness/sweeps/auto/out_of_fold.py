@@ -55,7 +55,6 @@ class _Retrieved:
         return bool(self.plan.made("gate").learns) or self.plan.fusion_learns
 
     def payoff(self, candidates: Ranking) -> Payoff:
-        """Return the payoff of showing candidates, by all labels."""
         payoff = steps.payoff_of(self.plan, self.plan.objective, candidates, self.session.dataset)
         assert payoff is not None, "the planner refuses trials without labels"
         return payoff
@@ -271,14 +270,12 @@ class Automatic:
         return Replay(sweep_id, found.winner, found.value, found.low, found.high)
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the parent run."""
         names = ("value", "low", "high", "baseline", "difference", "p", "agreement")
         found = {f"procedure/{name}": float(getattr(self.procedure, name)) for name in names}
         return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
 def untried_lines(untried: Sequence[Untried]) -> list[str]:
-    """Return a line for each reason why something was not tried."""
     reasons: dict[str, list[str]] = {}
     for one in untried:
         reasons.setdefault(one.reason, []).append(one.overrides)
