@@ -34,8 +34,8 @@ AT_ONCE = max(2, len(os.sched_getaffinity(0)))  # chains
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("documents", nargs="*", help="those to walk; all if none is named")
-    parser.add_argument("--keep", action="store_true", help="keep the folders in which the commands ran")
+    parser.add_argument("documents", nargs="*", help="documents to walk; all if none is named")
+    parser.add_argument("--keep", action="store_true", help="keep the folders of the commands")
     given = parser.parse_args()
     if found := [name for name in MORE_THAN_BASE if importlib.util.find_spec(name)]:
         print(f"{sys.prefix} has more than the base packages: {', '.join(found)}. Use `make base`.", file=sys.stderr)

@@ -48,8 +48,6 @@ Received = tuple[str, str, frozenset[str]]
 
 
 class House:
-    """The modules of the product in a folder: name -> syntax tree."""
-
     def __init__(self, root: Path) -> None:
         self.root = root
         self.files = {

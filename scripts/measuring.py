@@ -230,7 +230,7 @@ _numbers = itertools.count()
 
 @dataclass
 class Child:
-    """A fork of this process, which has imported everything, in a folder and a new session.
+    """A fork of this process, with everything imported, in a folder and a new session.
 
     out, err: files with its output. code, processor: exit code and processor seconds, once it has ended.
     """

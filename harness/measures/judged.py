@@ -99,7 +99,6 @@ def shared(some: Iterable[Span], others: Sequence[Span]) -> int:
 
 
 def length(spans: Iterable[Span]) -> int:
-    """Return the number of characters of disjoint spans."""
     return sum(span.end - span.start for span in spans)
 
 
@@ -288,7 +287,7 @@ def judge_lists(
     A query without a row counts as completely wrong: its list is empty if it needs retrieval, or else has one
     irrelevant document; its signal is the worst possible.
 
-    query_ids: the Q labelled queries to judge, in order; None: every labelled query with a row.
+    query_ids: the labelled queries to judge, in order; None: every labelled query with a row.
     signal: float64, one number for each row of `lists`, never NaN.
     """
     if query_ids is None:

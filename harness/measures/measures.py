@@ -37,8 +37,7 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
 
     wrongly_returned: the query needs no retrieval, but its list is not empty.
     wrongly_withheld: the query needs retrieval, but the gate emptied its list.
-    not_found: no hit in `candidates` (in `final` if they are unknown).
-    misranked: everything else.
+    not_found: no hit in `candidates` (in `final` if they are unknown). misranked: everything else.
 
     candidates: the lists at full depth, before the gate; None: unknown.
     keep: bool [Q], the gate's decision; None: unknown, every empty list counts as withheld.
@@ -113,7 +112,7 @@ def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None)
 
 
 OOF = "oof/"  # prefix of the name of an out-of-fold number, from a fitted gate or fusion
-LONGEST = 100_000  # longest cut-off, like that of `depth`
+LONGEST = 100_000  # longest cut-off; `depth` has the same limit
 OF_SPANS = ("span_recall", "span_precision")  # measures that need labels made of evidence
 SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # computed for such labels, besides `metrics`
 VERSION = 1  # raise it whenever the same lists and labels give another number

@@ -59,8 +59,7 @@ def logged_name(name: str, kind: Kind) -> str:
 def objective_of(name: str, scores: Scores | None, held_out: Scores | None, select_on: str) -> Objective | None:
     """Return the value that ranks a run; None without labels, or if the measure is undefined.
 
-    scores: of the lists as written. held_out: out-of-fold scores, which rank a run that learnt from labels; None if
-        nothing was learnt.
+    held_out: out-of-fold scores, None if nothing was learnt. They rank a run that learnt from labels.
     """
     if scores is None:
         return None

@@ -37,13 +37,13 @@ class MeasureFamily(Enum):
 
 _Function = TypeVar("_Function", bound=Callable)
 MEASURES: dict[str, tuple[MeasureFamily, Callable]] = {}
-GROWS: dict[str, tuple[str, ...]] = {}  # measure -> the config keys with which it grows by construction
+GROWS: dict[str, tuple[str, ...]] = {}  # measure -> config keys; it can only grow with their values
 
 
 def register_measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
     """Register a function under its name, without the trailing underscore of `map_`.
 
-    grows_with: keys whose greater values can only raise the measure, so that their greatest value is the best.
+    grows_with: keys whose greater values can only raise the measure, so their greatest value is the best.
     """
 
     def register(function: _Function) -> _Function:
@@ -55,7 +55,6 @@ def register_measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) ->
 
 
 def standard(judged: Judged, values: np.ndarray) -> np.ndarray:
-    """Return the values, with NaN for queries that need no retrieval."""
     return np.where(judged.needs, values, np.nan)
 
 
@@ -230,7 +229,7 @@ def _ndcg(judged: Judged, k: int | None) -> np.ndarray:
 
 
 # Abstention: ratios over all labelled queries; a ratio over no query is reported as 0 ---------------
-# Example for all: the lists of q1 and q2 are empty, those of q3 and q4 are not; q1 and q3 need no retrieval.
+# Example for all: q1 and q2 have empty lists, q3 and q4 do not; q1 and q3 need no retrieval.
 
 
 @register_measure(MeasureFamily.ABSTENTION)
@@ -294,7 +293,7 @@ CONDENSED, UPPER = "_condensed", "_upper"  # ends of the names of measures
 def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
     """Judged documents in the first k / documents in the first k, in [0, 1] (ir_measures `Judged`).
 
-    NaN for an empty list. Not 1 - trec_eval's `unj`, which counts missing ranks as judged.
+    NaN for an empty list. Not equal to 1 - trec_eval's `unj`: `unj` counts missing ranks as judged.
     `[1, -] of 1, 0` -> judged@1 = 1, judged@4 = 1/2.
     """
     if judged.holes is None:

@@ -222,7 +222,7 @@ def score_lists(
 
     multi_turn: query_id -> whether it is a conversation of several user turns; None: no query is one.
     missing: leave labelled queries without a row out ("skip"), or score them as wrong ("zero").
-    detailed: measures that get an interval or estimate, and a public and a private part, which is slow; None: all.
+    detailed: measures that get an interval or estimate, a public and a private part (slow); None: all.
     """
     check_labels(metrics, qrels)
     measures = list({measure.name: measure for measure in map(parse_measure, metrics)}.values())

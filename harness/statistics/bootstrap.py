@@ -59,8 +59,8 @@ def bootstrap_means(
     a single point if all values are equal; NaN for fewer than two queries.
 
     values: float64 [M, Q]; a NaN is left out of its mean.
-    wanted: bool [M], the means that get an interval, whatever the others are; the others get NaN and no note. None:
-        all.
+    wanted: bool [M], the means that get an interval; the others get NaN and no note. None: all. Intervals do not depend
+        on it.
     """
     wanted = np.ones(len(values), bool) if wanted is None else wanted
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)

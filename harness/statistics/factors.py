@@ -169,7 +169,7 @@ def _rank(gram: np.ndarray) -> int:
     return int((values > RANK * values[-1]).sum())
 
 
-MOST = 500  # queries in a kernel, which grows with their square; more are averaged in blocks
+MOST = 500  # queries in a kernel (it grows with the square); more are averaged in blocks
 STEPS = 2001  # tested shares, from 0 to 1
 PAIRS = 5  # pairs of keys that get an interval: those with the greatest shares
 

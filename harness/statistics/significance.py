@@ -147,8 +147,8 @@ def randomisation_test(
 def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
     """Test M means of differences by randomisation; return p, float64 [M], and whether it is exact, bool [M].
 
-    Swapping the two runs on a query flips the sign of its difference. Flipping a 0 changes nothing: a measure is tested
-    exactly if its other differences have at most `resamples` flips. p is 1 if all differences are 0.
+    Swapping the two runs on a query flips the sign of its difference. A measure is tested exactly if its differences
+    other than 0 have at most `resamples` flips. p is 1 if all are 0.
 
     rows: differences by query, float64 [M, Q]; NaN does not count.
     """
@@ -235,7 +235,6 @@ def swap_test(first: Tallies, second: Tallies, seed: int, resamples: int) -> tup
 
 
 def paired_sums(first: Tallies, second: Tallies, seed: int, resamples: int) -> list[Difference]:
-    """Return one Difference per measure, p not yet corrected."""
     n, width = first.table.shape
 
     def apart(both: np.ndarray) -> np.ndarray:

@@ -181,7 +181,6 @@ def judge_edits(
 
 
 def words_of_text(text: str) -> list[str]:
-    """Return the words of a text, in Unicode NFC."""
     return nfc(text).split()
 
 

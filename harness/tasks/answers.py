@@ -322,7 +322,7 @@ def read_references(path: Path) -> dict[str, Reference]:
 
 
 def read_answers(path: Path) -> dict[str, str]:
-    """Read id -> answer, which may be empty, from a file like that of references, without `input`."""
+    """Read id -> answer, possibly empty, from a file in the same layout; `input` is not read."""
     return {item_id: _answer(row, where) for item_id, where, row in _rows(path)}
 
 

@@ -180,7 +180,6 @@ def _ratio(sums: Sums, *others: str) -> np.ndarray:
 
 
 def _columns(given: Mapping[str, str]) -> dict[str, str]:
-    """Return role -> the name of its column. Raise BadInput unless the columns of each file differ."""
     for role, column in given.items():
         if role not in COLUMNS:
             hint = did_you_mean(str(role), COLUMNS)

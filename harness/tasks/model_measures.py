@@ -33,8 +33,6 @@ Pair = tuple[str, str]  # prediction, reference
 
 
 class TruncatedEncoder:
-    """An encoder in float32, cut off after `layer`, as bert-score's functions accept it."""
-
     def __init__(self, folder: Path, layer: int, device: str) -> None:
         with _opening(folder):
             import torch
@@ -141,10 +139,9 @@ class Regression:
         return scores
 
     def _joined(self, pair: Pair) -> tuple[list[int], int]:
-        """Return the tokens of both texts, the reference first, and how many precede the prediction."""
         prediction, reference = (self._encode(text) for text in pair)
         room = self._most - 3
-        # The longer list loses its last token, the prediction's if both are equal, until they fit.
+        # The reference comes first. The longer list loses its last token until both fit; the prediction's if equal.
         first = min(len(reference), max((room + 1) // 2, room - len(prediction)))
         ids = [self._cls, *reference[:first], self._sep, *prediction[: room - first], self._sep]
         return ids, first + 2
@@ -365,13 +362,13 @@ class BertScore(PairMeasure):
 
     A token's vector comes from layer `layer` of the model. P: the mean, over the prediction's tokens, of the greatest
     cosine with a token of the reference; R: the same with the two exchanged; the score is 2PR / (P + R). The special
-    tokens at both ends may be matched but count in neither mean. Range: -1 to 1; with trained models mostly above one
-    half. A text that is empty or white space: 0. Equal texts: 1. Texts are cut to the tokens that the model accepts.
-    Example: a prediction of one token, whose cosines with the reference's two are 1 and 0.5: P = 1, R = (1 + 0.5) / 2 =
-        0.75, F1 = 1.5 / 1.75 = 0.8571.
+    tokens at both ends may be matched but count in neither mean. Range: -1 to 1. A text that is empty or white space:
+    0. Equal texts: 1. Texts are cut to the tokens that the model accepts.
+    Example: one token, whose cosines with the reference's two are 1 and 0.5: P = 1, R = (1 + 0.5) / 2 = 0.75, F1 =
+        0.8571.
 
-    layer: from 1 to the model's number of layers; None: bert-score's choice for a model that it knows by name, such as
-        9 for bert-base-multilingual-cased. Required with `path`.
+    layer: from 1 to the model's number of layers; None: bert-score's choice for a model that it knows by name. Required
+        with `path`.
     """
 
     recorded_as = "measure/bertscore"
@@ -417,12 +414,12 @@ class Bleurt(PairMeasure):
 
     A RemBERT encoder reads [CLS] reference [SEP] prediction [SEP]; one linear layer turns its pooled first output into
     a number. Not bounded: most values of BLEURT-20 lie between 0 (unrelated) and 1 (the same meaning). Empty texts are
-    scored like any other. Above 512 tokens, the longer text is cut first, as in the original. Example: BLEURT-20 gives
-    about 0.999 for a sentence and itself.
+    scored like any other. Above 512 tokens, the longer text is cut first. Example: about 0.999 for a sentence and
+    itself.
 
     The folder has the layout of lucadiliello/BLEURT-20 (and -D12, -D6, -D3): config.json with embedding_size, one
     SentencePiece model (or a tokenizer.json) that knows [CLS] and [SEP], and weights named bleurt.* and classifier.*.
-    Raise BadInput if weights of the model are missing from the files, or other weights are there.
+    Raise BadInput if weights are missing or unknown.
     """
 
     recorded_as = "measure/bleurt"

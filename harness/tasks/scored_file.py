@@ -191,7 +191,6 @@ def in_public(judged: JudgedItems, seed: int, public: float) -> np.ndarray:
 
 
 def measure_all(task: TextTask, counts: ItemCounts, rows: np.ndarray | None = None) -> dict[str, float]:
-    """Return every measure over the items, or over `rows` (bool [N]); NaN if undefined."""
     return {name: float(value) for name, value in task.measure(_sums(counts, rows)).items()}
 
 

@@ -1,4 +1,4 @@
-"""Run commands in a folder: in a child of this process, which has imported everything, or in a shell."""
+"""Run commands in a folder: in a fork of this process, with everything imported, or in a shell."""
 
 from __future__ import annotations
 

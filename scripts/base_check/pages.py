@@ -139,7 +139,7 @@ PAGES = (
         | {"science/qrels_public.jsonl": "qrels.jsonl"},
         environment={"SCIENCE": "science"},
         fills={
-            "gate.threshold=3,5,7,9": "gate.threshold=3,5,7,9 dry_run=true",  # 96 trials, which are measured there
+            "gate.threshold=3,5,7,9": "gate.threshold=3,5,7,9 dry_run=true",  # 96 trials: only planned here
             "search.trials=96": "search.trials=96 dry_run=true",
         },
     ),

@@ -53,7 +53,6 @@ def metrics(queries: int = 10_000, depth: int = 100) -> None:
 
 
 def _made_run(queries: int, depth: int, documents: int = 50_000) -> tuple[Ranking, Qrels]:
-    """Return random rankings, and 1 to 10 graded relevant documents per query, about half of them returned."""
     rng, generator = random.Random(0), np.random.default_rng(0)
     docs = np.stack([generator.choice(documents, depth, replace=False) for _ in range(queries)]).astype(np.int32)
     # Integers: trec_eval stores scores in single precision, and close ones would tie.

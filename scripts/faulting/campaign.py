@@ -204,7 +204,6 @@ class Campaign:
     references: dict[tuple[str, bool], Reference] = field(default_factory=dict)
 
     def begin(self, used: bool) -> None:
-        """Put the world into its state before a case. used: see `World.reset`."""
         if used and not self.world.template.exists():
             self._prepare()
         self.world.reset(used)
@@ -316,7 +315,6 @@ def chosen_cases(only: Sequence[str], seed: int, most: int | None) -> Iterator[t
 
 
 def _in_turn(fault: str, names: list[str], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
-    """Yield all commands with a fault in random order, `most` times; None: for ever."""
     for number in itertools.count() if most is None else range(most):
         order = list(names)
         random.Random(f"{seed}/{fault}/{number}").shuffle(order)
@@ -344,7 +342,7 @@ def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands ignore it
     for name in IMPORTED:
         importlib.import_module(name)
-    folder = Path(tempfile.mkdtemp(prefix="faults-"))  # no TemporaryDirectory, which every fork would remove
+    folder = Path(tempfile.mkdtemp(prefix="faults-"))  # no TemporaryDirectory: every fork would remove it
     deadline = time.monotonic() + 60 * minutes
     try:
         with ExitStack() as opened:

@@ -1,4 +1,4 @@
-"""The commands to disturb, and the numbers by which an undisturbed run of each is known."""
+"""The commands to disturb, and the numbers that all undisturbed runs of each have in common."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from measuring import SAMPLE
 
 import harness.commands
 
-IMPORTED = (  # modules that commands import, besides those of the commands
+IMPORTED = (  # modules that commands import, and the commands themselves
     "harness.config.leash", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
     "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model", "urllib3",
     *(one.name for one in pkgutil.walk_packages(harness.commands.__path__, "harness.commands.")),

@@ -226,7 +226,6 @@ CACHE_HARMS = FILE_HARMS | {"gone": lambda path, _: path.unlink()}
 
 
 def _listens(pid: int) -> bool:
-    """Return whether a process handles SIGTERM by now."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

@@ -359,7 +359,6 @@ def _defaults(folder: Path) -> None:
 
 
 def _page(path: Path) -> manual.Page:
-    """Read a page of a config, anew unless it is shipped."""
     return (_read_page if path.is_relative_to(conf_folder()) else _read_page.__wrapped__)(path)
 
 

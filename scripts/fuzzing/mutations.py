@@ -71,7 +71,6 @@ def _bytes(content: bytes, draw: random.Random) -> bytes:
 
 
 def _whole(content: bytes, draw: random.Random) -> bytes:
-    """Return the content in another encoding or with other line ends, cut off, repeated, packed, or empty."""
     text = content.decode("utf-8", "replace")
     half, packed = content[: draw.randrange(len(content) + 1)], gzip.compress(content, 1)
     line_end = draw.choice((b"\r\n", b"\r", b"\n\n", b"\xe2\x80\xa8", b"\x85", b"\x0c"))
@@ -195,7 +194,6 @@ def _parquet(content: bytes, draw: random.Random) -> bytes:
 
 
 def _packed(content: bytes, draw: random.Random) -> bytes:
-    """Change, rename, leave out or repeat a file in a zip archive, or pack it in another way."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             entries = [(name, archive.read(name)) for name in archive.namelist()] or [("mimetype", b"")]

@@ -101,7 +101,6 @@ def text_again(said: str, read: Callable[[Path], Any], expected: Any, name: str)
 
 
 def each(*parts: Callable[[], Any]) -> None:
-    """Call every part; raise the first refusal at the end."""
     refused: list[BadInput] = []
     for part in parts:
         try:

@@ -71,13 +71,11 @@ def population(sweep: Sweep, seed: int = 0, queries: int = POPULATION) -> Popula
 
 
 def _spread(size: int) -> np.ndarray:
-    """Return numbers at equal distances with mean 0 and variance 1."""
     places = np.arange(size) - (size - 1) / 2
     return places / places.std()
 
 
 def _truth(levels: np.ndarray, means: np.ndarray) -> np.ndarray:
-    """Return each key's share of the variance of all means."""
     by_key = [[means[column == level].mean() for level in range(column.max() + 1)] for column in levels.T]
     return np.array([np.var(found) for found in by_key]) / means.var()
 
