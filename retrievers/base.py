@@ -40,7 +40,7 @@ Seed = Annotated[int, AtMost(2**32 - 1, "random generators take 32 bits")]
 
 
 def check_whole(name: str, value: object, give: str, least: float, most: float = math.inf) -> None:
-    """Raise BadInput unless `value` is an int, and no bool, from `least` to `most`. give: the remedy."""
+    """Raise BadInput unless `value` is an int (not a bool) from `least` to `most`. give: the remedy."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadInput(f"{name} is {value!r}: give {give}.")
 

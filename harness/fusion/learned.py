@@ -113,7 +113,7 @@ class Learning:
         return self._by_rules(rules)
 
     def unseen(self, used: np.ndarray) -> Ranking:
-        """Fuse each query `used`, bool [n], by a rule learnt from the others of them. All other lists are empty."""
+        """Fuse each query in `used`, bool [n], by a rule learnt from others in it. All other lists are empty."""
         return self.crossed(self.split(INNER, 0, used))
 
     def fused(self) -> Ranking:

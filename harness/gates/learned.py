@@ -191,8 +191,7 @@ class DepthGate(AutoGate):
 class ClassifierGate(Learner):
     """Logistic regression of "needs retrieval" on standardised signals, and a threshold on its logit.
 
-    The regularisation strength has the least log loss on held-out queries. The threshold is fitted to the objective
-    there.
+    The regularisation strength has the least log loss on held-out queries. The threshold is fitted to their logits.
 
     embedding: whether to use the query's embedding, too; all its values together weigh as much as one signal.
     """

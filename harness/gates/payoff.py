@@ -84,7 +84,7 @@ class Payoff:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
 
     def within(self, used: np.ndarray) -> Payoff:
-        """Return the payoff by the labels of some queries only; only their values count. used: bool [n]."""
+        """Return the payoff by the labels of some queries; only their values have a meaning. used: bool [n]."""
         return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:
