@@ -1,11 +1,9 @@
-"""The harness, room by room.
-
-A room imports from itself and from rooms before it in this order:
+"""The harness in layers. A layer imports only from itself and from layers before it:
 
 errors < interruption < progress < children < cluster < config < storage < data < statistics < measures < llm < gates < fusion < experiment < corpus < tasks < reports < tracking < recording < testset < analysis < sweeps < commands < api < cli
 
-`retrievers/` lies below all of them. Importing `harness` imports none of them: `harness.run` and the other names below
-are looked up on use. docs/python.md describes them.
+`retrievers/` lies below all of them. `import harness` imports none of them: the names in `__all__` are looked up on
+use. docs/python.md describes them.
 """  # noqa: E501 (the order is one line, which a test reads)
 
 from typing import TYPE_CHECKING

@@ -1,14 +1,13 @@
-"""The harness from Python. Each command is a function, which returns what it found and prints nothing.
+"""The harness from Python. Each command is a function that returns its result and prints nothing.
 
     import harness
 
     result = harness.run("retriever=hybrid_lexical", "dataset=contest", "dataset.path=data")
     result.metrics["ndcg@10"], result.per_query
 
-Overrides are those of the command line, one text each, as the shell passes them on; `harness.yaml` counts too. Raise
-BadInput for invalid overrides or files, and Failed when a run fails for a known reason, with the messages of the
-commands. Calls change nothing in the process: arguments, working folder, logging, signals, Hydra's state. Notebooks and
-threads may call.
+Overrides are the same as on the command line, one text each; `harness.yaml` counts too. Calls raise BadInput and Failed
+with the messages of the commands. They leave the process unchanged: arguments, working folder, logging, signals,
+Hydra's state. Notebooks and threads may call.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ T = TypeVar("T")
 
 
 def _function(command: str) -> Callable[..., Any]:
-    """Return the function that does what a command does."""
+    """Return a command as a function."""
 
     def call(*words: Any) -> Any:
         overrides = _overrides(command, words)
@@ -94,7 +93,7 @@ ui: Callable[..., CommandResult] = _function("ui")
 def load_dataset(*overrides: str) -> Dataset:
     """Read documents, queries and labels: `harness.load_dataset("dataset=contest", "dataset.path=data")`.
 
-    Labels alone, such as `"dataset=trec", "dataset.qrels=FILE"`, are enough to `evaluate` lists.
+    To `evaluate` lists, labels are enough: `"dataset=trec", "dataset.qrels=FILE"`.
     """
 
     def read() -> Dataset:
@@ -118,16 +117,16 @@ def evaluate(
     missing: Literal["skip", "zero"] = "skip",
     k: int = 100,
 ) -> Evaluation:
-    """Score ranked lists against the labels of a dataset, as `harness score` does; nothing is logged.
+    """Score ranked lists against the labels of a dataset, like `harness score`. Nothing is logged.
 
     predictions: {query_id: [doc_id, ...]}; {query_id: {doc_id: score}}; a table with the columns query_id, doc_id and
-        score; the path of a file; or a function search(queries, k), which gets the texts of all queries and returns for
-        each at most k pairs (doc_id, score).
-    metrics: names of measures, the first of which ranks; None: those of `harness run`.
-    missing: labelled queries without a list: "skip", or "zero": scored as wrong.
-    k: documents asked of a function.
+        score; the path of a file; or a function search(queries, k). It gets the texts of all queries, and returns at
+        most k pairs (doc_id, score) for each.
+    metrics: names of measures; the first one ranks. None: the measures of `harness run`.
+    missing: "skip" labelled queries without a list, or score them as wrong ("zero").
+    k: documents to request from a function.
 
-    A measure that reads deeper than lists that may have been cut has no value, and `absent` says why.
+    If lists may have been cut, deeper measures have no value, and `absent` says why.
     """
     return _explained("score", (), lambda: _evaluated(predictions, dataset, metrics, missing, k))
 
@@ -145,7 +144,7 @@ def _answered(command: str, words: Sequence[str]) -> CommandAnswer:
 
 
 def _overrides(command: str, words: Sequence[Any]) -> list[str]:
-    """Return the words as the command line has them: runs by their ids, where the first result was logged."""
+    """Return the words of the command line: runs by their ids, at the place of the first result."""
     results = [one for one in words if isinstance(one, Result)]
     for one in words:
         if not isinstance(one, str | Result):
@@ -170,7 +169,7 @@ def _overrides(command: str, words: Sequence[Any]) -> list[str]:
 
 
 def _explained(command: str, words: Sequence[str], call: Callable[[], T]) -> T:
-    """Return the result of a call, whose errors have the messages of the command line."""
+    """Return the result of a call. Its errors get the messages of the command line."""
     try:
         return call()
     except (BadInput, Failed):
@@ -206,7 +205,7 @@ def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k
 
 
 def _shown(predictions: Any, dataset: Dataset, k: int) -> ShownLists:
-    """Return predictions in any of their forms as lists, which may have been cut unless they tell otherwise."""
+    """Convert predictions of any form to lists. They may have been cut unless their form excludes it."""
     if isinstance(predictions, str | os.PathLike):
         predictions = read_predictions(Path(predictions))
     elif isinstance(predictions, Mapping):

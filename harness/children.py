@@ -1,7 +1,6 @@
-"""Start processes that take no code from the working folder, which may contain someone else's files.
+"""Start processes that import no code from the working folder, since its files may come from a stranger.
 
-Python puts the working folder first on the import path of `python -c` and `python -m`, and of workers that libraries
-start: a module there would replace an installed one.
+Python puts the working folder first on the import path of `python -c`, `python -m` and workers that libraries start.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ SAFE = {"PYTHONSAFEPATH": "1"}  # the same as -P, for all Python processes that 
 def protect() -> None:
     """Keep the working folder off the import path of all Python processes that this one starts.
 
-    Raise BadInput if the folder has settings that let Numba run code in it.
+    Raise BadInput if the folder has settings for Numba: they can run code.
     """
     os.environ.update(SAFE)
     refuse_settings(Path(".numba_config.yaml"), "Numba", "which compiled code it loads", "NUMBA_NUM_THREADS=4")
 
 
 def refuse_settings(file: Path, library: str, decides: str, instead: str) -> None:
-    """Raise BadInput if there is a file from which a library takes settings that only the user should decide."""
+    """Raise BadInput if a file with settings for a library exists. decides, instead: for the message."""
     if file.exists():
         raise BadInput(
             f"{file}: {library} takes settings from this file, such as {decides}. Remove it, and give the settings you "
@@ -37,6 +36,6 @@ def refuse_settings(file: Path, library: str, decides: str, instead: str) -> Non
 
 
 def start(words: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[Any]:
-    """Start Python with these arguments, additional environment variables, and options of `subprocess.Popen`."""
+    """Start Python. words: its arguments. variables: added to the environment. options: of `subprocess.Popen`."""
     environment = {**os.environ, **SAFE, **(variables or {})}
     return subprocess.Popen([sys.executable, "-P", *words], env=environment, **options)  # noqa: S603

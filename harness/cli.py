@@ -1,6 +1,6 @@
-"""`harness COMMAND [key=value ...]`: the commands, and for each error one message and an exit code.
+"""`harness COMMAND [key=value ...]`: run a command; turn an error into one message and an exit code.
 
-0: done. 1: a run failed. 2: bad input or config, Hydra's own config errors included. 130: Ctrl-C. 143: SIGTERM.
+0: done. 1: a run failed. 2: bad input or config. 130: Ctrl-C. 143: SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # numpy is imported with most modules, which takes most of th
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the `harness` command, and end the process with its exit code."""
+    """Run a command, and end the process with its exit code."""
     gc.set_threshold(50_000)  # imports make many objects and little garbage; searching it takes half a second
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in ("-sc", "--shell-completion", "--shell_completion"):
@@ -57,7 +57,7 @@ def _no_command(words: Sequence[str]) -> str:
 
 
 def call(command: str, words: Sequence[str]) -> int:
-    """Run one command with its overrides and flags; return the exit code."""
+    """Run one command with its overrides and flags. Return the exit code."""
     try:
         from harness import children
 
@@ -90,7 +90,7 @@ def call(command: str, words: Sequence[str]) -> int:
 
 
 def _failed(error: Exception, command: str, words: Sequence[str]) -> int:
-    """Print one message about an error; return the exit code."""
+    """Print one message about an error. Return the exit code."""
     from harness.config.messages import explain, failure
 
     if code := interruption.exit_code():  # a library has wrapped the interruption
@@ -117,7 +117,6 @@ def _drop_output() -> None:
 
 
 def _run(request: Request) -> None:
-    """Do what a command line asks for: show the config, or call the command's function with it."""
     from harness.config import composing, launching
 
     command = COMMANDS[request.command]
@@ -135,7 +134,7 @@ def _run(request: Request) -> None:
 
 
 def _complete(words: Sequence[str]) -> int:
-    """Print the script that installs tab completion, or the candidates for the last word of a line."""
+    """Print the script that installs tab completion, or completions of the last word. Return the exit code."""
     from harness.config import help
 
     what, _, shell = (words[1] if words[1:] else "").partition("=")

@@ -1,4 +1,4 @@
-"""Let Ctrl-C and SIGTERM end a command by an exception: its run ends as KILLED, and nothing is left behind."""
+"""Let Ctrl-C and SIGTERM end a command by an exception, so that its run ends as KILLED and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from types import FrameType
 from typing import Any
 
 AGAIN_SECONDS = 0.05  # before an interruption is repeated
-ENDING_SECONDS = 3.0  # in which a second Ctrl-C is ignored: it would leave the run RUNNING
+ENDING_SECONDS = 3.0  # a second Ctrl-C within them is ignored: it would leave the run RUNNING
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, as sent by `kill`, `timeout`, schedulers and containers."""
+    """SIGTERM, from `kill`, `timeout`, schedulers and containers."""
 
 
 _received: list[int] = []  # numbers of signals
@@ -26,7 +26,7 @@ _ending_since = [-math.inf]  # when the last of them came, by the monotonic cloc
 
 
 def listen() -> None:
-    """Let SIGTERM interrupt this process as Ctrl-C does; both still kill forked workers."""
+    """Let SIGTERM interrupt this process like Ctrl-C. Both still kill forked workers."""
     listener, plain_hook = os.getpid(), sys.unraisablehook
 
     def interrupt(number: int, _: FrameType | None) -> None:
@@ -41,7 +41,7 @@ def listen() -> None:
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def unraisable(lost: Any) -> None:
-        """Interrupt again if a destructor or the callback of a weak reference was interrupted, which stops nothing."""
+        """Interrupt again if the exception was lost in a destructor or the callback of a weak reference."""
         if not isinstance(lost.exc_value, KeyboardInterrupt) or not _received:
             plain_hook(lost)
             return
@@ -57,7 +57,7 @@ def listen() -> None:
 
 
 def stop_listening() -> None:
-    """Let signals end the process at once: its work is done, and the interpreter only has to shut down."""
+    """Let signals end the process at once, now that its work is done."""
     for number in (signal.SIGTERM, signal.SIGINT):
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
@@ -65,7 +65,7 @@ def stop_listening() -> None:
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end only the block, even where a shell lets its commands ignore Ctrl-C."""
+    """Let Ctrl-C and SIGTERM end only the block, even if the shell ignores Ctrl-C for its background commands."""
     endings = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, signal.default_int_handler) for number in endings}
     try:
@@ -77,5 +77,5 @@ def until_interrupted() -> Iterator[None]:
 
 
 def exit_code() -> int | None:
-    """Return 128 + the number of the signal that interrupted the command, as shells do; None without one."""
+    """Return 128 + the number of the interrupting signal, like shells; None without one."""
     return 128 + _received[-1] if _received else None

@@ -1,4 +1,4 @@
-"""Progress of slow work, on standard error: a line for each slow stage, and a bar or lines for counted work."""
+"""Show progress on standard error: a line for each slow stage, and a bar or lines for counted work."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.25  # between two looks of the thread that announces
 
 @dataclass(eq=False)
 class _Stage:
-    """Work that goes on. over: whether it, or a stage inside it, has been announced."""
+    """Running work. over: whether it will not be announced any more."""
 
     label: str
     began: float = field(default_factory=lambda: time.monotonic())
@@ -33,9 +33,9 @@ _listener: Progress | None = None  # called with counted work instead of showing
 
 @contextmanager
 def stage(label: str) -> Iterator[None]:
-    """Announce a stage after two seconds, and say at its end how long a really long one took.
+    """Announce a stage after two seconds, and print its time at the end if it was long.
 
-    Of nested stages, the innermost is announced, and the rest of the outer ones is not.
+    Only the innermost of nested stages is announced.
     """
     global _watcher
     one = _Stage(label)
@@ -68,14 +68,14 @@ def look(now: float) -> None:
 
 
 def _counted() -> None:
-    """Announce none of the stages around counted work, which shows its own progress."""
+    """Silence the stages around counted work, which shows its own progress."""
     for one in _stages:
         one.over = True
 
 
 @contextmanager
 def told(listener: Progress) -> Iterator[None]:
-    """Call a function with counted work instead of showing it, such as for another process."""
+    """Pass counted work to a function, such as for another process, instead of showing it."""
     global _listener
     before, _listener = _listener, listener
     try:
@@ -86,10 +86,7 @@ def told(listener: Progress) -> Iterator[None]:
 
 @contextmanager
 def watch(label: str) -> Iterator[Progress]:
-    """Provide the function `progress(done, total, unit)`; show nothing until its first call. A total of 0: unknown.
-
-    label: the work, such as the name of a retriever.
-    """
+    """Yield the function `progress(done, total, unit)`; total 0: unknown. Nothing is shown before its first call."""
     if _listener is not None:
         yield _listener
     elif sys.stderr.isatty():

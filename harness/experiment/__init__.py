@@ -1,1 +1,1 @@
-"""One experiment, step by step: plan, ingest, retrieve, fuse, rerank, gate, score."""
+"""Run one experiment step by step: plan, ingest, retrieve, fuse, rerank, gate, score."""

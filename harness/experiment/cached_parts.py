@@ -1,4 +1,4 @@
-"""Tokenizers and encoders that cache their results; the actual component is built only on a miss."""
+"""Tokenizers and encoders that cache their results. The real component is built only on a miss."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
 
 class Caching:
-    """The `wrap` argument of `build` that makes tokenizers and encoders cached.
+    """A `wrap` argument of `build` that caches the results of tokenizers and encoders.
 
-    corpus: fingerprint of what an encoder learns from, part of the identity of its vectors of queries.
-    resume: whether encoding goes on where it was interrupted. Texts that are then encoded in other batches may get
-        vectors that differ in the last digits.
+    corpus: fingerprint of the texts that an encoder learns from; part of the identity of query vectors.
+    resume: whether encoding continues where it was interrupted. The new batches may change the last digits of vectors.
     """
 
     def __init__(self, cache: Cache, corpus: str, progress: Progress, resume: bool = True) -> None:
@@ -47,12 +46,12 @@ class Caching:
 
     @property
     def loaded(self) -> bool:
-        """Whether all encoders have been needed: then computing for queries loads no model."""
+        """Whether all encoders are loaded, so that computing for queries loads no model."""
         return all(part.loaded for part in self._parts if isinstance(part, CachedEncoder))
 
     @contextmanager
     def bypassed(self) -> Iterator[None]:
-        """Compute everything for queries anew."""
+        """Compute everything for queries without the cache."""
         for part in self._parts:
             part.bypassed = True
         try:
@@ -63,7 +62,7 @@ class Caching:
 
 
 class CachedTokenizer:
-    """A tokenizer whose tokens are cached by its config and the texts. progress: used if a call gets none."""
+    """A tokenizer whose tokens are cached by its config and the texts. progress: for calls without one."""
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Tokenizer], progress: Progress) -> None:
         self._cache, self._node, self._make, self._progress = cache, node, make, progress
@@ -85,10 +84,7 @@ class CachedTokenizer:
 
 
 class CachedEncoder:
-    """An encoder whose embeddings are cached by its config and the texts; the model is loaded at most once.
-
-    corpus, resume: as in `Caching`.
-    """
+    """An encoder whose embeddings are cached by its config and the texts. The model is loaded at most once."""
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Encoder], corpus: str, resume: bool = True) -> None:
         self._cache, self._node, self._make, self._corpus, self._resume = cache, node, make, corpus, resume
@@ -100,13 +96,13 @@ class CachedEncoder:
         return self._made is not None
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        """Fill `folder` with links to the cached embeddings: an index shares their copy on disk."""
+        """Fill `folder` with hard links to the cached embeddings."""
         for file in sorted(self.documents(texts, progress).iterdir()):
             if file.name != "manifest.json":
                 link(file, folder / file.name)
 
     def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Path:
-        """Return the folder with the embeddings of these texts and what the encoder learnt from them."""
+        """Return the cache folder with the embeddings of these texts and whatever the encoder learnt from them."""
 
         def encode(into: Path) -> None:
             what = f"{recorded_name(target_class(self._node, 'encoder'))}: encoding {len(texts):,} documents"
@@ -117,7 +113,7 @@ class CachedEncoder:
         return self._cache.folder("embeddings", embeddings_identity, encode, self._resume)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """Return embeddings of queries, [n, D]. folder: where the encoder left what it learnt from the documents."""
+        """Return embeddings of queries, [n, D]. folder: holds whatever the encoder learnt from the documents."""
         if self.bypassed:
             return self._encoder().encode_queries(texts, folder)
 
@@ -138,7 +134,7 @@ class CachedEncoder:
 
 
 def link(source: Path, target: Path) -> None:
-    """Create a hard link, or a copy if the file system has no hard links; replace `target`."""
+    """Replace `target` by a hard link to `source`, or by a copy if the file system has no hard links."""
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)

@@ -22,9 +22,9 @@ from retrievers.base import Ranking
 
 
 def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, Qrels]:
-    """Return the scores of the predictions, and the labels used.
+    """Return the scores of the predictions, and the labels. Unknown documents are counted.
 
-    Raise BadInput for predictions without any document of the dataset; unknown documents are counted.
+    Raise BadInput if the dataset has no labels, or none of the predicted documents.
     """
     source = build(config.dataset, where="dataset")
     qrels = source.qrels()
@@ -44,9 +44,9 @@ def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, 
 
 
 def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
-    """Return the documents of the lists that the dataset lacks; none where it names no documents.
+    """Return the documents of the lists that the dataset lacks; none if it has labels alone.
 
-    Read no further than to the last document of the lists. Raise BadInput if the dataset has none of them.
+    Reading stops once all documents are found. Raise BadInput if the dataset has none of them.
     """
     try:
         documents = source.documents()
@@ -72,12 +72,12 @@ def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
 
 
 def lists_digest(lists: Predictions | Ranking) -> str:
-    """Return the sha256 of the documents of each query, best first, without their scores, in any order of queries."""
+    """Return the sha256 of the ranked doc_ids of all queries. Scores and the order of queries do not matter."""
     rows = zip(lists.query_ids, lists.docs.tolist(), strict=True)
     return digest([[query_id, *(lists.doc_ids[doc] for doc in docs if doc >= 0)] for query_id, docs in sorted(rows)])
 
 
 def labels_alone(source: Mapping[str, Any]) -> bool:
-    """Return whether a dataset's config names labels but no queries: conversations cannot be told then."""
+    """Return whether a dataset's config names labels but no queries, so that conversations are unknown."""
     given = {name for name, value in source.items() if value}
     return "qrels" in given and not given & {"path", "queries"}

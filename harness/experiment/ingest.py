@@ -1,8 +1,8 @@
-"""The documents of a data set as shards in the cache, read in bounded memory.
+"""Read the documents of a dataset in bounded memory, and cut them into shards in the cache.
 
-The source is read once, sorted by id on disk, and cut at stable boundaries. Each shard is an entry of the kind
-"documents", addressed by its fingerprint; the table of the shards is one of the kind "corpora", addressed by what was
-read. A changed corpus shares most shards with the one before.
+The source is read once, sorted by id on disk, and cut at boundaries that depend on ids alone: a changed corpus keeps
+most of its shards. A shard is a cache entry "documents" under its fingerprint. The table of the shards is a cache entry
+"corpora" under the digest of the source.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from harness.storage.cache import Cache
 from harness.storage.entries import CacheEntry
 from retrievers.base import Document, Progress
 
-RUN_CHARACTERS = 24 << 20  # of a run's documents, each of which counts for PER_DOCUMENT more
-PER_DOCUMENT = 400
-RUNS_AT_ONCE = 64  # files that are merged at a time
-BUFFER = 1 << 17  # bytes of each
+RUN_CHARACTERS = 24 << 20  # limit of a sorted run
+PER_DOCUMENT = 400  # characters that a document counts beside its texts
+RUNS_AT_ONCE = 64  # files merged at a time
+BUFFER = 1 << 17  # bytes per file
 
 _HEAD = struct.Struct("<5I?")  # the lengths of five texts in bytes, and whether the id is a number
 
 
 class Placed(NamedTuple):
-    """A document with its id, which orders them, the run of the sort that has it, and its position in its file."""
+    """A document to sort by (doc_id, run). run: of the sort. position: in its file."""
 
     doc_id: str
     run: int
@@ -51,7 +51,7 @@ class Placed(NamedTuple):
 
 
 class DocumentSort:
-    """Sorts documents by id on disk; equal ids keep the order in which they were added. folder: empty, for the runs."""
+    """Sorts documents by id on disk. Equal ids keep their order. folder: empty, for the runs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -69,7 +69,7 @@ class DocumentSort:
             self._runs.append(self._spilled(self._take()))
 
     def merged(self) -> Iterator[Placed]:
-        """Yield all documents in ascending order of id; no more can be added."""
+        """Yield all documents by ascending id. No document can be added afterwards."""
         if not self._runs:
             return iter(self._take())
         if self._held:
@@ -79,7 +79,7 @@ class DocumentSort:
         return _merged(self._runs)
 
     def _merge_some(self) -> None:
-        """Merge neighbouring runs into one each, in their order: equal ids stay in theirs."""
+        """Merge neighbouring runs, so that equal ids keep their order."""
         groups = [self._runs[i : i + RUNS_AT_ONCE] for i in range(0, len(self._runs), RUNS_AT_ONCE)]
         self._runs = []
         for group in groups:
@@ -118,14 +118,14 @@ def _read(path: Path, run: int) -> Iterator[Placed]:
 
 
 CORPORA, DOCUMENTS = "corpora", "documents"  # kinds of entries
-VERSION = 1  # of the order of documents, their boundaries, and the files of shards
+VERSION = 1  # raise it when the order of documents, the boundaries or the files of shards change
 OFTEN = 1000  # documents between two reports of progress
 
 
 def sharded(source: Source, size: int, cache: Cache) -> ShardedDocuments:
-    """Return the documents of a source as shards of about `size` documents, from the cache or read into it.
+    """Return the documents of a source in shards of about `size` documents, reading them into the cache if needed.
 
-    Raise BadInput for errors in the source's files. Sources that are not `Streamed` are read into memory first.
+    Sources that are not `Streamed` are read into memory first. Raise BadInput for errors in the source's files.
     """
     return _Corpus(source.documents(), size, cache).documents()
 
@@ -139,7 +139,7 @@ class _Lost(Exception):
 
 
 class _Corpus:
-    """The documents of a source, on their way into the cache and back. size: about how many a shard has."""
+    """Moves the documents of a source into the cache and back. size: about how many documents a shard has."""
 
     def __init__(self, documents: Iterable[Document], size: int, cache: Cache) -> None:
         self._streamed = documents if isinstance(documents, Streamed) else None
@@ -148,7 +148,7 @@ class _Corpus:
         self._state = self._source_state()
 
     def documents(self) -> ShardedDocuments:
-        """Return the documents, making first what the cache lacks of them."""
+        """Return the documents, after making the shards that the cache lacks."""
         found = self._opened()
         sizes = [self._cache.size(DOCUMENTS, shard_identity(shard.fingerprint)) for shard in found.shards]
         if None in sizes:
@@ -158,7 +158,6 @@ class _Corpus:
 
     @cached_property
     def _identity(self) -> dict[str, Any]:
-        """What decides the table of the shards."""
         if self._streamed:
             content = {"form": self._streamed.form, "sha256": sha256_of(self._streamed.path)}
         else:
@@ -169,7 +168,7 @@ class _Corpus:
         return ShardedDocuments(self._cache.folder(CORPORA, self._identity, self._make), self._found)
 
     def _found(self, fingerprint: str) -> Path:
-        """Return the folder of a shard, reading the source again if the cache has lost it."""
+        """Return the folder of a shard. Read the source again if the cache has lost it."""
 
         def lost(_: Path) -> None:
             raise _Lost
@@ -184,12 +183,11 @@ class _Corpus:
         return folder
 
     def _make_again(self) -> None:
-        """Read the source again, for the shards that the cache lacks."""
         self._cache.remove(CacheEntry(CORPORA, digest(self._identity), 0, 0.0, "finished", {}))
         self._cache.folder(CORPORA, self._identity, self._make)
 
     def _make(self, folder: Path) -> None:
-        """Fill the folder with the table of the shards, and the cache with those that it lacks."""
+        """Write the table of the shards into the folder, and the missing shards into the cache."""
         work = folder / "work"
         work.mkdir()
         with watch("reading the data") as progress:
@@ -221,7 +219,6 @@ class _Corpus:
         shutil.rmtree(work)
 
     def _finish(self, shard: ShardWriter, table: CorpusWriter, place: Path) -> None:
-        """Move a finished shard from its place into the cache, and note its end in the table."""
 
         def move(into: Path) -> None:
             for file in sorted(place.iterdir()):
@@ -233,7 +230,7 @@ class _Corpus:
         shutil.rmtree(place)
 
     def _ordered(self, work: Path, progress: Progress) -> tuple[Iterator[Placed], int]:
-        """Return all documents in ascending order of id, and how many. work: an empty folder."""
+        """Return all documents by ascending id, and their number. work: an empty folder."""
         if not self._streamed:
             return (Placed(one.doc_id, 0, "", one) for one in self._held), len(self._held)
         sort = DocumentSort(work)
@@ -244,7 +241,7 @@ class _Corpus:
         return sort.merged(), sort.count
 
     def _unique(self, ordered: Iterable[Placed]) -> Iterator[Document]:
-        """Yield the documents. Raise BadInput, naming both places, if two have the same id."""
+        """Yield the documents. Raise BadInput with both places if two have the same id."""
         before: Placed | None = None
         for one in ordered:
             if before and one.doc_id == before.doc_id:
@@ -255,7 +252,7 @@ class _Corpus:
             before = one
 
     def _source_state(self) -> tuple[int, int] | None:
-        """Return the size of the file and when it changed; None without a file."""
+        """Return the size and modification time of the file; None without a file."""
         if not self._streamed or not self._streamed.path.is_file():
             return None  # reading it says what is wrong
         about = self._streamed.path.stat()

@@ -1,4 +1,4 @@
-"""The order of the candidates: component rankings fused, by a fixed rule or one learnt from labels, and reranked."""
+"""Order the candidates: fuse the component rankings, by a fixed rule or one learnt from labels, and rerank them."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from retrievers.base import Query, Ranking
 if TYPE_CHECKING:
     from retrievers.base import Reranker
 
-# Called with positions; yields (some of these positions, their numbers) as they become known.
+# Called with positions; yields (some of the positions, their scores) as they become known.
 Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class LearntOrder:
-    """What a fusion has learnt from labels, and the orders that it would have learnt without some of them."""
+    """The rule that a fusion learnt from labels, and the orders that it would have learnt without some of them."""
 
     def __init__(self, learning: Learning, plan: Plan, session: Session) -> None:
         self._learning, self._plan, self._session = learning, plan, session
@@ -41,21 +41,18 @@ class LearntOrder:
 
     @cached_property
     def held_out(self) -> list[Ranking]:
-        """The candidates in each repetition, every query in an order learnt without its fold.
-
-        Empty where none can be held out.
-        """
+        """The candidates of each repetition, each query ordered without its fold; [] if none can be held out."""
         fusion: LearnedFusion = self._plan.made("fusion")
         if len(self._learning.pool.rows) < 2:
             return []
         return [self.crossed(self._learning.split(fusion.folds, 1 + number)) for number in range(fusion.repeats)]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Return the candidates, each query to learn from in an order learnt without its fold. fold: int [n]."""
+        """Return the candidates, each learning query ordered by a rule learnt without its fold. fold: int [n]."""
         return rerank(self._plan, self._learning.crossed(fold), self._session)
 
     def unseen(self, used: np.ndarray) -> np.ndarray:
-        """Return what showing 0 to top_k candidates is worth, as `Payoff.unseen` says. used: bool [n]."""
+        """Return the values for `Payoff.unseen`. used: bool [n]."""
         key = np.packbits(used).tobytes()
         if key not in self._values:
             qrels = self._session.dataset.qrels
@@ -67,17 +64,14 @@ class LearntOrder:
 
 @dataclass(frozen=True, eq=False)
 class Ordered:
-    """The candidates, before the gate.
-
-    candidates: fused and reranked. learnt: None where the fusion learns nothing.
-    """
+    """The candidates before the gate, fused and reranked. learnt: None if the fusion learns nothing."""
 
     candidates: Ranking
     learnt: LearntOrder | None = None
 
 
 def order(plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> Ordered:
-    """Fuse and rerank. A fusion that learns does so first."""
+    """Fuse and rerank. A learning fusion is fitted first."""
     learnt = None
     with session.clock.stage("fuse", "fusing"):
         if plan.fusion_learns:
@@ -99,7 +93,7 @@ def _learning(plan: Plan, rankings: Mapping[str, Ranking], dataset: Dataset) -> 
 
 
 def fuse(plan: Plan, rankings: Mapping[str, Ranking]) -> Ranking:
-    """Return one ranking from the component rankings; a single one is taken as it is."""
+    """Fuse the component rankings; return a single one unchanged."""
     if len(rankings) == 1:
         return next(iter(rankings.values()))
     fused: Ranking = plan.made("fusion").fuse(rankings, plan.depth)
@@ -107,9 +101,9 @@ def fuse(plan: Plan, rankings: Mapping[str, Ranking]) -> Ranking:
 
 
 def rerank(plan: Plan, candidates: Ranking, session: Session) -> Ranking:
-    """Return the first documents of each query in the order of the reranker's scores, the others below them.
+    """Order the first documents of each query by the reranker's scores; the others follow.
 
-    A pair of query and document text is scored once for all runs. A reranker of depth 0 changes nothing.
+    Scores of pairs of query and document text are cached for all runs. A reranker of depth 0 changes nothing.
     """
     reranker: Reranker = plan.made("rerank")
     computed = False
@@ -139,7 +133,6 @@ def rerank(plan: Plan, candidates: Ranking, session: Session) -> Ranking:
 
 
 def _pairs(head: Ranking, dataset: Dataset, queries: Sequence[Query], rows: Sequence[int]) -> list[tuple[str, str]]:
-    """Return (query, document text) for every document of some rows."""
     return [(queries[row].text, dataset.by_id[doc_id].indexed_text) for row in rows for doc_id, _ in head.row(row)]
 
 
@@ -150,9 +143,9 @@ def reranked(
     dataset: Dataset,
     queries: Sequence[Query],
 ) -> Ranking:
-    """Rerank the candidates; return `candidates` itself where there is nothing to rerank.
+    """Rerank the candidates. Return `candidates` itself if there is nothing to rerank.
 
-    answers: (keys, a function that scores the pairs at some places) -> a score for each key, float64 [n].
+    answers: (keys, a function that scores the pairs at given positions) -> a score for each key, float64 [n].
     """
     head = candidates.top(reranker.depth)
     if not head.docs.size:
@@ -171,7 +164,7 @@ def reranked(
 
 
 def _pair_keys(queries: Sequence[Query], texts: Sequence[str], head: Ranking) -> list[tuple[int, int, bytes]]:
-    """Return (row, place in the row, sha256 of query and document text) for every document of a ranking."""
+    """Return (row, column, sha256 of query and document text) for every document of a ranking."""
     of_queries = [hashlib.sha256(query.text.encode("utf-8", "surrogatepass")).digest() for query in queries]
     of_texts = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     rows, columns = np.nonzero(head.docs >= 0)

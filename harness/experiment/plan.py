@@ -1,4 +1,4 @@
-"""The plan of a retrieval run: its checked config as typed values, and its components, each built once."""
+"""The plan of a retrieval run: the checked config as typed values, and the components, each built once."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ from retrievers.base import Query
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The plan of a run, of a trial, or of a search, which scores nothing.
+    """The plan of a run, a trial or a search.
 
-    Attributes named after config groups are configs of components; `made` returns the components themselves.
+    Attributes named after config groups are configs of components; `made` returns the components.
 
-    document: the checked config with the full paths of its data files, from which trial keys, params and `config.yaml`
-        are made.
-    retriever: name -> retriever. query_text, query_file, query_prompt: the keys of `query`.
-    top_k: documents returned for a query. depth: documents retrieved before fusing, reranking, gating and cutting.
-    store: where the cache is, as `open_cache` takes it.
+    document: the checked config with absolute paths, for trial keys, params and `config.yaml`.
+    retriever: name -> config. query_text, query_file, query_prompt: the keys of `query`.
+    top_k: documents returned per query. depth: documents retrieved before fusing, reranking, gating and cutting.
+    store: the place of the cache, for `open_cache`.
     """
 
     document: Mapping[str, Any]
@@ -64,7 +63,7 @@ class Plan:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Plan:
-        """Return the plan of a config that `check_config` accepts; keys that it lacks take their defaults."""
+        """Return the plan of a checked config. Missing keys take their defaults."""
         document = with_absolute_paths(document)
         plain = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
         query = document.get("query")
@@ -77,7 +76,7 @@ class Plan:
         return cls(**plain | {"document": document, "split": Split(**split), "metrics": metrics})
 
     def made(self, group: str) -> Any:
-        """Return the component of a group, such as "gate", which is built once."""
+        """Return the component of a group, such as "gate"; it is built once."""
         if group not in self._made:
             self._made[group] = build(getattr(self, group), where=group)
         return self._made[group]
@@ -97,25 +96,24 @@ class Plan:
 
     @cached_property
     def workers(self) -> Cluster:
-        """The cluster that works on shards of the documents; this process where the config names none."""
+        """The cluster that works on shards; this process if the config names none."""
         made: Cluster = self.made("cluster") if self.cluster else Local()
         return made
 
     @cached_property
     def writer(self) -> QueryWriter | None:
-        """What writes the queries; None where they are taken from the data. Raise BadInput for a bad prompt."""
+        """The writer of the queries; None if they come from the data. Raise BadInput for a bad prompt."""
         return QueryWriter.of(self.query_text, self.query_file, self.query_prompt, self.llm)
 
     def given_queries(self, dataset: Dataset) -> tuple[Query, ...]:
-        """Return the queries as they are searched where no model writes them. Raise BadInput for bad `query` keys."""
+        """Return the queries to search for, if no model writes them. Raise BadInput for bad `query` keys."""
         return search_queries(dataset, self.query_text, self.query_file)
 
     @cached_property
     def active(self) -> tuple[str, ...]:
-        """The groups beside `retriever` and `gate` that affect the run.
+        """The groups that affect the run beside `retriever` and `gate`.
 
-        These are the shared groups that a retriever, the gate, the queries or the answers use, fusion of several
-        rankings, reranking, and answers.
+        These are the shared groups in use, the fusion of several rankings, reranking, and answers.
         """
         nodes = [*self.retriever.values(), self.answer]
         parts = {*self.made("gate").parts, *(["llm"] if self.query_text in WRITTEN else [])}
@@ -132,47 +130,45 @@ class Plan:
 
     @cached_property
     def fusion_learns(self) -> bool:
-        """Whether the fusion learns from labels."""
         return "fusion" in self.active and bool(getattr(self.made("fusion"), "learns", False))
 
     @cached_property
     def order_key(self) -> str:
-        """Digest of what decides the order of the candidates once the component rankings are there."""
+        """Digest of everything beside the component rankings that decides the order of the candidates."""
         fitting = [self.objective, self.top_k, asdict(self.split)] if self.fusion_learns else None
         return digest([self.fusion, self.rerank, self.depth, fitting])
 
     @cached_property
     def rerank_identity(self) -> dict[str, Any]:
-        """What decides the scores of the reranker."""
+        """The identity of the reranker's scores."""
         return component_identity(self.rerank)
 
     @cached_property
     def measure(self) -> Measure:
-        """The measure that the objective names."""
         return parse_measure(self.objective)
 
     @property
     def asks_model(self) -> bool:
-        """Whether a language model is asked about each query, for the text to search for or at the gate."""
+        """Whether a language model is asked about each query: to write it, or at the gate."""
         return self.query_text in WRITTEN or "llm" in self.gate
 
     @property
     def deciding_shard(self) -> int | None:
-        """`cluster.shard` where it decides numbers, since some retriever's shards are independent; else None."""
+        """`cluster.shard` if it changes numbers, because a retriever's shards are independent; else None."""
         independent = any(sharding(node) == "independent" and reusable(node) for node in self.retriever.values())
         return self.cluster.get("shard") if independent else None
 
     def tokenizer_of(self, choices: Mapping[str, str | None]) -> str | None:
-        """Return the choice of the tokenizer; None where the run uses none. choices: config group -> choice."""
+        """Return the choice of the tokenizer; None if the run uses none. choices: config group -> choice."""
         return choices.get("tokenizer") if "tokenizer" in self.active else None
 
     @property
     def light(self) -> bool:
-        """Whether the run logs means, params, predictions and config alone."""
+        """Whether the run logs only means, params, predictions and config."""
         return bool(self.tracking["detail"] == "light")
 
     def check(self, qrels: Qrels | None) -> None:
-        """Raise BadInput for measures, fusions and gates that cannot work, before anything is computed or logged."""
+        """Raise BadInput for measures, fusions and gates that cannot work."""
         for name in (names := [*self.metrics, self.objective]):
             parse_measure(name)
         if qrels is not None:
@@ -180,7 +176,7 @@ class Plan:
         self.check_learning(labelled=qrels is not None)
 
     def check_learning(self, labelled: bool) -> None:
-        """Raise BadInput where gate or fusion learns and there are no labels, or the objective cannot be learnt."""
+        """Raise BadInput if gate or fusion learns without labels, or cannot learn the objective."""
         learning = {"gate": self.made("gate").learns, "fusion": self.fusion_learns}
         for part in (part for part, learns in learning.items() if learns):
             if not labelled:
@@ -192,6 +188,6 @@ class Plan:
 
 
 def sharding(node: Node) -> str | None:
-    """Return how a retriever's index can be cut: independent, summed, or None: not at all."""
+    """Return how a retriever's index can be cut: "independent", "summed", or None for not at all."""
     found: str | None = getattr(target_class(node, "retriever"), "sharding", None)
     return found

@@ -1,4 +1,4 @@
-"""Refuse a run that lacks something it needs before it begins; note queries that stand word for word in documents."""
+"""Refuse a run that lacks something before it begins, and note queries that documents contain word for word."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Identify = Callable[[Node], dict[str, Any]]
 class DataFacts:
     """Facts about a dataset, without its documents.
 
-    fingerprints: part of the data -> sha256. queries: as they are searched, or stand-ins. unwritten: how many of them a
-    language model is still to write. turns: query_id -> whether the query has several user turns. indexed: digest of
-    the indexed texts; "" for documents in shards, which are indexed apart. shards: () if the documents are not cut.
+    fingerprints: part of the data -> sha256. queries: to search for, or stand-ins. unwritten: how many of them a
+    language model must still write. turns: query_id -> whether the query has several user turns.
+    indexed: digest of the indexed texts; "" if the documents are in shards. shards: () if they are not.
     """
 
     fingerprints: Mapping[str, str | None]
@@ -59,7 +59,7 @@ class DataFacts:
         )
 
     def index(self, node: Node, identify: Identify) -> dict[str, Any]:
-        """Return what decides a retriever's index, as `steps.index_identity` does."""
+        """Return the identity of a retriever's index; see `steps.index_identity`."""
         found = {"retriever": identify(node), "documents": self.fingerprints["documents"]}
         return found | sharded.cut_identity(node, self.shards)
 
@@ -69,14 +69,14 @@ class DataFacts:
 
     @cached_property
     def texts(self) -> str:
-        """Digest of the texts of the queries alone."""
+        """Digest of the texts of the queries, without ids."""
         return digest_texts(query.text for query in self.queries)
 
 
 def check_inputs(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify = component_identity) -> None:
-    """Raise BadInput where the run would fail for what it is given: measures, labels, documents, models.
+    """Raise BadInput if the run would fail because of its measures, labels, documents or models.
 
-    identify: `component_identity`, or a version of it with a memory.
+    identify: `component_identity`, possibly with a memory.
     """
     plan.check(facts.qrels)
     if facts.unwritten or "answer" in plan.active:
@@ -91,7 +91,7 @@ def check_inputs(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify 
 
 
 def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, identify: Identify) -> None:
-    """Raise BadInput where a ranking must be computed, and the data or a missing model will not let it."""
+    """Raise BadInput if a ranking is not cached, and the data or a missing model prevent computing it."""
     index = facts.index(node, identify)
     if cache.holds_ranking(steps.ranking_identity(index, facts.queries_digest), depth):
         return
@@ -116,7 +116,7 @@ def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, ide
 
 
 def _check_size(index: Any, sizes: Sequence[int], depth: int) -> None:
-    """Raise BadInput if an index cannot be built of that many documents. sizes: of the shards, or of the corpus."""
+    """Raise BadInput if an index cannot hold that many documents. sizes: documents of each shard, or of the corpus."""
     for size in sorted(set(sizes)):
         try:
             index.check_size(size, depth)
@@ -129,7 +129,7 @@ def _check_size(index: Any, sizes: Sequence[int], depth: int) -> None:
 def _encoded(
     encoder: Node, indexes: Sequence[Mapping[str, Any]], facts: DataFacts, cache: Cache, identify: Identify
 ) -> bool:
-    """Return whether all vectors of documents and queries are cached. indexes: identities, per shard."""
+    """Return whether all vectors of documents and queries are cached. indexes: an identity per shard."""
     made_by = {"encoder": identify(encoder)}
     documents = all(cache.size("indexes", index) is not None for index in indexes)
     if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # those of passages are known once cut
@@ -142,15 +142,15 @@ def _require_model(component: Any) -> None:
         component.require_model()
 
 
-LOOKED_AT = 5  # documents of each list, besides the relevant ones
-WORDS, LETTERS = 3, 10  # a shorter query may stand anywhere
-LEAST, SHARE = 3, 0.05  # queries, and their share, from which on this is no accident
+LOOKED_AT = 5  # documents of each list to read, besides the relevant ones
+WORDS, LETTERS = 3, 10  # least length of a query; a shorter one may appear anywhere by chance
+LEAST, SHARE = 3, 0.05  # fewer queries, or a smaller share, may be an accident
 
 
 def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:
-    """Return query -> a document with its last user turn word for word, and how many queries are long enough to tell.
+    """Return query -> a document that contains its last user turn, and how many queries are long enough to tell.
 
-    Only relevant documents and the first ones of the ranking are read.
+    Only the relevant documents and the first documents of the ranking are read.
     """
     lists, found, told = ranking.top(LOOKED_AT).to_dict(), dict[str, str](), 0
     grades = (dataset.qrels or Qrels({})).grades
@@ -167,7 +167,7 @@ def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:
 
 
 def notes(dataset: Dataset, ranking: Ranking) -> Iterator[str]:
-    """Yield a note for people if enough queries stand in documents."""
+    """Yield a note if documents contain many of the queries."""
     found, told = copied(dataset, ranking)
     if len(found) >= LEAST and len(found) >= SHARE * told:
         where = some([f"{query_id} in {doc_id}" for query_id, doc_id in found.items()], 3)
@@ -178,5 +178,5 @@ def notes(dataset: Dataset, ranking: Ranking) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Lower the case, put one space between words, and drop the end of a sentence."""
+    """Fold case and white space, and drop the punctuation at the end."""
     return " ".join(text.casefold().split()).rstrip("?!. ")

@@ -1,6 +1,6 @@
-"""Search for new queries exactly as a run did: the pipeline of steps.py, loaded and ready.
+"""Search for new queries exactly as a run did, with the pipeline loaded.
 
-Nothing about a query is cached, and several threads may search at once.
+Nothing about a query is cached. Several threads may search at once.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """Search results for Q queries, in their order.
+    """Search results, one row per query.
 
-    queries: as they were searched for. candidates: fused and reranked, before the gate. final: gated and cut to top_k.
+    queries: as searched. candidates: fused and reranked, before the gate. final: gated and cut to top_k.
     """
 
     queries: tuple[Query, ...]
@@ -46,14 +46,14 @@ class Found(NamedTuple):
 
 
 class Searcher:
-    """Finds the same document ids and scores for a query as a run with this plan and these documents.
+    """Finds the same documents and scores for a query as a run with this plan and dataset.
 
-    plan: Raise BadInput if its gate or fusion learns; gate=fitted and fusion=fitted apply what was learnt.
-    cache: entries that are missing are built, unless it is sealed.
-    drawn: makes the random queries that the signal `background` compares with; they depend on the run's queries.
-    folders: cache entries that were read.
+    Raise BadInput if the plan's gate or fusion learns. Models process queries that come together in one batch, and this
+    may change the last digits of scores.
 
-    Models process queries that come together in one batch: that may change the last digits of their scores.
+    cache: missing entries are built, unless it is sealed.
+    drawn: draws the random queries of the signal `background`; they depend on the run's queries.
+    folders: the cache entries that were read.
     """
 
     def __init__(self, plan: Plan, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
@@ -77,9 +77,9 @@ class Searcher:
         return self._dataset.by_id
 
     def search(self, conversations: Sequence[Query]) -> Found:
-        """Return the documents and the gate's decision for each query. A model that writes queries is asked each time.
+        """Return the documents and the gate's decision for each query. A model that writes queries is asked every time.
 
-        Raise BadInput for an empty query, and Failed if the model writes none. conversations: with unique query_ids.
+        conversations: with unique query_ids. Raise BadInput for an empty query, and Failed if the model writes none.
         """
         queries = self._searched(tuple(conversations))
         rankings, candidates = self._ranked(queries)
@@ -88,7 +88,7 @@ class Searcher:
         return Found(queries, candidates, decision, final)
 
     def warm(self) -> None:
-        """Load and compile everything that the first query would otherwise wait for, except the gate."""
+        """Load and compile everything except the gate, so that the first query need not wait."""
         first = next((document.indexed_text for document in self._dataset.documents), "")
         self._ranked((Query.of("first", first[:100]),))
 
@@ -115,14 +115,14 @@ class Searcher:
         return rankings, ordering.reranked(self._reranker, computed, fused, self._dataset, queries)
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
-        """Return the random queries, and how the retriever `source` ranks documents for them; searched once."""
+        """Return the random queries, and their ranking by the retriever `source`. It searches once."""
         if source not in self._backgrounds:  # if two threads find it missing, both compute the same
             drawn = tuple(self._drawn())
             self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)
         return self._backgrounds[source]
 
     def _retriever(self, name: str, node: Node, cache: Cache) -> Retriever | sharded.Opened:
-        """Open a retriever without a cache on an index that a caching one has built or builds now."""
+        """Open a retriever that caches nothing, on a cached index. Build the index if it is missing."""
         index, where = steps.index_identity(node, self._dataset), f"retriever.{name}"
         if shards := sharded.shards_for(node, sharded.shards_of(self._dataset.documents)):
             return self._over_shards(name, node, shards, cache)
@@ -143,7 +143,7 @@ class Searcher:
         return opened
 
     def _learnt_folder(self, cache: Cache) -> Path:
-        """Return the folder of what the gate's encoder learned from the documents; unused if it learns nothing."""
+        """Return the folder of whatever the gate's encoder learnt from the documents; unused if it learns nothing."""
         node, corpus = self._plan.encoder, str(self._dataset.fingerprints["documents"])
         if not getattr(target_class(node, "encoder"), "learns", False):
             return Path()
@@ -155,7 +155,7 @@ class Searcher:
 
 @dataclass(frozen=True, eq=False)
 class LiveInputs:
-    """The `GateInputs` of new queries; nothing is cached. queries, conversations, rankings: as there."""
+    """The `GateInputs` of new queries. Nothing is cached."""
 
     searcher: Searcher
     queries: tuple[Query, ...]

@@ -1,4 +1,4 @@
-"""What the steps of an experiment share: data, queries as they are searched, cache and clock."""
+"""The session that the steps of an experiment share: data, queries, cache and clock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from harness.llm.chat import Chat, ChatModel
 from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Query
 
-IN_MEMORY = 2_000_000  # documents, of which more are said to be many for a machine's memory
+IN_MEMORY = 2_000_000  # documents; more in memory get a note
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Clock:
 
     @contextmanager
     def stage(self, name: str, label: str = "") -> Iterator[None]:
-        """Measure a stage. label: its name in the announcement if it takes long."""
+        """Measure a stage. label: its name if it is announced."""
         began = time.perf_counter()
         try:
             with progress.stage(label or name):
@@ -51,12 +51,12 @@ class Clock:
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """The data of an experiment, and where its results are cached.
+    """The data of an experiment, and its caches.
 
-    queries: as they are searched, each with one user turn.
-    timed: the component rankings and rerankings to time, unless this machine has done so before: computed ones, if that
-        takes no further model; `always` also those from the cache.
-    replies: where the replies of language models are cached; None: in `cache`. unasked: as in `Chat`.
+    queries: the queries to search for, each with one user turn.
+    timed: which rankings and rerankings to time, if this machine has not yet: "computed" skips cached ones and those
+        that would load another model.
+    replies: the cache for replies of language models; None: `cache`. unasked: see `Chat`.
     """
 
     dataset: Dataset
@@ -78,9 +78,9 @@ class Session:
     def time_of(
         self, cache: Cache, about: Mapping[str, Any], computed: bool, measure: Callable[[], timing.Timing]
     ) -> timing.Timing | None:
-        """Return the time of something on this machine, measured where `timed` says so; None if it is unknown.
+        """Return the time of a result on this machine, measured now if `timed` asks for it; None if unknown.
 
-        cache: where the thing is cached. computed: whether it was computed just now.
+        cache: holds the result. computed: whether the result was computed just now.
         """
         if self.timed == "never":
             return None
@@ -93,10 +93,9 @@ class Session:
 
 
 def open_session(plan: Plan, dataset: Dataset, clock: Clock | None = None, unasked: str = "") -> Session:
-    """Return a session on a dataset with the queries and the cache that the config names. unasked: as in `Session`.
+    """Open a session on a dataset. A language model that writes the queries is asked for those that are not cached.
 
-    A language model that writes the queries is asked for those that are not cached. Raise Failed if it writes no usable
-    text, and BadInput for bad `query` keys.
+    Raise Failed if the model writes no usable text, and BadInput for bad `query` keys.
     """
     clock = clock or Clock()
     if plan.writer:
@@ -108,10 +107,9 @@ def open_session(plan: Plan, dataset: Dataset, clock: Clock | None = None, unask
 
 
 def foreseen_queries(plan: Plan, dataset: Dataset) -> tuple[tuple[Query, ...], int]:
-    """Return the queries as far as they are known without asking a language model, and how many it would be asked for.
+    """Return the queries without asking a language model, and how many it would be asked for.
 
-    Unless a usable text is cached for each, they are stand-ins, the same for the same writer. Raise BadInput for bad
-    `query` keys.
+    They are stand-ins unless a usable text is cached for each. Raise BadInput for bad `query` keys.
     """
     if not plan.writer:
         return plan.given_queries(dataset), 0
@@ -125,13 +123,13 @@ def _chat(plan: Plan, unasked: str = "") -> Chat:
 
 
 def open_dataset(plan: Plan, name: str) -> Dataset:
-    """Read the dataset that the config names. name: as logs call it. Raise BadInput where its files are wrong."""
+    """Read the dataset of a plan. name: for logs. Raise BadInput if its files are wrong."""
     with progress.stage("reading the data"):
         return read_dataset(plan.source(), plan.workers.shard, plan.store, name)
 
 
 def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Dataset:
-    """Read and check a dataset. shard, store: as for `read_documents`. name: as logs call it."""
+    """Read and check a dataset. shard, store: see `read_documents`. name: for logs."""
     found = checked_dataset(source, name, read_documents(source, shard, store))
     if isinstance(found.documents, tuple) and len(found.documents) > IN_MEMORY:
         note = (
@@ -144,30 +142,30 @@ def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Da
 def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Document]:
     """Return the documents by ascending doc_id: in memory, or in shards of about `shard` documents in a cache.
 
-    store: where the cache is, as `open_cache` takes it.
+    shard: None: in memory. store: the place of the cache.
     """
     return in_memory(source) if shard is None else sharded(source, shard, open_cache(store))
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:
-    """Return the cache for the results of a retriever: with `cache: false`, one for this process alone."""
+    """Return the cache for a retriever's results. With `cache: false`, it serves this process alone."""
     return cache if reusable(retriever) else Cache(_own_folder() / moment())
 
 
 def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") -> Chat:
-    """Return a chat for a purpose, such as "gate", with its replies in the cache. unasked: as in `Chat`."""
+    """Return a chat with its replies in the cache. purpose: such as "gate". unasked: see `Chat`."""
     folder = cache.log_folder("replies", model.log_identity(purpose))
     return Chat(model, folder, unasked, functools.partial(cache.adding, folder))
 
 
 @functools.cache
 def moment() -> str:
-    """Name the period in which replies of a changing service count as fixed: this process, until `ask_anew`."""
+    """Return a name for the time until the next `ask_anew`: a changing service counts as fixed meanwhile."""
     return uuid.uuid4().hex
 
 
 def ask_anew() -> None:
-    """Have retrievers with `cache: false` search again, whatever they have found in this process."""
+    """Make retrievers with `cache: false` search again."""
     moment.cache_clear()
 
 
@@ -179,5 +177,5 @@ def _own_folder() -> Path:
 
 
 def queries_digest(queries: tuple[Query, ...]) -> str:
-    """Return the sha256 of queries as they are searched: ids and texts."""
+    """Return the sha256 of the ids and texts of queries."""
     return digest([[query.query_id, query.text] for query in queries])

@@ -1,7 +1,7 @@
 """Index and search a corpus shard by shard, in this process or on a cluster.
 
-A job is plain data: any process on any node with the same cache and versions can do it. What it needs and what it finds
-are entries of the cache.
+A job is plain data, so any process on any node with the same cache and versions can do it. Its inputs and results are
+cache entries.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Progress, Query, Ranking, Retriever
 from retrievers.sharding import Summed, merge_rankings
 
-KEPT = 2  # retrievers that a process keeps between jobs, with their models
+KEPT = 2  # retrievers, with their models, that a process keeps between jobs
 VANISHED = "{what} is no longer in the cache {store}. Repeat the command: what is missing is computed again."
 
 
 @dataclass(frozen=True)
 class ShardJob:
-    """A shard, by the fingerprint of its documents, and the retriever that works on it, by its config.
+    """A shard and the retriever that works on it.
 
-    store: the cache, as `open_cache` takes it.
-    expected: digest of the retriever's identity, which must be the same on every node.
-    summary: identity of the summary of the corpus; None for a retriever whose shards are independent.
+    shard: fingerprint of its documents. expected: digest of the retriever's identity; every node must have the same.
+    summary: identity of the summary of the corpus; None if shards are independent.
     """
 
     store: str
@@ -51,7 +50,7 @@ class ShardJob:
 
     @property
     def index(self) -> dict[str, Any]:
-        """What decides the index of the shard: where shards are independent, the same as of a corpus."""
+        """The identity of the shard's index; for independent shards, the same as for a corpus of these documents."""
         decides = {"retriever": component_identity(self.node), "documents": self.shard}
         return decides | ({"summary": digest(self.summary)} if self.summary else {})
 
@@ -62,7 +61,7 @@ class ShardJob:
 
 @dataclass(frozen=True)
 class SearchJob:
-    """A search of at least one shard. queries: their digest. depth: documents of each."""
+    """A search of one or more shards. queries: their digest. depth: documents per query."""
 
     shards: tuple[ShardJob, ...]
     queries: str
@@ -71,7 +70,7 @@ class SearchJob:
 
 @dataclass(frozen=True)
 class SummaryJob:
-    """A sum over the surveys of all shards, named by their fingerprints. The rest as in `ShardJob`."""
+    """A sum over the surveys of all shards. shards: fingerprints."""
 
     store: str
     node: Node
@@ -106,12 +105,12 @@ def index(job: ShardJob) -> None:
 
 
 def ask(job: SearchJob) -> None:
-    """Search one shard for the best document alone, to have the vectors of the queries in the cache for all."""
+    """Search one shard for one document, so that the vectors of the queries are in the cache for all."""
     search_shards(SearchJob(job.shards[:1], job.queries, 1))
 
 
 def search_shards(job: SearchJob) -> Ranking:
-    """Return the best documents of the shards together. Rankings are not kept: a search is quick beside an index."""
+    """Return the best documents of the shards together. The rankings are not cached."""
     first = job.shards[0]
     cache = open_cache(first.store)
     queries = _queries(job.queries, first.store, cache)
@@ -120,7 +119,7 @@ def search_shards(job: SearchJob) -> Ranking:
 
 
 def save_queries(cache: Cache, name: str, queries: Sequence[Query]) -> None:
-    """Cache queries, under their digest, for the jobs that search for them."""
+    """Cache queries under their digest, for search jobs."""
 
     def write(folder: Path) -> None:
         rows = ({"query_id": query.query_id, "text": query.text} for query in queries)
@@ -130,7 +129,7 @@ def save_queries(cache: Cache, name: str, queries: Sequence[Query]) -> None:
 
 
 def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
-    """Load the index of a shard into a retriever, building it if it is missing. Return the folders that it reads."""
+    """Load the index of a shard into a retriever, and build it if it is missing. Return the folders it reads."""
     folders = [_index_folder(job, cache)]
     if job.summary is None:
         retriever.load(folders[0])
@@ -202,10 +201,7 @@ def _required(folder: Path | None, what: str, store: str) -> Path:
 
 @functools.lru_cache(maxsize=KEPT)
 def _retriever(store: str, node: str, expected: str) -> Retriever:
-    """Return a retriever with its models, for all jobs of this process. node: its config as JSON.
-
-    Raise Failed where it has another identity than expected.
-    """
+    """Return a retriever for all jobs of this process. Raise Failed if its identity is not as expected."""
     config = json.loads(node)
     if digest(component_identity(config)) != expected:
         raise Failed(
@@ -217,40 +213,40 @@ def _retriever(store: str, node: str, expected: str) -> Retriever:
     return made
 
 
-PARTS = 16  # of a search, at most: so many rankings come back, whatever the number of shards
+PARTS = 16  # most jobs of a search, and so most rankings that come back
 
 
 def shards_of(documents: Sequence[Document]) -> tuple[Shard, ...]:
-    """Return the shards of documents; () if they are not cut."""
+    """Return the shards of documents; () if they are in memory."""
     return documents.shards if isinstance(documents, ShardedDocuments) else ()
 
 
 def shards_for(node: Node, shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
-    """Return the shards that a retriever indexes one by one: all, or () if it works on the whole corpus."""
+    """Return the shards that a retriever indexes one by one; () if it works on the whole corpus."""
     return shards if sharding(node) and reusable(node) else ()
 
 
 def cut_identity(node: Node, shards: Sequence[Shard]) -> dict[str, str]:
-    """Return what a cut adds to the identity of a ranking; {} if it gives the ranking of the whole corpus."""
+    """Return what the shards add to the identity of a ranking; {} if they do not change the ranking."""
     if sharding(node) != "independent" or len(shards) < 2 or not reusable(node):
         return {}
     return {"shards": digest([shard.fingerprint for shard in shards])}
 
 
 def check_cut(node: Node) -> None:
-    """Raise BadInput if the index of a retriever cannot be cut with its arguments."""
+    """Raise BadInput if a retriever's arguments rule out an index in shards."""
     retriever = build(node, where="retriever")
     if hasattr(retriever, "check_sharding"):
         retriever.check_sharding()
 
 
 def indexes(node: Node, shards: Sequence[Shard], cache: Cache) -> list[dict[str, Any]]:
-    """Return what decides the index of each shard."""
+    """Return the identity of each shard's index."""
     return [job.index for job in Shards(node, shards, cache, Local(), silent).jobs]
 
 
 class Shards:
-    """The shards of a corpus, at least one, as a retriever indexes and searches them. progress: of all together."""
+    """Indexes and searches the shards of a corpus with one retriever. progress: over all shards."""
 
     def __init__(self, node: Node, shards: Sequence[Shard], cache: Cache, cluster: Cluster, progress: Progress) -> None:
         self._node, self._shards, self._cache = node, shards, cache
@@ -267,7 +263,7 @@ class Shards:
         return [ShardJob(self._store, self._node, shard.fingerprint, expected, summary) for shard in self._shards]
 
     def index(self) -> None:
-        """Index all shards that are not indexed yet. Raise BadInput if the retriever's index cannot be cut."""
+        """Index the shards that are not indexed yet. Raise BadInput if the retriever's index cannot be cut."""
         check_cut(self._node)
         missing = self._missing("indexes", lambda job: job.index)
         if missing and self._summary and self._cache.found("summaries", self._summary.identity) is None:
@@ -290,12 +286,12 @@ class Shards:
         return merge_rankings(self._run(search_shards, jobs, "shards searched"), depth)
 
     def size(self) -> int:
-        """Return the bytes of the cached indexes of all shards."""
+        """Return the bytes of all cached indexes."""
         summaries = [self._cache.size("summaries", self._summary.identity)] if self._summary else []
         return sum(filter(None, [*(self._cache.size("indexes", job.index) for job in self.jobs), *summaries]))
 
     def opened(self, where: str) -> Opened:
-        """Open all shards in this process, with one model for all. where: the config key of the retriever."""
+        """Open all shards in this process, with one model. where: the retriever's config key."""
         shared, made, folders = dict[str, _Remembering](), list[Retriever](), list[Path]()
 
         def share(key: str, node: Node, make: Callable[[], Any]) -> Any:
@@ -312,12 +308,10 @@ class Shards:
         return Opened(made, list(dict.fromkeys(folders)))
 
     def _missing(self, kind: str, identify: Callable[[ShardJob], Mapping[str, Any]]) -> list[tuple[ShardJob, int]]:
-        """Return (job, documents) of the shards without such an entry in the cache."""
         sized = zip(self.jobs, self._sizes, strict=True)
         return [(job, size) for job, size in sized if self._cache.size(kind, identify(job)) is None]
 
     def _run(self, do: Callable[[JobT], ResultT], jobs: Sequence[tuple[JobT, int]], unit: str) -> list[ResultT]:
-        """Do jobs, given with their sizes, and return their results."""
         if not jobs:
             return []
         work = ShardWork(
@@ -327,7 +321,7 @@ class Shards:
 
 
 class Opened:
-    """Searches the shards of a corpus one after the other in this process. folders: that it reads."""
+    """Searches the shards of a corpus one after the other in this process."""
 
     def __init__(self, retrievers: Sequence[Retriever], folders: Sequence[Path]) -> None:
         self._retrievers, self.folders = retrievers, folders
@@ -337,7 +331,7 @@ class Opened:
 
 
 class _Remembering:
-    """A tokenizer or an encoder that remembers the result for the last texts: every shard asks for the same queries."""
+    """A tokenizer or encoder that remembers its last result, since every shard asks for the same queries."""
 
     def __init__(self, part: Any) -> None:
         self._part = part

@@ -1,7 +1,7 @@
 """The steps of a retrieval experiment, in order: retrieve (cached), fuse, rerank (cached), gate, cut, score.
 
-Only `retrieve` and `rerank` are slow, and their results are cached by content: retrievers and models are loaded on a
-miss alone. Everything else is array arithmetic.
+Only `retrieve` and `rerank` are slow. They load retrievers and models only on a cache miss. All else is array
+arithmetic.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class CachedInputs:
-    """The `GateInputs` of a run, computed when the gate asks for them; everything slow is cached on disk."""
+    """The `GateInputs` of a run, computed on demand. Everything slow is cached."""
 
     def __init__(self, plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> None:
         self.queries, self.conversations, self.rankings = session.queries, session.dataset.queries, rankings
@@ -100,14 +100,13 @@ class Outcome:
     """The result of one experiment. All rankings have the rows of `queries`.
 
     rankings: name -> component ranking at `depth`. candidates: fused and reranked, before the gate.
-    final: gated and cut to top_k. scores: None where the dataset has no labels.
-    held_out: scores with every query fused and decided by what was learnt without its label, averaged over
-        repetitions; None unless the fusion or the gate was fitted to the labels.
-    measured: what retrievers report about themselves, such as `index_recall/dense`; and the time of searching and
-        reranking on this machine, in all and by component: `ms_per_query`, with its least and greatest value.
-        Components that this machine has not timed are left out, and so is the time in all.
-    objective: the score that ranks the run; None where it has no value.
-    fusion: what the fusion learnt from labels, as in `fusion.json`; None if nothing.
+    final: gated and cut to top_k. scores: None without labels.
+    held_out: scores with each query fused and gated by rules learnt without its label, averaged over repetitions; None
+        unless fusion or gate learnt from labels.
+    measured: numbers that retrievers report, such as `index_recall/dense`, and `ms_per_query` with its range, in total
+        and by component. Without the time of a component, the total is left out.
+    objective: the score that ranks the run; None if it has no value.
+    fusion: the learnt rule, as in `fusion.json`; None if nothing was learnt.
     """
 
     queries: tuple[Query, ...]
@@ -124,10 +123,7 @@ class Outcome:
 
 
 def run_steps(plan: Plan, session: Session) -> Outcome:
-    """Run the whole pipeline, from a dataset to scores, and to answers where the config asks for them.
-
-    Raise Failed where a language model writes no usable answer.
-    """
+    """Run all steps, and write answers if the config asks for them. Raise Failed if the model writes none."""
     rankings = retrieve(plan.retriever, session, plan.depth)
     outcome = conclude(plan, rankings, session)
     if "answer" not in plan.active:
@@ -148,8 +144,8 @@ def conclude(
 ) -> Outcome:
     """Fuse, rerank, gate, cut and score the component rankings.
 
-    detailed: the measures that get an interval and a public and a private part; None: all.
-    ordered: the result of `order` for the same `Plan.order_key`, if it is known.
+    detailed: measures that get an interval, a public and a private part; None: all.
+    ordered: the result of `order` for the same `Plan.order_key`, if known.
     """
     if ordered is None:
         ordered = order(plan, rankings, session)
@@ -180,9 +176,9 @@ def conclude(
 
 
 def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.ndarray, np.ndarray | None]]:
-    """Return (candidates, documents shown, signal) in each repetition, each query by what was learnt without its label.
+    """Return (candidates, documents shown, signal) of each repetition, by rules learnt without the query's label.
 
-    Empty where nothing was learnt or no query can be held out.
+    [] if nothing was learnt or no query can be held out.
     """
     learnt = ordered.learnt
     if decision.out_of_fold is None:
@@ -194,7 +190,7 @@ def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.nd
 
 
 def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, session: Session) -> Decision:
-    """Return the decision of the gate, fitting it to the labels first if it learns."""
+    """Return the decision of the gate. A learning gate is fitted to the labels first."""
     gate: Gate = plan.made("gate")
     inputs = CachedInputs(plan, rankings, session)
     payoff = payoff_of(plan, plan.objective, ordered.candidates, session.dataset) if gate.learns else None
@@ -204,7 +200,7 @@ def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, sessio
 
 
 def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:
-    """Return what showing a query its first 0 to top_k candidates is worth; None without labels."""
+    """Return the payoff of showing a query its first 0 to top_k candidates; None without labels."""
     if not dataset.qrels:
         return None
     turns = conversations(dataset.queries)
@@ -212,10 +208,7 @@ def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset)
 
 
 def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> dict[str, Ranking]:
-    """Return name -> component ranking of the queries at `depth`, with its time if this machine has measured it.
-
-    Nothing is built for a ranking that is cached.
-    """
+    """Return name -> component ranking at `depth`, with its time if known. Cached rankings build nothing."""
     rankings = {}
     for name, node in retrievers.items():
         search = _Search(name, node, session)
@@ -226,41 +219,41 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
 
 
 def index_identity(node: Node, dataset: Dataset) -> dict[str, Any]:
-    """Return what decides a retriever's index, or where each shard has one, its rankings."""
+    """Return the identity of a retriever's index; if each shard has an index, of its rankings."""
     by_shards = sharded.cut_identity(node, sharded.shards_of(dataset.documents))
     return {"retriever": component_identity(node), "documents": dataset.fingerprints["documents"], **by_shards}
 
 
 def index_size(node: Node, session: Session) -> int:
-    """Return the bytes of a retriever's index in the cache; 0 without one."""
+    """Return the bytes of a retriever's cached index; 0 without one."""
     if shards := sharded.shards_for(node, sharded.shards_of(session.dataset.documents)):
         return sharded.Shards(node, shards, session.cache, session.cluster, silent).size()
     return cache_for(node, session.cache).size("indexes", index_identity(node, session.dataset)) or 0
 
 
 def learnt_from(index: Mapping[str, Any]) -> str:
-    """Return the fingerprint of the texts that an encoder in a retriever learns from: documents, or their passages."""
+    """Return the fingerprint of the texts that a retriever's encoder learns from: documents or passages."""
     documents, how = str(index["documents"]), cut_of(index)
     return digest([documents, how]) if how else documents
 
 
 def cut_of(index: Mapping[str, Any]) -> Any:
-    """Return how a retriever cuts documents into passages; None if it takes them as they are."""
+    """Return how a retriever cuts documents into passages; None if it takes whole documents."""
     return index["retriever"]["arguments"].get("passages")
 
 
 def ranking_identity(index: Mapping[str, Any], queries: str) -> dict[str, Any]:
-    """Return what decides a component ranking, except its depth. queries: their digest."""
+    """Return the identity of a component ranking, without its depth. queries: their digest."""
     return {"index": index, "queries": queries}
 
 
 def is_precomputed(node: Node) -> bool:
-    """Return whether a retriever's rankings were made elsewhere, for the queries of the dataset alone."""
+    """Return whether a retriever only has rankings made elsewhere, for the queries of the dataset."""
     return getattr(target_class(node, "retriever"), "precomputed", False)
 
 
 def require_search(name: str, node: Node, why: str) -> None:
-    """Raise BadInput for a retriever that cannot search for new queries. why: a sentence without its end."""
+    """Raise BadInput if a retriever cannot search for new queries. why: a sentence without its end."""
     if is_precomputed(node):
         raise BadInput(
             f"{why}, but retriever.{name} only has rankings made elsewhere, for the queries of its dataset. "
@@ -269,7 +262,7 @@ def require_search(name: str, node: Node, why: str) -> None:
 
 
 def _require_contract(name: str, ranking: Ranking, session: Session, depth: int) -> None:
-    """Raise Failed if a retriever, possibly of a plug-in, breaks the contract that later steps rely on."""
+    """Raise Failed if a retriever breaks the contract that later steps rely on."""
     unknown = [doc_id for doc_id in ranking.doc_ids if doc_id not in session.dataset.by_id]
     broken = {
         "other rows than one for each query, in their order": ranking.query_ids
@@ -285,7 +278,7 @@ def _require_contract(name: str, ranking: Ranking, session: Session, depth: int)
 
 
 def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Dataset, cache: Cache) -> Path:
-    """Return the folder of a retriever's index in the cache, built on a miss."""
+    """Return the cache folder of a retriever's index, built on a miss."""
 
     def build_index(folder: Path) -> None:
         retriever.index(dataset.documents, folder)
@@ -316,9 +309,9 @@ class _Search:
         return ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
-        """Return the time of a query, as measured on this machine or by the retriever itself; {} if it is unknown.
+        """Return the time of a query, measured on this machine or by the retriever; {} if unknown.
 
-        Over shards it is unknown: it depends on the nodes. depth: at which `ranking` is cached now.
+        It is unknown over shards, since it depends on the nodes. depth: of `ranking`.
         """
         if getattr(target_class(self._node, "retriever"), "times_itself", False):
             return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
@@ -350,7 +343,6 @@ class _Search:
         return shards
 
     def _opened(self, progress: Progress) -> tuple[Any, Caching]:
-        """Open the index, built or from the cache. Return the retriever, and what caches its tokens and embeddings."""
         if self._open is None:
             wrap = Caching(self._session.cache, learnt_from(self._index), progress)
             retriever = build(self._node, wrap, f"retriever.{self._name}")
@@ -369,7 +361,6 @@ def _scored(
     shown: np.ndarray,
     signal: np.ndarray | None,
 ) -> Scores:
-    """Score the lists if each query is shown its first `shown` candidates, at most top_k."""
     assert dataset.qrels is not None
     lists = ShownLists(
         final=candidates.cut(np.minimum(shown, plan.top_k)),
@@ -386,7 +377,7 @@ def _scored(
 
 
 def _measured(rankings: Mapping[str, Ranking], candidates: Ranking, reranked: bool) -> dict[str, float]:
-    """Return what was measured, by component, and the times in all if every component has one."""
+    """Return the measured numbers by component, and total times if every component has one."""
     parts = {name: ranking.measured for name, ranking in rankings.items()}
     if reranked:
         parts["rerank"] = candidates.measured

@@ -1,4 +1,4 @@
-"""Time work once everything is loaded: warm passes over a sample of queries. Times are cached by machine."""
+"""Time work in warm passes over a sample of queries. Times are cached by machine."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from harness.config.schema import Node
 from harness.storage.cache import Cache
 
 MS, LOW, HIGH = "ms_per_query", "ms_per_query_low", "ms_per_query_high"
-LATENCY = "latency_p50_ms"  # the median of a search, of a retriever that times itself
-KIND = "timings"  # in the cache
-MACHINE = "machine"  # the tag of a run that names where its times were measured
-SECONDS = 0.6  # that the timed passes take in all, unless `LEAST` passes of one query take longer
+LATENCY = "latency_p50_ms"  # median of a search, from a retriever that times itself
+KIND = "timings"  # of cache entries
+MACHINE = "machine"  # tag of a run: where its times were measured
+SECONDS = 0.6  # for all timed passes, unless `LEAST` passes of one query take longer
 LEAST, MOST = 3, 9  # passes
-ENOUGH = 5_000  # letters that are read, for a rate that means something
-GROWTH = 4  # of the sample, until a pass takes SECONDS / LEAST
+ENOUGH = 5_000  # letters to read for a meaningful rate
+GROWTH = 4  # factor of the sample, until a pass takes SECONDS / LEAST
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds for one unit of work: the median of the passes, the quickest and the slowest."""
+    """Milliseconds for one unit of work: median, quickest and slowest pass."""
 
     median: float
     low: float
@@ -43,12 +43,12 @@ class Timing:
         return Timing(self.median * factor, self.low * factor, self.high * factor)
 
     def measured(self) -> dict[str, float]:
-        """Return the numbers by the names under which a run logs them."""
+        """Return the numbers under the names that a run logs."""
         return {MS: self.median, LOW: self.low, HIGH: self.high}
 
 
 def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
-    """Return the sums of what a run measured, and the parts that have none, without the ends of ranges."""
+    """Return the totals that a run measured, and the parts without a total. Ends of ranges are left out."""
     kinds = {name: name.partition("/")[0] for name in measured}
     return {
         name: measured[name]
@@ -58,10 +58,10 @@ def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
 
 
 def timed_part(work: Callable[[Sequence[int]], int], n: int) -> Timing:
-    """Time `work`: it does its work for some of n >= 1 queries, and returns how many units that was.
+    """Time `work`, which processes the given queries out of n >= 1 and returns the number of units done.
 
-    The first call, which loads and compiles, is not timed. Then the sample, evenly spread over the queries, grows until
-    it has all of them or takes long enough; slow work is timed on a few queries.
+    The first call loads and compiles, and is not timed. Then an evenly spread sample grows until it takes long enough
+    or has all queries.
     """
     size = 1
     work([0])
@@ -85,13 +85,13 @@ def _seconds(work: Callable[[Sequence[int]], int], sample: Sequence[int]) -> tup
 
 
 def known(cache: Cache, about: Mapping[str, Any]) -> Timing | None:
-    """Return the time that this machine has measured before; None without one. about: what `subject` returned."""
+    """Return the time that this machine has measured; None if it has not. about: from `subject`."""
     folder = cache.found(KIND, about)
     return Timing(**json.loads((folder / "timing.json").read_text("utf-8"))) if folder else None
 
 
 def remember(cache: Cache, about: Mapping[str, Any], timing: Timing) -> None:
-    """Cache a time under what `subject` returned."""
+    """Cache a time. about: from `subject`."""
 
     def write(folder: Path) -> None:
         (folder / "timing.json").write_text(json.dumps(asdict(timing)), "utf-8")
@@ -100,27 +100,27 @@ def remember(cache: Cache, about: Mapping[str, Any], timing: Timing) -> None:
 
 
 def subject(decides: Mapping[str, Any], node: Node) -> dict[str, Any]:
-    """Return what a time depends on: what decides the result, this machine, and the arguments under `runtime:`."""
+    """Return everything that a time depends on: the result's identity, this machine, and arguments under `runtime:`."""
     runtime = {key: value for key, value in flatten(node).items() if "runtime" in key.split(".")}
     return {**decides, "runtime": runtime, "machine": machine()}
 
 
 def reading(node: Node) -> dict[str, Any]:
-    """Return what the time of a tokenizer or an encoder is cached under, in milliseconds per 1,000 letters."""
+    """Return the cache identity of a tokenizer's or encoder's time, in milliseconds per 1,000 letters."""
     return subject({"reads": component_identity(node)}, node)
 
 
 def seconds_to_read(cache: Cache, node: Node, letters: int) -> float | None:
-    """Return the seconds that a tokenizer or an encoder takes for texts; None if this machine has not measured it."""
+    """Return the seconds that a tokenizer or encoder takes for that many letters; None if unknown on this machine."""
     found = known(cache, reading(node))
     return found.median * letters / 1e6 if found else None
 
 
 @contextmanager
 def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
-    """Cache how long a tokenizer or an encoder takes for texts, if that is unknown: costs are estimated from it.
+    """Time a tokenizer or encoder on texts in the block, and cache the rate for estimates of costs.
 
-    Few texts are left out: most of their time is loading.
+    Few texts are not timed: most of their time is loading.
     """
     began = time.perf_counter()
     yield
@@ -131,7 +131,7 @@ def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
 
 @functools.cache
 def machine() -> str:
-    """Return what times depend on, in words: processor, cores that this process may use, GPUs that it may see."""
+    """Return this machine in words: processor, and the cores and GPUs that this process may use."""
     from retrievers.base import cores
 
     gpus = _gpus()
@@ -150,7 +150,7 @@ def _processor() -> str:
 
 
 def _gpus() -> list[str]:
-    """Return the names of NVIDIA's GPUs without loading torch, which a run from the cache need not wait for."""
+    """Return the names of NVIDIA's GPUs without importing torch, since that is slow."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return []
     if files := sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):

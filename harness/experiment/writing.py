@@ -1,4 +1,4 @@
-"""Texts that a language model writes for conversations after the prompt in a file: queries and answers."""
+"""Let a language model write queries and answers for conversations, by a prompt from a file."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PROMPTS = Path(__file__).with_name("prompts")
 
 @dataclass(frozen=True)
 class Task:
-    """A text to be written for each conversation.
+    """A text to write for each conversation.
 
-    label: the override that asks for it, such as "answer=llm". name: of the text in a reply {name: text}; whatever else
-        a model says is ignored. most: characters of the longest text. expects: output tokens of a usual text, for
-        estimates. prompt: with a place for the conversation. key: the config key that replaces it.
+    label: the override that asks for it, such as "answer=llm". name: of the text in the reply {name: text}; other
+    fields are ignored. most: characters. expects: output tokens of a usual text, for estimates. key: the config key
+    that replaces the prompt.
     """
 
     label: str
@@ -37,7 +37,7 @@ class Task:
     key: str
 
     def prompts(self, conversations: Sequence[Query], values: Sequence[Mapping[str, str]] = ()) -> list[Prompt]:
-        """Return the prompt for each conversation. values: of further places of the prompt, by their names."""
+        """Return the prompt for each conversation. values: further placeholders of each prompt -> text."""
         more = values or [{}] * len(conversations)
         return [
             Prompt(
@@ -50,9 +50,9 @@ class Task:
         ]
 
     def texts(self, conversations: Sequence[Query], prompts: Sequence[Prompt], chat: Chat) -> list[str]:
-        """Return what the model writes for each conversation.
+        """Return the text that the model writes for each conversation.
 
-        Raise Failed, naming a conversation, where no reply is usable: empty, too long, cut off, or of another form.
+        Raise Failed with the conversation if no reply is usable: empty, too long, cut off, or of another form.
         """
         found = chat.ask(prompts, self._read, self.label)
         if wrong := [(one.query_id, reply) for one, reply in zip(conversations, found, strict=True) if reply.problem]:
@@ -64,7 +64,7 @@ class Task:
         return [reply.value or "" for reply in found]
 
     def known(self, conversations: Sequence[Query], chat: Chat) -> tuple[list[str] | None, int]:
-        """Return the texts, None unless a usable one is cached for each; and how many prompts would be asked."""
+        """Return the texts (None unless a usable one is cached for each) and how many prompts would be asked."""
         prompts = self.prompts(conversations)
         found = chat.known(prompts, self._read)
         texts = [reply.value for reply in found if reply and reply.value is not None]
@@ -86,21 +86,21 @@ class Task:
 
 
 def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -> PromptText:
-    """Read the prompt in a user's file, or the shipped one. key: the config key that names the file."""
+    """Read the prompt from a user's file, or the shipped one. key: the config key of the file."""
     return read_prompt(Path(file), places, key=key) if file else read_prompt(PROMPTS / f"{shipped}.txt", places)
 
 
 VERSION = 1  # raise it when the same replies give other texts
-# query.text -> characters of the longest text that a model may write, tokens of a usual one
+# query.text -> most characters of a text, tokens of a usual one
 LENGTHS = {"rewrite": (1000, 40), "expand": (4000, 150)}
-WRITTEN = tuple(LENGTHS)  # values of query.text for which a language model writes the queries
+WRITTEN = tuple(LENGTHS)  # values of query.text that have a language model write the queries
 
 
 @dataclass(frozen=True)
 class QueryWriter:
-    """Has a language model write the text that is searched for each conversation, single turns included.
+    """Has a language model write the query for each conversation, single turns included.
 
-    how: `rewrite`: the model's text is searched for; `expand`: all user turns, then the model's text.
+    how: "rewrite": search for the model's text; "expand": for all user turns, then the model's text.
     """
 
     how: str
@@ -109,7 +109,7 @@ class QueryWriter:
 
     @classmethod
     def of(cls, how: str, file: str | None, prompt: str | None, llm: Node) -> QueryWriter | None:
-        """Return the writer that the keys of `query` ask for; None where texts are taken from the data.
+        """Return the writer for the keys of `query`; None if texts come from the data.
 
         Raise BadInput for a bad prompt, and for keys that exclude each other.
         """
@@ -127,18 +127,18 @@ class QueryWriter:
         return cls(how, llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
 
     def identity(self, identify: Callable[[Node], Any] = component_identity) -> dict[str, Any]:
-        """Return what decides the texts, beside the conversations. identify: as for `retrieval_trial_key`."""
+        """Return the identity of the texts, without the conversations. identify: see `retrieval_trial_key`."""
         return {"text": self.how, "version": VERSION, "llm": identify(self.llm), "prompt": self.prompt.sha256}
 
     def queries(self, conversations: Sequence[Query], chat: Chat) -> tuple[Query, ...]:
-        """Return the queries to search for, each with one user turn. chat: with the model of `llm`.
+        """Return the queries to search for, each with one user turn.
 
-        Raise Failed, naming a query, where the model writes nothing that can be searched for.
+        chat: with the model of `llm`. Raise Failed with the query if the model writes nothing usable.
         """
         return self._made(conversations, self._task.texts(conversations, self._task.prompts(conversations), chat))
 
     def foreseen(self, conversations: Sequence[Query], chat: Chat) -> tuple[tuple[Query, ...], int]:
-        """Return the queries, and how many of them the model would be asked for, without asking it.
+        """Return the queries without asking the model, and how many it would be asked for.
 
         They are `stand_ins` unless a usable text is cached for each.
         """
@@ -146,7 +146,7 @@ class QueryWriter:
         return self.stand_ins(conversations) if texts is None else self._made(conversations, texts), missing
 
     def stand_ins(self, conversations: Sequence[Query]) -> tuple[Query, ...]:
-        """Return queries with other texts than any that is searched for; the same for the same writer."""
+        """Return placeholder queries that differ from all real ones; the same for the same writer."""
         mark = digest(self.identity())
         return tuple(_searched(query, f"{mark} {query.text}") for query in conversations)
 
@@ -181,10 +181,10 @@ class NoAnswers:
 
 @dataclass(eq=False)
 class LlmAnswers:
-    """Has a language model write the answer to each query from the documents that are returned for it.
+    """Has a language model write the answer to each query from the documents returned for it.
 
-    prompt: a file with {conversation} and {references}; None: the shipped one. The references are numbered, each with
-        its title and text; `(none)` where no document is returned.
+    prompt: a file with {conversation} and {references}; None: the shipped one. The references are numbered titles and
+    texts, or `(none)`.
     """
 
     recorded_as = "answer/llm"
@@ -198,15 +198,15 @@ class LlmAnswers:
 
     @classmethod
     def identify(cls, llm: Mapping[str, Any], prompt: str | None) -> dict[str, Any]:
-        """Count the prompt by its text, wherever its file lies."""
+        """Replace the path of the prompt by the digest of its text."""
         return {"llm": llm, "prompt": _answer_prompt(prompt).sha256}
 
     def answers(
         self, conversations: Sequence[Query], shown: Ranking, documents: Mapping[str, Document], chat: Chat
     ) -> tuple[str, ...]:
-        """Return an answer to each conversation. Raise Failed, naming one, where the model writes no usable answer.
+        """Return an answer to each conversation. Raise Failed if the model writes no usable answer.
 
-        shown: the documents returned, with a row for each conversation. documents: doc_id -> document.
+        shown: a row for each conversation. documents: doc_id -> document.
         """
         rows = [[documents[doc_id] for doc_id, _ in shown.row(row)] for row in range(len(conversations))]
         prompts = self.task.prompts(conversations, [{"references": _references(row)} for row in rows])
