@@ -57,8 +57,6 @@ def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
 
 
 class _Unpacked(io.RawIOBase):
-    """The content of a gzipped file. Reading raises BadInput if it grows far beyond the size of the file."""
-
     def __init__(self, packed: gzip.GzipFile, path: Path) -> None:
         self._packed, self._path = packed, path
         self._most = max(UNPACKED_FREELY, MOST_PACKED * path.stat().st_size)
@@ -251,10 +249,7 @@ def repeated_key(key: Any, what: str, path: Path, position: int | str, before: i
 def unique_rows(
     path: Path, rows: Iterable[tuple[int | str, dict[str, Any]]], key: str
 ) -> Iterator[tuple[str, str, int | None, dict[str, Any]]]:
-    """Yield (file:position, id, number or None, row) of every (position, row), with the id from `identifier`.
-
-    Raise BadInput if there is no row, or if two rows have the same id in row[key].
-    """
+    """Yield (file:position, id, its number or None, row). Raise BadInput if there is no row, or if an id repeats."""
     seen: dict[str, int | str] = {}
     for position, row in rows:
         where = f"{path}:{position}"

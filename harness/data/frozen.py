@@ -46,10 +46,7 @@ _AGAIN = "A frozen test set is never edited: make a new version with `harness te
 
 
 class Frozen(SpanLabelled):
-    """A frozen test set. path: the folder that `harness testset freeze` wrote.
-
-    documents: see `SpanLabelled`; must have all judged documents unchanged. All others are unjudged.
-    """
+    """A frozen test set. The documents folder must have all judged documents unchanged; all others are unjudged."""
 
     recorded_as = "dataset/frozen"
 

@@ -56,10 +56,7 @@ def from_table(table: Any) -> Predictions:
 
 
 def searched(search: Search, dataset: Dataset, k: int) -> Ranking:
-    """Return the k best documents that a function finds for each query.
-
-    Raise BadInput unless it returns at most k pairs per query, each of a document in the dataset and a finite score.
-    """
+    """Return the k best documents that a function finds for each query. Raise BadInput for a malformed result."""
     name = getattr(search, "__name__", type(search).__name__)
     check_callable(search, name)
     if not dataset.queries:

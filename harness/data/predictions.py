@@ -19,8 +19,7 @@ _TREC_FIELDS = 6  # query_id Q0 doc_id rank score tag
 class Predictions:
     """Ranked lists of Q queries, in the file's order and with its duplicates.
 
-    doc_ids: table of unique ids, in any order.
-    docs: int32 [Q, K], indices into `doc_ids`; -1 pads the end of a row.
+    docs: int32 [Q, K], indices into `doc_ids`, which are unique; -1 pads the end of a row.
     whole: whether the lists hold all that a system ranked, like a TREC run's; others may have been cut.
     """
 

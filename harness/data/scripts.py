@@ -22,8 +22,7 @@ UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # no spaces between words
 
 
 @functools.lru_cache(maxsize=65536)
-def _script(letter: str) -> str:
-    """Return the first word of a letter's Unicode name, such as HANGUL or LATIN; "" for other characters."""
+def _script(letter: str) -> str:  # the first word of its Unicode name, such as HANGUL
     name = unicodedata.name(unicodedata.normalize("NFKC", letter)[0], "") if letter.isalpha() else ""
     first = name.partition(" ")[0]
     return _SAME.get(first, first)
@@ -52,8 +51,6 @@ def language(texts: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Better:
-    """A tokenizer that suits some texts better. why: a sentence."""
-
     name: str
     why: str
 

@@ -54,7 +54,6 @@ class Shard:
 
 
 def json_row(value: Any) -> bytes:
-    """Return a value as a compact line of JSON, for a fingerprint."""
     return _encode(value).encode() + b"\n"
 
 
@@ -193,8 +192,6 @@ class OpenShard(_Lazy[Document]):
 
 
 class IndexedTexts(_Lazy[str]):
-    """The indexed texts of documents, each read on demand."""
-
     def __init__(self, documents: Sequence[Document]) -> None:
         self._documents = documents
 

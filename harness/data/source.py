@@ -91,7 +91,6 @@ def grade_of(value: Any, what: str, where: str, remedy: str = "") -> float:
 
 
 def single_turn(query_id: str, text: str, native_id: int | None) -> Query:
-    """Return a query of one user turn. native_id: the id as a number in the file, or None."""
     return Query(query_id, (Turn("user", text),), native_id)
 
 
@@ -113,10 +112,9 @@ def _turn(turn: Any, where: str, key: str) -> Turn:
 
 
 def source_path(key: str, given: str | None, folder: str | None, name: str) -> Path:
-    """Return the path of the file for `dataset.<key>`. It need not exist.
+    """Return the path of the file for `dataset.<key>`, which need not exist: `given`, or else `name` in `folder`.
 
-    given: value of `dataset.<key>`; takes precedence. folder: value of `dataset.path`. name: of the file in that
-    folder, which may be gzipped as NAME.gz.
+    given: value of `dataset.<key>`. folder: value of `dataset.path`. name: the file may be gzipped as NAME.gz.
     """
     if given:
         return Path(given)

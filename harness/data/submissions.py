@@ -27,9 +27,7 @@ def submission_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield contest rows {eval_id, standalone_query, topk, answer, references: [{score, content}, ...]}, one per query.
 
-    Ids keep their type in the file, and scores have six decimals.
-
-    queries: as searched, in the ranking's order. texts: doc_id -> document.
+    Ids keep their type in the file, and scores have six decimals. queries: as searched, in the ranking's order.
     contents: whether references contain the documents' texts (`with_contents` can add them later).
     """
     if [query.query_id for query in queries] != list(ranking.query_ids):
@@ -95,10 +93,7 @@ def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
 
 
 def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Collection[str], top_k: int) -> None:
-    """Raise BadInput, with file:line of each problem, unless a contest file has each query once with a valid list.
-
-    A valid list has at most top_k ids, all in `doc_ids` and none twice.
-    """
+    """Raise BadInput, with each problem, unless a contest file has each query once with at most top_k known ids."""
     known_queries, submitted = set(query_ids), set[str]()
     problems = []
     for where, query_id, topk, _ in contest_rows(path):

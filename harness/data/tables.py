@@ -69,10 +69,7 @@ def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str
 
 
 def number_column(cells: Sequence[str], name: str, path: Path, lacking: bool = False) -> np.ndarray:
-    """Return the finite numbers in a column, float64 [n]. Raise BadInput, with the row, for anything else.
-
-    lacking: whether cells may be empty; they become NaN.
-    """
+    """Return the finite numbers in a column, float64 [n]; NaN for an empty cell if `lacking`. Else raise BadInput."""
     try:
         values = np.array([float(cell or "nan") for cell in cells], np.float64)
         empty = [lacking and not cell for cell in cells]

@@ -137,7 +137,6 @@ def _trec_rows(path: Path) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
-    """Return labels from (line number, query_id, doc_id, grade). Keep a query without relevant documents."""
     grades: Grades = {}
     not_relevant: dict[str, set[str]] = {}
     pooled: dict[str, set[str]] = {}

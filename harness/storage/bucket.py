@@ -29,7 +29,7 @@ LOUD = ("botocore", "aiobotocore", "s3fs", "fsspec")  # loggers that write heade
 WRONG_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired")
 TAKEN = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")  # another process came first
 ABSENT = ("NoSuchKey", "404")
-OWN = "Or use a cache of your own: store.path=FOLDER."
+OWN = "Or use your own cache: store.path=FOLDER."
 
 
 class NotAllowed(BadInput):
