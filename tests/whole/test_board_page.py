@@ -272,7 +272,7 @@ def test_a_pair_that_is_not_tested_names_the_command_that_does(opened, board, mo
     for pair, known in (((0, 1), True), ((3, 0), True), ((1, 3), False), ((0, 4), False)):
         tab.evaluate("(pair) => selection.set(pair)", list(pair))
         ids = ",".join(board.runs.runs[place].run.short_id for place in pair)
-        (tab.get_by_text("of the paired randomisation test") if known else tab.get_by_text(f"runs=[{ids}]")).wait_for()
+        (tab.get_by_text("the paired randomisation test") if known else tab.get_by_text(f"runs=[{ids}]")).wait_for()
         assert tab.locator("svg.difference").count() == known
 
 
