@@ -17,7 +17,6 @@ CASES = {
     "encode": "benchmarks.dense:encode",
     "search": "benchmarks.dense:search",
     "metrics": "benchmarks.scoring:metrics",
-    "tracking": "benchmarks.tracking:tracking",
     "sweep": "benchmarks.tracking:sweep",
     "growth": "benchmarks.growth:growth",
 }
