@@ -3,9 +3,9 @@
 Test sets of 300 queries come from a large population whose mean by people's labels is known. A lenient model labels all
 of them, and likes the documents that run A likes; people check some. In the first population every query needs
 retrieval; in the second some need none, the drafts are wrong about that for one query in 20, and a gate leaves lists
-empty. Run B is another retriever. Three 95 % intervals are compared by coverage and mean width: the model's labels alone,
-the checked queries alone (Student's), and the estimate of `prediction_powered`. Draws with too few checked queries for
-an interval are left out.
+empty. Run B is another retriever. Three 95 % intervals are compared by coverage and mean width: from the model's labels
+alone, from the checked queries alone (Student's), and the estimate of `prediction_powered`. Draws with too few checked
+queries for an interval are left out.
 """
 
 from __future__ import annotations
