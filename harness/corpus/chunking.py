@@ -1,8 +1,7 @@
 """Chunks of a text: runs of whole sentences up to a size, each overlapping the one before.
 
-Sentences are merged greedily, like LangChain's `CharacterTextSplitter` with `keep_separator="end"`, with two
-differences: a sentence longer than the size is cut, because an encoder would read only its beginning, and white space
-around a chunk is left out.
+Sentences are merged greedily, like LangChain's `CharacterTextSplitter` with `keep_separator="end"`, but a sentence
+longer than the size is cut, because an encoder would read only its beginning, and chunks have no white space around.
 
 A document's note is a sentence about its file, made from a template, such as "이 문서는 'Tesla'에 대한 정보를 담고
 있습니다." It names the subject, which most chunks do not. It becomes the title and is indexed, outside the span.
@@ -76,8 +75,7 @@ def by_pattern(text: str, pattern: re.Pattern[str]) -> np.ndarray:
 def by_kiwi(text: str, share: Share) -> np.ndarray:
     """Return int64 boundaries of kiwi's sentences, at about 0.1 MB of text per second and thread.
 
-    kiwi gets blocks of at most `UNBROKEN` characters: it holds a block in memory, and takes quadratic time for a run
-    without white space.
+    kiwi gets blocks of at most `UNBROKEN` characters: it takes quadratic time for a run without white space.
     """
     borders = cut_long(text, by_pattern(text, PARAGRAPH), UNBROKEN)
     blocks = list(pairwise(borders.tolist()))
@@ -342,10 +340,9 @@ class Chunking:
         return self.splitter == "kiwi" or self.unit != "characters"
 
     def spans(self, text: str, share: Share = lambda _: None) -> list[tuple[int, int]]:
-        """Return (start, end) of each chunk in code points; ends ascend, and starts never descend.
+        """Return (start, end) of each chunk in code points, without white space around; ends ascend, starts do not fall.
 
-        Every character but white space is in a chunk. Chunks do not begin or end with white space. share: called now
-        and then.
+        Every character but white space is in a chunk. share: called now and then.
         """
         if self.splitter == "kiwi" and self.unit == "morphemes":  # kiwi reads the text twice
             borders = by_kiwi(text, lambda done: share(done / 2))

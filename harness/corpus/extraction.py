@@ -56,10 +56,9 @@ class Apart:
         atexit.register(self.close)
 
     def __call__(self, argument: str) -> Any:
-        """Return the function's result or raise its BadInput.
+        """Return the function's result or raise its BadInput; RuntimeError with the traceback of other errors.
 
-        Raise Ended if the input ended the process, Failed if something else did, and RuntimeError with the traceback
-        for other errors of the function.
+        Raise Ended if the input ended the process, Failed if something else did.
         """
         with self._lock:
             process = self._running()
@@ -264,10 +263,7 @@ _apart = Apart(f"{__name__}:extract_here", _SECONDS, _MEMORY)
 
 
 def extract(path: Path) -> Extracted:
-    """Return the text of a file. Raise BadInput, with the file and if possible the line or page, if it cannot be read.
-
-    A separate process parses HTML, PDF and HWPX, with limits of time and memory.
-    """
+    """Return the text of a file. If it cannot be read, raise BadInput with the file and perhaps the line or page."""
     reader = reader_of(path)
     if not reader.apart:
         return _formed(reader, path)

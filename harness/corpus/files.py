@@ -51,8 +51,7 @@ def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
 
     patterns: paths with the wildcards `*`, `?`, `[...]`, and `**` for any number of folders. Wildcards leave out hidden
         files and the temporary files of editors.
-    Raise BadInput that lists all problems: patterns without a file, links that lead out of the pattern's folder, into a
-    circle or to nothing, devices and pipes.
+    Raise BadInput that lists all problems, such as patterns without a file and links out of the pattern's folder.
     """
     found: dict[str, SourceFile] = {}
     problems: list[str] = []

@@ -7,7 +7,7 @@ similarity of 0.8 after about nine changes.
 MinHash (Broder 1997): the probability that two sets have the same minimum under a random hash function is their
 Jaccard similarity J. With `BANDS` groups of `ROWS` functions, two texts agree in a whole group and become candidates
 with probability 1 - (1 - J^ROWS)^BANDS (Leskovec, Rajaraman & Ullman, Mining of Massive Datasets, 3.4): 0.998 at
-J = 0.8 and more than 0.999999 at 0.9. Results are deterministic.
+J = 0.8 and more than 0.999999 at 0.9.
 """
 
 from __future__ import annotations
@@ -47,8 +47,6 @@ def find_near_duplicates(
 
     A group of n near-duplicates has n - 1 pairs. Each text but the first of its group is the `b` of one pair. Its `a`
     is the first text of the group if they are similar enough, else a text between them in a chain of similar texts.
-    Neighbouring chunks that overlap by a fifth have a similarity of about 0.1, by nine tenths the threshold.
-
     folder: for temporary files as large as the texts and 160 bytes per text. Memory: about 100 bytes per text.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="near_duplicates.") as temporary:

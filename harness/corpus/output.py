@@ -1,7 +1,4 @@
-"""The output folder of `harness prepare`: written as `NAME.unfinished`, then renamed.
-
-Meanwhile, a former folder is called `NAME.replaced`.
-"""
+"""The output folder of `harness prepare`: written as `NAME.unfinished`, then renamed."""
 
 from __future__ import annotations
 

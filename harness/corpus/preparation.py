@@ -8,9 +8,8 @@ files.jsonl: {path, sha256, bytes, text, characters, title, pages, reader}, one 
 near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearly repeat.
 manifest.json: a `Manifest`, written last.
 
-Chunks with equal text and equal notes are one document, with a span for each place. Memory holds ids and positions
-alone, 18 bytes for each place. Logs keep finished work: a killed preparation continues with the next file, and repeats
-the work of a damaged line.
+Chunks with equal text and equal notes are one document, with a span for each place. Memory: 18 bytes for each place.
+Logs keep finished work: a killed preparation continues with the next file.
 """
 
 from __future__ import annotations
@@ -287,9 +286,8 @@ def prepare_documents(
 ) -> Manifest:
     """Fill a folder with the documents of the files.
 
-    Reuse the texts that an interrupted call left in the folder, and its chunks by kiwi or a tokenizer. The files, their
-    names and the settings alone decide the result. Memory: about 100 bytes per document, `find_near_duplicates`, and
-    several times the size of the largest file.
+    Reuse the texts and the slow chunks that an interrupted call left in the folder. Memory: about 100 bytes per
+    document, `find_near_duplicates`, and several times the size of the largest file.
 
     files: from `find_files`. unreadable: "stop": raise BadInput that lists all unreadable files, and keep the texts of
         the others for the next call; "skip": leave them out and list them in the manifest.
@@ -331,11 +329,7 @@ def prepare_documents(
 
 
 class _Reading:
-    """Read files, keep their texts in a folder, and cut them into chunks.
-
-    settings: digest of the chunk settings. sums: path -> sha256 of the file, None if it cannot be read.
-    problems: path -> why a file cannot be read.
-    """
+    """Read files, keep their texts in a folder, and cut them into chunks. sums: path -> sha256; None if unreadable."""
 
     def __init__(self, folder: Path, chunking: Chunking, settings: str) -> None:
         self._texts, self._chunking, self._settings = folder / TEXTS, chunking, settings

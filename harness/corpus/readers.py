@@ -121,10 +121,7 @@ _BLANK_LINE = 2  # line breaks that make one; more are not kept
 
 
 class Lines:
-    """Join texts with the most line breaks that blocks require between them, like `innerText` of the HTML Standard.
-
-    There are no line breaks before the first text or after the last.
-    """
+    """Join texts with the most line breaks that blocks require between them, like `innerText` of the HTML Standard."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []

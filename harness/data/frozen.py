@@ -1,4 +1,4 @@
-"""Frozen test sets: labels that were resolved from judgements and no longer change.
+"""Frozen test sets: labels that were resolved from judgements and never change.
 
 queries.jsonl:        {eval_id, msg, kind, answer}, one line per query.
 labels.jsonl:         {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}, one each.

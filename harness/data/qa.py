@@ -29,7 +29,7 @@ from retrievers.base import Document, Query
 
 
 class Squad:
-    """SQuAD 1 and 2 and KorQuAD 1 JSON: the task is to find the paragraph that a question was asked about.
+    """SQuAD 1 and 2 and KorQuAD 1 JSON: the task is to find the paragraph of each question.
 
     Each distinct context is a document `title#n`; n counts the contexts under its first title. A question marked
     `is_impossible` (SQuAD 2) is unlabelled.

@@ -39,8 +39,8 @@ def find_again(
 ) -> list[Evidence | None]:
     """Return each piece of evidence at its new place; None if no text has its passage, or if several places tie.
 
-    The best place keeps most characters of the prefix and suffix, counted outwards from the passage.
-    lost: evidence whose text is gone. text_of: called once for each text.
+    The best place keeps most characters of the prefix and suffix, counted outwards from the passage. text_of: called
+    once for each text.
     """
     found: list[_Best | None] = [None] * len(lost)
     with watch("evidence: searching the texts") as progress:
@@ -197,7 +197,7 @@ def read_evidence(value: Any, where: str) -> Evidence:
 def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folder: DocumentsFolder) -> Qrels:
     """Return the labels of these queries for the documents of a folder.
 
-    A query whose evidence is gone stays unlabelled, because the texts may or may not still answer it. Raise BadInput if
+    A query whose evidence is gone stays unlabelled, because the texts may still answer it or not. Raise BadInput if
     evidence, or a document in a text with evidence, differs from the text at its span.
     """
     spans = {chunk.document.doc_id: chunk.spans for chunk in chunks}

@@ -121,10 +121,7 @@ class AppendLog(Generic[T]):
                     os.close(file)
 
     def read(self) -> list[T]:
-        """Return all rows; [] without the file.
-
-        Raise BadInput, with the line, for a row of another type or, unless the log is lenient, for a damaged line.
-        """
+        """Return all rows; [] without the file. Raise BadInput, with the line, for a wrong type or a damaged line."""
         return self._checked()[0]
 
     def since(self, position: Position) -> tuple[list[T], Position]:

@@ -57,8 +57,7 @@ class ObjectContent:
 class Bucket:
     """The objects at a place, with names relative to its prefix. Threads and forked processes may share it.
 
-    Methods raise BadInput for errors that the user can fix, such as credentials, and Failed if the server stops
-    answering.
+    Methods raise BadInput for errors that the user can fix, such as credentials; Failed if the server stops answering.
     """
 
     def __init__(self, place: BucketPlace) -> None:

@@ -59,10 +59,7 @@ class BucketEntries:
         return self._bucket.place.url
 
     def get(self, name: str, held: bool = False) -> bool:
-        """Fetch an entry; return whether there was one.
-
-        held: the caller holds its lease, so remove the manifest of a damaged entry, with a warning.
-        """
+        """Fetch an entry; return whether there was one. held: the caller holds its lease; remove a damaged manifest."""
         from filelock import FileLock
 
         if (manifest := self._bucket.read(f"{name}/{MANIFEST}")) is None:
@@ -84,10 +81,7 @@ class BucketEntries:
         return True
 
     def put(self, name: str) -> bool:
-        """Send an entry that was built. If another machine was first, fetch its entry and return False.
-
-        If sending fails, the next use sends it.
-        """
+        """Send an entry that was built. If another machine was first, fetch its entry and return False."""
         unfinished = unfinished_of(self._root / name)
         files = read_entry_manifest(unfinished)["files"]
 

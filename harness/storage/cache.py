@@ -153,10 +153,7 @@ class Cache:
         return self.bucket.adding(name) if self.bucket else contextlib.nullcontext()
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
-        """Return a ranking at `depth`, cut from a cached one at that depth or more; on a miss, `build(depth)` makes it.
-
-        identity: everything but the depth that determines the ranking, as plain JSON.
-        """
+        """Return a ranking at `depth`, cut from a cached one of that depth or more, or else from `build(depth)`."""
         cached = self.ranking_depth(identity, depth) or depth
         name = f"{_name('rankings', identity)}-{cached}"
         folder = self._entry(name, {**identity, "depth": cached}, lambda folder: save_ranking(build(cached), folder))

@@ -134,10 +134,7 @@ def require_conditions(bucket: Bucket) -> None:
 
 
 class Lease:
-    """A lease, for a process that holds the corresponding lock of its machine.
-
-    machine: identifies the processes that share that lock. A lease that one of them abandoned is free at once.
-    """
+    """A lease, for a process that holds its machine's lock. A lease that the same machine abandoned is free at once."""
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
         self._bucket, self._name, self._machine = bucket, name, machine

@@ -45,8 +45,7 @@ class HydraLauncher:
     """The part of Hydra that a sweep uses.
 
     overrides: of a named sweep, then of the command line. check: raises BadInput or Failed if no job can start.
-    launch: (overrides of each job, number of the first job) -> the jobs' returns. Every job calls `jobs`.
-        Raises JobsLost if jobs end without a result.
+    launch: (overrides of each job, number of the first job) -> the jobs' returns, or JobsLost. Every job calls `jobs`.
     """
 
     overrides: Sequence[str]
@@ -129,10 +128,7 @@ class Sweep:
 
 
 def define(launcher: HydraLauncher) -> Sweep:
-    """Define the sweep. Check every trial of a grid, two corners of a search space, or the base of sweep=auto.
-
-    Raise BadInput if no trial can run or a key cannot be swept. Let Hydra's errors pass.
-    """
+    """Define a sweep. Check every trial of a grid, two corners of a search space, or the base of sweep=auto."""
     fixed, swept = plan.split_overrides(_with_objective(launcher.parse(list(launcher.overrides)), launcher.parse))
     composer = launcher.composer
     planner = Planner(composer, fixed)

@@ -89,10 +89,7 @@ class Ending:
     automatic: Automatic | None
 
     def finish(self, raised: BaseException | None) -> CommandAnswer:
-        """Sum up and close the parent run. The sweep fails if a trial failed or a run could not be logged.
-
-        raised: the error that ended the sweep early. Raise it again after printing the summary.
-        """
+        """Sum up and close the parent run. raised: the error that ended the sweep early; raise it again at the end."""
         interrupted = isinstance(raised, KeyboardInterrupt)
         if raised is not None:
             self.execution.close_running("KILLED" if interrupted else "FAILED")

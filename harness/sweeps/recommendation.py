@@ -163,8 +163,7 @@ def edges(
 ) -> list[Edge]:
     """Return the keys whose best value is at an edge and better beyond chance, by the rule of boards.
 
-    by_query: trials -> their values on the queries that rank them, float64 [n, Q].
-    grows: whether the objective grows with a key by construction.
+    by_query: trials -> values, float64 [n, Q]. grows: whether the objective grows with a key by construction.
     """
     found = []
     for key in (one for one in points.numeric if one in points.texts[best]):

@@ -1,8 +1,7 @@
 """How a sweep chooses its points: the whole grid, or batches that one of Optuna's samplers proposes.
 
-A study saves every proposed point with its values in an SQLite file. Each point is drawn by a new sampler that sees the
-earlier points alone and is seeded with the search's seed and the point's number. A restarted search therefore proposes
-the points of an uninterrupted one.
+A study saves every proposed point with its values in an SQLite file. A new sampler draws each point from the earlier
+points, seeded with the search's seed and the point's number: a restarted search proposes the same points.
 """
 
 from __future__ import annotations
@@ -92,11 +91,7 @@ class Search:
         self.patience = 2 if sampler == "gp" else PATIENCE  # a proposal of gp takes about a second
 
     def open(self, file: Path, space: Mapping[str, Axis], objectives: Sequence[SweepObjective], name: str) -> Study:
-        """Open the study `name` in an SQLite file; create it if needed.
-
-        Raise BadInput if the sampler lacks a package or cannot search this space or these objectives, or if the file
-        is not a study.
-        """
+        """Open or create a study in an SQLite file. Raise BadInput if the sampler or the file does not serve."""
         self._check(space, objectives)
         import optuna
         from optuna.exceptions import OptunaError

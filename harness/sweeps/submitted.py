@@ -122,10 +122,7 @@ def check_slurm() -> None:
 
 
 def try_submission(script: str) -> None:
-    """Ask SLURM whether it would take a job, without submitting one. script: for sbatch.
-
-    Raise BadInput with its answer if it would never take it; Failed if it does not answer.
-    """
+    """Raise BadInput with SLURM's answer if it would never take the job; Failed if it does not answer."""
     try:
         asked = _run(["sbatch", "--test-only"], script)
     except SlurmSilent as error:
@@ -253,10 +250,7 @@ class Submitted:
             try_submission(self._executor()._executor._make_submission_file_text("true", "try"))
 
     def launch(self, overrides: list[list[str]], first: int) -> list[JobReturn]:
-        """Submit the jobs and wait for them; cancel them if interrupted. first: number of the first job.
-
-        Raise JobsLost if a job ends without a result.
-        """
+        """Submit the jobs and wait; cancel them if interrupted. first: number of the first job."""
         from hydra.core.singleton import Singleton
         from submitit.core.utils import FailedJobError
 

@@ -276,10 +276,7 @@ class SweepSummary:
         return list(dict.fromkeys(row.kind for row in self.top))
 
     def counts(self) -> dict[str, int]:
-        """Count the trials by status, and those that were skipped because they had finished before.
-
-        reused: skipped trials from another sweep or a run. same: trials with the key of another trial.
-        """
+        """Count the trials. skipped: finished before. reused: from another sweep or run. same: with another's key."""
         results = self.results.values()
         keys = [result.key for result in results if result.key]
         return {

@@ -1,7 +1,6 @@
 """A Hydra job of a sweep: retrieve once, then log each trial as a run.
 
-A worker returns its results, and appends each one to the sweep's journal as well. The sweep shows progress from the
-journal, and takes from it the results of a job that died.
+A worker also appends each result to the sweep's journal, for progress and for the results of a job that died.
 """
 
 from __future__ import annotations
@@ -217,10 +216,7 @@ class Jobs:
 
 
 def run_job(job: Job, context: Context) -> list[TrialResult]:
-    """Run the trials of a job. A failed trial does not stop the others.
-
-    In a job that restarts after its worker died, skip the trials in the journal and adopt RUNNING runs.
-    """
+    """Run the trials of a job. If the job restarts, skip the trials in the journal and adopt RUNNING runs."""
     if context.owner.read_text() != context.token:
         return []  # another start has taken over while this job was queued
     gc.set_threshold(50_000)  # logging makes many objects; the default took 6 % of the time

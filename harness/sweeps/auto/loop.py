@@ -1,7 +1,6 @@
 """The loop of `sweep=auto`: try systems within the budget, choose the best configuration, and score the choice.
 
-Promise, cost and budget decide which systems are tried, never labels. The replays without each fold therefore find
-every component ranking in the cache.
+Labels never decide which systems are tried, so the replays without each fold find every ranking in the cache.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The score of `sweep=auto` on queries that it has not seen: nested cross-validation.
 
-The queries are split into folds. The whole procedure is repeated without the labels of each fold: gates learn,
-configurations are tried, and the best one is chosen to score the queries of the fold. Component rankings depend on no
-label, so every repetition finds them in the cache of the trials.
+Without the labels of each fold of the queries, gates learn, configurations are tried and the best one is chosen again;
+it scores the queries of the fold. Component rankings do not depend on labels: all are in the cache.
 """
 
 from __future__ import annotations
@@ -134,10 +133,7 @@ class Replayed:
 def replay(
     space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
-    """Repeat the procedure without each fold of the queries.
-
-    labelled: see `Arithmetic.labelled`; two queries or more. number: of the repeat; each one has other folds.
-    """
+    """Repeat the procedure without each fold of the queries. number: of the repeat; each one has other folds."""
     rows = labelled.rows
     fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []
@@ -160,10 +156,8 @@ class Procedure:
     """The score of the procedure on queries whose labels it has not seen, beside the baseline.
 
     value, low, high: the mean over queries and repeats, and its 95 % interval; NaN if there is none.
-    winner: the value of the configuration that all labels chose, on the same labels.
-    baseline: the value of the first configuration, `baseline_words`, on the same queries.
-    difference: procedure - baseline. p: of a paired randomisation test.
-    agreement: share of folds that chose the winner.
+    winner: the value of the configuration that all labels chose, on these labels. baseline: of the first configuration.
+    difference: procedure - baseline. p: of a paired randomisation test. agreement: share of folds with the winner.
     """
 
     objective: str
@@ -205,7 +199,7 @@ def judge_procedure(
 ) -> Procedure:
     """Sum up some replays. winner: (configuration, value). baseline: (configuration, values [n]).
 
-    raw: labels come partly from a model; means are raw, without interval and test.
+    raw: whether labels come partly from a model; then there is no interval and no test.
     """
     values = np.mean([one.values for one in replays], axis=0)
     rows = np.stack([values, values - baseline[1]])

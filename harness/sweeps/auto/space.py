@@ -1,7 +1,4 @@
-"""The search space of `sweep=auto`: the catalogue's proposals that can run here, and the search among them.
-
-Labels decide one thing alone: gates are left out if every labelled query needs documents.
-"""
+"""The search space of `sweep=auto`: the catalogue's proposals that can run here, and the search among them."""
 
 from __future__ import annotations
 
@@ -99,10 +96,7 @@ def changed(words: Words, others: Words) -> Words:
 
 
 class SpaceFinder:
-    """Find what can be tried on a dataset: the baseline, the retrievers with a fitting tokenizer, variations of each.
-
-    base: a trial without overrides that can run. Keys that the command line fixes are kept.
-    """
+    """Find the systems to try: the baseline, retrievers with a fitting tokenizer, and variations of each."""
 
     def __init__(self, planner: Planner, dataset: Dataset, base: Trial) -> None:
         assert dataset.qrels is not None, "the planner refuses trials without labels"
