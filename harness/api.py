@@ -50,7 +50,6 @@ T = TypeVar("T")
 
 
 def _function(command: str) -> Callable[..., Any]:
-    """Return a command as a function."""
 
     def call(*words: Any) -> Any:
         overrides = _overrides(command, words)
@@ -93,7 +92,7 @@ ui: Callable[..., CommandResult] = _function("ui")
 def load_dataset(*overrides: str) -> Dataset:
     """Read documents, queries and labels: `harness.load_dataset("dataset=contest", "dataset.path=data")`.
 
-    To `evaluate` lists, labels are enough: `"dataset=trec", "dataset.qrels=FILE"`.
+    Labels alone (`"dataset=trec", "dataset.qrels=FILE"`) are enough to `evaluate` lists.
     """
 
     def read() -> Dataset:
@@ -205,7 +204,6 @@ def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k
 
 
 def _shown(predictions: Any, dataset: Dataset, k: int) -> ShownLists:
-    """Convert predictions of any form to lists. They may have been cut unless their form excludes it."""
     if isinstance(predictions, str | os.PathLike):
         predictions = read_predictions(Path(predictions))
     elif isinstance(predictions, Mapping):

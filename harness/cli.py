@@ -90,7 +90,6 @@ def call(command: str, words: Sequence[str]) -> int:
 
 
 def _failed(error: Exception, command: str, words: Sequence[str]) -> int:
-    """Print one message about an error. Return the exit code."""
     from harness.config.messages import explain, failure
 
     if code := interruption.exit_code():  # a library has wrapped the interruption
@@ -134,7 +133,6 @@ def _run(request: Request) -> None:
 
 
 def _complete(words: Sequence[str]) -> int:
-    """Print the script that installs tab completion, or completions of the last word. Return the exit code."""
     from harness.config import help
 
     what, _, shell = (words[1] if words[1:] else "").partition("=")

@@ -7,14 +7,11 @@ from collections.abc import Iterable
 
 
 class BadInput(ValueError):
-    """A file, config key or argument is wrong. Commands end with exit code 2.
-
-    The message gives the fault, the place (file:line or config key) and the remedy.
-    """
+    """A file, config key or argument is wrong (exit code 2). The message gives the fault, the place and the remedy."""
 
 
 class Failed(RuntimeError):
-    """A run failed for a reason that the message explains. Commands end with exit code 1 and no traceback."""
+    """A run failed for a reason that the message explains (exit code 1, no traceback)."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

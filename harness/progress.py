@@ -33,10 +33,7 @@ _listener: Progress | None = None  # called with counted work instead of showing
 
 @contextmanager
 def stage(label: str) -> Iterator[None]:
-    """Announce a stage after two seconds, and print its time at the end if it was long.
-
-    Only the innermost of nested stages is announced.
-    """
+    """Announce the innermost stage after two seconds, and print its time at the end if it was long."""
     global _watcher
     one = _Stage(label)
     for outer in _stages:

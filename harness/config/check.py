@@ -22,10 +22,7 @@ OTHERS = "outputs=FOLDER, store.path=FOLDER"
 
 @dataclass(frozen=True)
 class Invocation:
-    """The command line behind a config.
-
-    choices: config group -> choice. defaults: the overrides from `harness.yaml` and from recipes.
-    """
+    """The command line behind a config. choices: config group -> choice. defaults: from `harness.yaml` and recipes."""
 
     choices: Mapping[str, str]
     overrides: tuple[str, ...]
@@ -39,9 +36,9 @@ def primary(command: str) -> str:
 
 
 def check_values(document: Node, name: str) -> dict[str, Any]:
-    """Check a config, and return it with one spelling for each value, such as 1.0 for 1 where a float is expected.
+    """Check a config, and return it with one spelling for each value: 1.0 for 1 where a float is expected.
 
-    Trial keys, params and cache keys are made from this form. Arguments and errors: see `check_config`.
+    Trial keys, params and cache keys are made from this form.
     """
     check_config(document, name)
     return components.spelled(document, keys(config_class(name)))
@@ -50,7 +47,7 @@ def check_values(document: Node, name: str) -> dict[str, Any]:
 def check_config(document: Node, name: str) -> None:
     """Raise BadInput for unknown or missing keys, wrong values, forbidden classes, and keys that exclude each other.
 
-    document: the composed config as plain dicts and lists. name: the primary config.
+    document: plain dicts and lists. name: the primary config.
     """
     plugins.check_allowed((document.get("plugins") or {}).get("allow"))
     for where, node in mappings_in(document):

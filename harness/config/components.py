@@ -44,10 +44,9 @@ GROUPS = ("dataset", "cluster", "gate", "tracking", "fusion", "rerank", "answer"
 
 
 def target_class(node: Node, where: str) -> type:
-    """Return the class that `_target_` names by its path or its recorded name.
+    """Return the class that `_target_` names by its path or its recorded name. where: the config key.
 
     Raise BadInput unless it is a public class of `retrievers.`, `harness.` or an installed plug-in.
-    where: the config key.
     """
     target = node["_target_"]
     if isinstance(target, str) and RECORDED.fullmatch(target):
@@ -265,10 +264,7 @@ def _installed(package: str, target: str) -> str:
 
 
 def check_component(node: Any, where: str) -> None:
-    """Raise BadInput if keys or values do not fit the constructor's signature, or the constructor refuses them.
-
-    where: the config key; it begins with the component's group.
-    """
+    """Raise BadInput if keys or values do not fit the constructor, or it refuses them. where: GROUP or GROUP.KEY."""
     _check_arguments(node, where, where.partition(".")[0])
     build(node, where=where)
 

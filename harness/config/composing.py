@@ -73,10 +73,7 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Request:
-    """The overrides of a command, quoted for Hydra's lexer.
-
-    before: from `harness.yaml` and recipes. given: from the command line. allowed: modules from `plugins.allow`.
-    """
+    """The quoted overrides of a command. before: from `harness.yaml` and recipes. given: from the command line."""
 
     command: str
     flags: Flags
@@ -118,7 +115,6 @@ def compose(command: str, words: Sequence[str], silent: bool = False) -> Checked
     """Return the checked config of a command line. Raise BadInput and Hydra's errors.
 
     The process stays unchanged: arguments, working folder, logging, Hydra's state. Threads wait for each other.
-
     words: overrides, and `--config-dir=FOLDER`. silent: print no note that `harness.yaml` counts.
     """
     check_flags(words)
@@ -155,10 +151,7 @@ def master(request: Request, multirun: bool = True) -> tuple[DictConfig, Leashed
 
 
 def shared_by_trials(request: Request) -> tuple[DictConfig, LeashedLoader]:
-    """Return Hydra's whole config of a sweep without the swept keys, and a loader. Call it within `hydras_state`.
-
-    The composer keeps the config for the trials.
-    """
+    """Return Hydra's whole config of a sweep without the swept keys, and a loader. Call it within `hydras_state`."""
     from hydra.core.hydra_config import HydraConfig
 
     parsed = [_parsed(one) for one in request.overrides]
@@ -268,10 +261,7 @@ class Composer:
         self._composed = functools.lru_cache(MOST)(lambda words, variables: Composed.of(load(list(words))))
 
     def __call__(self, fixed: Sequence[str], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the resolved config and the choices. Raise Hydra's exceptions.
-
-        fixed: overrides that several configs share. overrides: applied after `fixed`.
-        """
+        """Return the resolved config and the choices. `fixed`: shared by several configs; `overrides` come after them."""
         from hydra.core.hydra_config import HydraConfig
 
         hydras = [one for one in (*fixed, *overrides) if not self._sets_value(_parsed(one))]
@@ -301,10 +291,7 @@ class Composer:
         return whole
 
     def applicable(self, overrides: Sequence[str]) -> list[str]:
-        """Return the overrides of a trial, without keys that its choices do not have. Raise Hydra's exceptions.
-
-        So gate.threshold applies to gate=score, but not to gate=none.
-        """
+        """Return the overrides that fit a trial's choices: gate.threshold fits gate=score, but not gate=none."""
         inner = {one for one in overrides if is_inner(one, self.is_group)}
         if not inner:
             return list(overrides)
@@ -352,7 +339,6 @@ class Composer:
         return values
 
     def _sets_value(self, override: Override) -> bool:
-        """Return whether an override only replaces a plain value, so that Hydra need not compose again."""
         value, key = override.value(), override.key_or_group
         scalars = value if isinstance(value, list) else [value]
         plain = all(isinstance(one, bool | int | float | str | None) for one in scalars)

@@ -36,7 +36,6 @@ def needs_command_line(key: str) -> bool:
 
 
 def writes(key: str) -> bool:
-    """Return whether a key names a file or folder that is written."""
     return Role.WRITES in _roles(key)
 
 

@@ -47,8 +47,7 @@ class Setting:
 class Defaults:
     """The settings of the file that a command takes.
 
-    replaced: keys that are dropped because the command line chooses another component. A sweep keeps them if it also
-    tries the component of the file.
+    replaced: dropped keys, since the command line chooses another component. A sweep that tries both keeps them.
     """
 
     settings: tuple[Setting, ...] = ()
@@ -63,7 +62,7 @@ class Defaults:
 def command_defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Defaults:
     """Return the defaults of a command. Raise BadInput, with file and line, for a bad file.
 
-    name: the primary config. words: the command line. folder: the folder of the file; None: the working folder.
+    name: the primary config. folder: of the file; None: the working folder.
     """
     settings = read_defaults((folder or Path()) / FILE, config_folders(words))
     known = manual.manual(name)

@@ -48,7 +48,6 @@ def multirun(request: Request) -> None:
 
 
 def launcher_for(whole: DictConfig, loader: LeashedLoader, task: Callable[[DictConfig], Any]) -> Launcher:
-    """Return the launcher that a config names. task: called with the config of each job."""
     from hydra.core.plugins import Plugins
 
     found = Plugins.instance().instantiate_launcher(

@@ -45,10 +45,7 @@ COMPUTED = re.compile(r"\$\{[^${}:]*(\$\{[^{}]*\}[^${}:]*)+\}")
 
 
 def check_size(document: Mapping[str, Any]) -> None:
-    """Raise BadInput if the references `${...}` of a key would resolve to more than MOST characters.
-
-    document: the unresolved config, plain dicts and lists.
-    """
+    """Raise BadInput if the references `${...}` of a key would resolve to more than MOST characters."""
     values = dict(_values(document, ()))
     sizes: dict[tuple[str, ...], int] = {}
 

@@ -201,7 +201,6 @@ def _entry(key: Node, value: Node, text: str, lines: Sequence[str]) -> Entry:
 
 
 def _comment(lines: Sequence[str], line: int, column: int) -> str:
-    """Return the comment after a place in a line, and its continuation lines below."""
     place = lines[line].find("#", column) if line < len(lines) else -1  # a block of text may end below the last line
     if place < 0:
         return ""

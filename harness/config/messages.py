@@ -111,7 +111,6 @@ def _any_of(names: Sequence[str]) -> str:
 
 
 def _having(key: str, own: manual.Manual, folders: Sequence[Path] = ()) -> tuple[str, list[str]] | None:
-    """Return a group and its choices that have the key; None if no choice has it."""
     for group in own.groups:
         if group not in manual.RECIPES:
             found = [
@@ -123,7 +122,6 @@ def _having(key: str, own: manual.Manual, folders: Sequence[Path] = ()) -> tuple
 
 
 def _option(flag: str, words: Sequence[str], command: str) -> str:
-    """Return the message for `--retriever bm25` and `--format=json`."""
     key, equals, value = flag.lstrip("-").partition("=")
     key = key.replace("-", "_")
     own = manual.manual(primary(command))

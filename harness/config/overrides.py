@@ -16,10 +16,7 @@ KeyOf = Callable[[str], Key | None]
 
 
 def lookup(name: str, words: Sequence[str]) -> KeyOf:
-    """Return a function: dotted key -> its schema entry, or None if no chosen component has the key.
-
-    name: the primary config. words: the command line, which chooses the components.
-    """
+    """Return a function: dotted key -> its schema entry, or None if no component chosen by `words` has the key."""
     known, folders = keys(config_class(name)), config_folders(words)
 
     @functools.cache
@@ -76,7 +73,7 @@ def override_of(one: Setting, key_of: KeyOf) -> str:
 
 
 def as_typed(key: str, value: Any) -> str:
-    """Return the override that sets a key to a plain value, in the form that people type."""
+    """Return the override that sets a key to a plain value, for people."""
     return unquoted(f"{key}={_literal(value)}")
 
 

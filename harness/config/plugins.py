@@ -32,10 +32,7 @@ _allowed: ContextVar[tuple[str, ...]] = ContextVar("allowed", default=())
 
 @dataclass(frozen=True)
 class Plugin:
-    """An installed plug-in. name: the entry point. folder: its configs.
-
-    problem: why it cannot be used, a sentence without its end; "" if its configs are valid.
-    """
+    """An installed plug-in. name: the entry point. folder: its configs. problem: why it cannot be used, or ""."""
 
     name: str
     package: str
@@ -86,7 +83,6 @@ def owner(target: str) -> Plugin | None:
 
 
 def broken_with(group: str, choice: str) -> Plugin | None:
-    """Return the broken plug-in that has this choice."""
     return next(
         (plugin for plugin in installed_plugins() if plugin.problem and (group, choice) in plugin.choices), None
     )
@@ -110,7 +106,6 @@ def _described(entry: importlib.metadata.EntryPoint) -> Plugin:
 
 
 def _problem(path: Path, choice: tuple[str, str]) -> str:
-    """Return what is wrong with a config file; "" if nothing is."""
     if choice[0] not in GROUPS:
         return f"{path}: a plug-in may bring choices of {', '.join(GROUPS)}{did_you_mean(choice[0], GROUPS)}"
     try:
@@ -123,7 +118,6 @@ def _problem(path: Path, choice: tuple[str, str]) -> str:
 def _without_clash(
     plugin: Plugin, names: Mapping[str, int], bring: Mapping[tuple[str, str], int], found: Sequence[Plugin]
 ) -> Plugin:
-    """Return the plug-in, marked as broken if its name or a choice exists already."""
     if plugin.problem:
         return plugin
     if names[plugin.name] > 1:

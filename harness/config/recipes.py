@@ -24,7 +24,7 @@ NOTHING = ("null", "~", "")  # spellings in YAML
 def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:
     """Return the settings of the recipes among a command's overrides, and the other overrides.
 
-    name: the primary config. Raise BadInput for an unknown recipe, or a recipe with a key that no command has.
+    Raise BadInput for an unknown recipe, or a recipe with a key that no command has. name: the primary config.
     """
     own = manual.manual(name)
     if GROUP in own.groups:
@@ -115,7 +115,6 @@ def _is_plain(value: Any) -> bool:
 
 
 def _values(content: Any) -> dict[str, Any]:
-    """Return dotted key -> value for a recipe, without its defaults list and Hydra's section."""
     if not isinstance(content, Mapping):
         return {}
     return flatten({key: value for key, value in content.items() if key not in ("defaults", "hydra")})

@@ -59,11 +59,7 @@ WritePath = Annotated[str, Role.WRITES]
 
 @dataclass(frozen=True)
 class Key:
-    """A plain key.
-
-    hint: the type. least, most: bounds of a number; `most` is also the greatest length of a text. why: the reason
-    for `most`.
-    """
+    """A plain key. most: also the greatest length of a text. why: the reason for `most`."""
 
     hint: Any
     default: Any = REQUIRED
@@ -93,7 +89,6 @@ class Key:
 
     @property
     def written(self) -> str:
-        """The default in YAML."""
         plain = {None: "null", True: "true", False: "false"}
         if isinstance(self.default, tuple):
             return f"[{', '.join(self.default)}]"
@@ -162,7 +157,6 @@ class Config(Keys):
         return cls(document=document, **_values(cls, document))
 
     def changed(self, **values: Any) -> Self:
-        """Return the config with other values of plain keys."""
         return type(self).of({**self.document, **values})
 
 
@@ -247,7 +241,6 @@ def _values(cls: type, document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(value: Any, hint: Any) -> Any:
-    """Convert a checked value: lists to tuples, texts to paths."""
     for one in _kinds(hint):
         if typing.get_origin(one) is tuple and isinstance(value, list):
             return tuple(_typed(inner, typing.get_args(one)[0]) for inner in value)
@@ -257,7 +250,6 @@ def _typed(value: Any, hint: Any) -> Any:
 
 
 def check_value(value: Any, key: Key, name: str) -> None:
-    """Raise BadInput unless `value` has the key's type and is within its bounds."""
     if value == REQUIRED:
         raise BadInput(f"{name} is missing. Give it on the command line: {name}=...")
     if value == "":
@@ -297,7 +289,6 @@ def _check_text(text: str, key: Key, name: str) -> None:
 
 
 def _number(value: float) -> str:
-    """Write a number for people: Python writes no whole number of thousands of digits."""
     return f"{value}" if abs(value) < 10**30 else f"{'-' if value < 0 else ''}(more than 10^30)"
 
 

@@ -24,7 +24,7 @@ def plural(noun: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return `1 trial`, `2 trials`, `1,000 labelled queries`."""
+    """Return "1 trial", "2 trials", "1,000 labelled queries"."""
     return f"{count:,} {noun if count == 1 else plural(noun)}"
 
 
@@ -65,7 +65,6 @@ def runnable(text: str) -> str:
 
 
 def is_command(line: str) -> bool:
-    """Return whether a line is only a command."""
     return line.lstrip().startswith("harness ")
 
 

@@ -53,7 +53,6 @@ def refusing(path: Path) -> Iterator[None]:
 
 
 def why(error: Exception) -> str:
-    """Return the reason of a YAML error as the end of a sentence."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
     if isinstance(error, LookupError | AttributeError):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Caching:
     """A `wrap` argument of `build` that caches the results of tokenizers and encoders.
 
-    corpus: fingerprint of the texts that an encoder learns from; part of the identity of query vectors.
-    resume: whether encoding continues where it was interrupted. The new batches may change the last digits of vectors.
+    corpus: fingerprint of the texts that an encoder learns from. resume: whether encoding continues where it was
+    interrupted; the new batches may change the last digits of vectors.
     """
 
     def __init__(self, cache: Cache, corpus: str, progress: Progress, resume: bool = True) -> None:
@@ -134,7 +134,7 @@ class CachedEncoder:
 
 
 def link(source: Path, target: Path) -> None:
-    """Replace `target` by a hard link to `source`, or by a copy if the file system has no hard links."""
+    """Replace `target` by a hard link to `source`, or by a copy where hard links do not work."""
     target.unlink(missing_ok=True)
     try:
         os.link(source, target)

@@ -46,7 +46,7 @@ def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, 
 def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
     """Return the documents of the lists that the dataset lacks; none if it has labels alone.
 
-    Reading stops once all documents are found. Raise BadInput if the dataset has none of them.
+    Raise BadInput if the dataset has none of them.
     """
     try:
         documents = source.documents()

@@ -123,7 +123,7 @@ OFTEN = 1000  # documents between two reports of progress
 
 
 def sharded(source: Source, size: int, cache: Cache) -> ShardedDocuments:
-    """Return the documents of a source in shards of about `size` documents, reading them into the cache if needed.
+    """Return the documents of a source in shards of about `size` documents, read into the cache if needed.
 
     Sources that are not `Streamed` are read into memory first. Raise BadInput for errors in the source's files.
     """
@@ -148,7 +148,6 @@ class _Corpus:
         self._state = self._source_state()
 
     def documents(self) -> ShardedDocuments:
-        """Return the documents, after making the shards that the cache lacks."""
         found = self._opened()
         sizes = [self._cache.size(DOCUMENTS, shard_identity(shard.fingerprint)) for shard in found.shards]
         if None in sizes:
@@ -187,7 +186,6 @@ class _Corpus:
         self._cache.folder(CORPORA, self._identity, self._make)
 
     def _make(self, folder: Path) -> None:
-        """Write the table of the shards into the folder, and the missing shards into the cache."""
         work = folder / "work"
         work.mkdir()
         with watch("reading the data") as progress:
@@ -230,7 +228,6 @@ class _Corpus:
         shutil.rmtree(place)
 
     def _ordered(self, work: Path, progress: Progress) -> tuple[Iterator[Placed], int]:
-        """Return all documents by ascending id, and their number. work: an empty folder."""
         if not self._streamed:
             return (Placed(one.doc_id, 0, "", one) for one in self._held), len(self._held)
         sort = DocumentSort(work)
@@ -241,7 +238,6 @@ class _Corpus:
         return sort.merged(), sort.count
 
     def _unique(self, ordered: Iterable[Placed]) -> Iterator[Document]:
-        """Yield the documents. Raise BadInput with both places if two have the same id."""
         before: Placed | None = None
         for one in ordered:
             if before and one.doc_id == before.doc_id:
@@ -252,7 +248,6 @@ class _Corpus:
             before = one
 
     def _source_state(self) -> tuple[int, int] | None:
-        """Return the size and modification time of the file; None without a file."""
         if not self._streamed or not self._streamed.path.is_file():
             return None  # reading it says what is wrong
         about = self._streamed.path.stat()

@@ -164,7 +164,6 @@ def reranked(
 
 
 def _pair_keys(queries: Sequence[Query], texts: Sequence[str], head: Ranking) -> list[tuple[int, int, bytes]]:
-    """Return (row, column, sha256 of query and document text) for every document of a ranking."""
     of_queries = [hashlib.sha256(query.text.encode("utf-8", "surrogatepass")).digest() for query in queries]
     of_texts = [hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest() for text in texts]
     rows, columns = np.nonzero(head.docs >= 0)

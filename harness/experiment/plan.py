@@ -25,14 +25,11 @@ from retrievers.base import Query
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The plan of a run, a trial or a search.
-
-    Attributes named after config groups are configs of components; `made` returns the components.
+    """The plan of a run, a trial or a search. Attributes named after config groups are configs of components.
 
     document: the checked config with absolute paths, for trial keys, params and `config.yaml`.
-    retriever: name -> config. query_text, query_file, query_prompt: the keys of `query`.
+    retriever: name -> config. query_text, query_file, query_prompt: the keys of `query`. store: the place of the cache.
     top_k: documents returned per query. depth: documents retrieved before fusing, reranking, gating and cutting.
-    store: the place of the cache, for `open_cache`.
     """
 
     document: Mapping[str, Any]
@@ -111,10 +108,7 @@ class Plan:
 
     @cached_property
     def active(self) -> tuple[str, ...]:
-        """The groups that affect the run beside `retriever` and `gate`.
-
-        These are the shared groups in use, the fusion of several rankings, reranking, and answers.
-        """
+        """The groups in use beside `retriever` and `gate`: shared ones, fusion of several rankings, reranking, answers."""
         nodes = [*self.retriever.values(), self.answer]
         parts = {*self.made("gate").parts, *(["llm"] if self.query_text in WRITTEN else [])}
         shared = {name: node for name in SHARED if (node := getattr(self, name))}
@@ -140,7 +134,6 @@ class Plan:
 
     @cached_property
     def rerank_identity(self) -> dict[str, Any]:
-        """The identity of the reranker's scores."""
         return component_identity(self.rerank)
 
     @cached_property
@@ -176,7 +169,6 @@ class Plan:
         self.check_learning(labelled=qrels is not None)
 
     def check_learning(self, labelled: bool) -> None:
-        """Raise BadInput if gate or fusion learns without labels, or cannot learn the objective."""
         learning = {"gate": self.made("gate").learns, "fusion": self.fusion_learns}
         for part in (part for part, learns in learning.items() if learns):
             if not labelled:

@@ -31,8 +31,8 @@ class DataFacts:
     """Facts about a dataset, without its documents.
 
     fingerprints: part of the data -> sha256. queries: to search for, or stand-ins. unwritten: how many of them a
-    language model must still write. turns: query_id -> whether the query has several user turns.
-    indexed: digest of the indexed texts; "" if the documents are in shards. shards: () if they are not.
+    language model must still write. turns: query_id -> whether it has several user turns. indexed: digest of the
+    indexed texts; "" for shards. shards: () for documents in memory.
     """
 
     fingerprints: Mapping[str, str | None]
@@ -59,7 +59,6 @@ class DataFacts:
         )
 
     def index(self, node: Node, identify: Identify) -> dict[str, Any]:
-        """Return the identity of a retriever's index; see `steps.index_identity`."""
         found = {"retriever": identify(node), "documents": self.fingerprints["documents"]}
         return found | sharded.cut_identity(node, self.shards)
 
@@ -91,7 +90,6 @@ def check_inputs(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify 
 
 
 def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, identify: Identify) -> None:
-    """Raise BadInput if a ranking is not cached, and the data or a missing model prevent computing it."""
     index = facts.index(node, identify)
     if cache.holds_ranking(steps.ranking_identity(index, facts.queries_digest), depth):
         return
@@ -116,7 +114,6 @@ def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, ide
 
 
 def _check_size(index: Any, sizes: Sequence[int], depth: int) -> None:
-    """Raise BadInput if an index cannot hold that many documents. sizes: documents of each shard, or of the corpus."""
     for size in sorted(set(sizes)):
         try:
             index.check_size(size, depth)
@@ -167,7 +164,6 @@ def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:
 
 
 def notes(dataset: Dataset, ranking: Ranking) -> Iterator[str]:
-    """Yield a note if documents contain many of the queries."""
     found, told = copied(dataset, ranking)
     if len(found) >= LEAST and len(found) >= SHARE * told:
         where = some([f"{query_id} in {doc_id}" for query_id, doc_id in found.items()], 3)
@@ -178,5 +174,4 @@ def notes(dataset: Dataset, ranking: Ranking) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """Fold case and white space, and drop the punctuation at the end."""
     return " ".join(text.casefold().split()).rstrip("?!. ")

@@ -34,10 +34,7 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """Search results, one row per query.
-
-    queries: as searched. candidates: fused and reranked, before the gate. final: gated and cut to top_k.
-    """
+    """Results of a search. candidates: fused and reranked, before the gate. final: gated and cut to top_k."""
 
     queries: tuple[Query, ...]
     candidates: Ranking
@@ -48,12 +45,10 @@ class Found(NamedTuple):
 class Searcher:
     """Finds the same documents and scores for a query as a run with this plan and dataset.
 
-    Raise BadInput if the plan's gate or fusion learns. Models process queries that come together in one batch, and this
-    may change the last digits of scores.
+    Raise BadInput if the plan's gate or fusion learns. Batches of queries may change the last digits of model scores.
 
-    cache: missing entries are built, unless it is sealed.
+    cache: missing entries are built, unless it is sealed. folders: the cache entries that were read.
     drawn: draws the random queries of the signal `background`; they depend on the run's queries.
-    folders: the cache entries that were read.
     """
 
     def __init__(self, plan: Plan, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
@@ -122,7 +117,6 @@ class Searcher:
         return self._backgrounds[source]
 
     def _retriever(self, name: str, node: Node, cache: Cache) -> Retriever | sharded.Opened:
-        """Open a retriever that caches nothing, on a cached index. Build the index if it is missing."""
         index, where = steps.index_identity(node, self._dataset), f"retriever.{name}"
         if shards := sharded.shards_for(node, sharded.shards_of(self._dataset.documents)):
             return self._over_shards(name, node, shards, cache)
@@ -143,7 +137,6 @@ class Searcher:
         return opened
 
     def _learnt_folder(self, cache: Cache) -> Path:
-        """Return the folder of whatever the gate's encoder learnt from the documents; unused if it learns nothing."""
         node, corpus = self._plan.encoder, str(self._dataset.fingerprints["documents"])
         if not getattr(target_class(node, "encoder"), "learns", False):
             return Path()

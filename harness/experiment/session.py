@@ -40,7 +40,6 @@ class Clock:
 
     @contextmanager
     def stage(self, name: str, label: str = "") -> Iterator[None]:
-        """Measure a stage. label: its name if it is announced."""
         began = time.perf_counter()
         try:
             with progress.stage(label or name):
@@ -53,9 +52,8 @@ class Clock:
 class Session:
     """The data of an experiment, and its caches.
 
-    queries: the queries to search for, each with one user turn.
-    timed: which rankings and rerankings to time, if this machine has not yet: "computed" skips cached ones and those
-        that would load another model.
+    queries: with one user turn each. timed: which rankings to time, if this machine has not yet: "computed" skips
+    cached ones and those that would load another model.
     replies: the cache for replies of language models; None: `cache`. unasked: see `Chat`.
     """
 
@@ -140,10 +138,7 @@ def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Da
 
 
 def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Document]:
-    """Return the documents by ascending doc_id: in memory, or in shards of about `shard` documents in a cache.
-
-    shard: None: in memory. store: the place of the cache.
-    """
+    """Return the documents by ascending doc_id, in shards of about `shard` documents in a cache; in memory for None."""
     return in_memory(source) if shard is None else sharded(source, shard, open_cache(store))
 
 

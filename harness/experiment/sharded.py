@@ -36,9 +36,9 @@ VANISHED = "{what} is no longer in the cache {store}. Repeat the command: what i
 
 @dataclass(frozen=True)
 class ShardJob:
-    """A shard and the retriever that works on it.
+    """A shard (fingerprint of its documents) and the retriever that works on it.
 
-    shard: fingerprint of its documents. expected: digest of the retriever's identity; every node must have the same.
+    expected: digest of the retriever's identity; every node must have the same.
     summary: identity of the summary of the corpus; None if shards are independent.
     """
 
@@ -201,7 +201,7 @@ def _required(folder: Path | None, what: str, store: str) -> Path:
 
 @functools.lru_cache(maxsize=KEPT)
 def _retriever(store: str, node: str, expected: str) -> Retriever:
-    """Return a retriever for all jobs of this process. Raise Failed if its identity is not as expected."""
+    """Return a retriever for all jobs of this process. Raise Failed unless its identity is as expected."""
     config = json.loads(node)
     if digest(component_identity(config)) != expected:
         raise Failed(
@@ -241,7 +241,6 @@ def check_cut(node: Node) -> None:
 
 
 def indexes(node: Node, shards: Sequence[Shard], cache: Cache) -> list[dict[str, Any]]:
-    """Return the identity of each shard's index."""
     return [job.index for job in Shards(node, shards, cache, Local(), silent).jobs]
 
 
@@ -286,7 +285,6 @@ class Shards:
         return merge_rankings(self._run(search_shards, jobs, "shards searched"), depth)
 
     def size(self) -> int:
-        """Return the bytes of all cached indexes."""
         summaries = [self._cache.size("summaries", self._summary.identity)] if self._summary else []
         return sum(filter(None, [*(self._cache.size("indexes", job.index) for job in self.jobs), *summaries]))
 

@@ -176,10 +176,7 @@ def conclude(
 
 
 def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.ndarray, np.ndarray | None]]:
-    """Return (candidates, documents shown, signal) of each repetition, by rules learnt without the query's label.
-
-    [] if nothing was learnt or no query can be held out.
-    """
+    """Return (candidates, documents shown, signal) of each repetition; [] if nothing was learnt or can be held out."""
     learnt = ordered.learnt
     if decision.out_of_fold is None:
         return [(candidates, decision.shown, decision.signal) for candidates in learnt.held_out] if learnt else []
@@ -262,7 +259,6 @@ def require_search(name: str, node: Node, why: str) -> None:
 
 
 def _require_contract(name: str, ranking: Ranking, session: Session, depth: int) -> None:
-    """Raise Failed if a retriever breaks the contract that later steps rely on."""
     unknown = [doc_id for doc_id in ranking.doc_ids if doc_id not in session.dataset.by_id]
     broken = {
         "other rows than one for each query, in their order": ranking.query_ids
@@ -287,8 +283,6 @@ def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Datase
 
 
 class _Search:
-    """Searches with one retriever for the queries of a session: depth -> ranking."""
-
     def __init__(self, name: str, node: Node, session: Session) -> None:
         self._name, self._node, self._session = name, node, session
         self.cache = cache_for(node, session.cache)
@@ -309,10 +303,7 @@ class _Search:
         return ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
-        """Return the time of a query, measured on this machine or by the retriever; {} if unknown.
-
-        It is unknown over shards, since it depends on the nodes. depth: of `ranking`.
-        """
+        """Return the time of a query; {} if unknown, as over shards: it depends on the nodes."""
         if getattr(target_class(self._node, "retriever"), "times_itself", False):
             return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
         queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth
@@ -377,7 +368,6 @@ def _scored(
 
 
 def _measured(rankings: Mapping[str, Ranking], candidates: Ranking, reranked: bool) -> dict[str, float]:
-    """Return the measured numbers by component, and total times if every component has one."""
     parts = {name: ranking.measured for name, ranking in rankings.items()}
     if reranked:
         parts["rerank"] = candidates.measured

@@ -43,7 +43,6 @@ class Timing:
         return Timing(self.median * factor, self.low * factor, self.high * factor)
 
     def measured(self) -> dict[str, float]:
-        """Return the numbers under the names that a run logs."""
         return {MS: self.median, LOW: self.low, HIGH: self.high}
 
 
@@ -91,7 +90,6 @@ def known(cache: Cache, about: Mapping[str, Any]) -> Timing | None:
 
 
 def remember(cache: Cache, about: Mapping[str, Any], timing: Timing) -> None:
-    """Cache a time. about: from `subject`."""
 
     def write(folder: Path) -> None:
         (folder / "timing.json").write_text(json.dumps(asdict(timing)), "utf-8")
@@ -118,10 +116,7 @@ def seconds_to_read(cache: Cache, node: Node, letters: int) -> float | None:
 
 @contextmanager
 def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
-    """Time a tokenizer or encoder on texts in the block, and cache the rate for estimates of costs.
-
-    Few texts are not timed: most of their time is loading.
-    """
+    """Time a tokenizer or encoder in the block, for estimates of costs. Few texts are not timed: loading dominates."""
     began = time.perf_counter()
     yield
     if (letters := sum(map(len, texts))) >= ENOUGH:

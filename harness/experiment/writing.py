@@ -24,9 +24,8 @@ PROMPTS = Path(__file__).with_name("prompts")
 class Task:
     """A text to write for each conversation.
 
-    label: the override that asks for it, such as "answer=llm". name: of the text in the reply {name: text}; other
-    fields are ignored. most: characters. expects: output tokens of a usual text, for estimates. key: the config key
-    that replaces the prompt.
+    label: the override that asks for it, such as "answer=llm". name: of the text in the reply {name: text}.
+    most: characters. expects: output tokens of a usual text. key: the config key that replaces the prompt.
     """
 
     label: str
@@ -50,10 +49,7 @@ class Task:
         ]
 
     def texts(self, conversations: Sequence[Query], prompts: Sequence[Prompt], chat: Chat) -> list[str]:
-        """Return the text that the model writes for each conversation.
-
-        Raise Failed with the conversation if no reply is usable: empty, too long, cut off, or of another form.
-        """
+        """Return the texts. Raise Failed if a reply is empty, too long, cut off, or of another form."""
         found = chat.ask(prompts, self._read, self.label)
         if wrong := [(one.query_id, reply) for one, reply in zip(conversations, found, strict=True) if reply.problem]:
             raise Failed(
@@ -109,10 +105,7 @@ class QueryWriter:
 
     @classmethod
     def of(cls, how: str, file: str | None, prompt: str | None, llm: Node) -> QueryWriter | None:
-        """Return the writer for the keys of `query`; None if texts come from the data.
-
-        Raise BadInput for a bad prompt, and for keys that exclude each other.
-        """
+        """Return the writer for the keys of `query`; None if texts come from the data. Raise BadInput for bad keys."""
         if how not in WRITTEN:
             if prompt:
                 raise BadInput(
@@ -131,17 +124,11 @@ class QueryWriter:
         return {"text": self.how, "version": VERSION, "llm": identify(self.llm), "prompt": self.prompt.sha256}
 
     def queries(self, conversations: Sequence[Query], chat: Chat) -> tuple[Query, ...]:
-        """Return the queries to search for, each with one user turn.
-
-        chat: with the model of `llm`. Raise Failed with the query if the model writes nothing usable.
-        """
+        """Return queries with one user turn each. Raise Failed if the model writes nothing usable."""
         return self._made(conversations, self._task.texts(conversations, self._task.prompts(conversations), chat))
 
     def foreseen(self, conversations: Sequence[Query], chat: Chat) -> tuple[tuple[Query, ...], int]:
-        """Return the queries without asking the model, and how many it would be asked for.
-
-        They are `stand_ins` unless a usable text is cached for each.
-        """
+        """Return the queries, or `stand_ins` if some text is not cached, and how many the model would be asked for."""
         texts, missing = self._task.known(conversations, chat)
         return self.stand_ins(conversations) if texts is None else self._made(conversations, texts), missing
 
@@ -183,8 +170,7 @@ class NoAnswers:
 class LlmAnswers:
     """Has a language model write the answer to each query from the documents returned for it.
 
-    prompt: a file with {conversation} and {references}; None: the shipped one. The references are numbered titles and
-    texts, or `(none)`.
+    prompt: a file with {conversation} and {references}; None: the shipped one.
     """
 
     recorded_as = "answer/llm"
@@ -198,7 +184,6 @@ class LlmAnswers:
 
     @classmethod
     def identify(cls, llm: Mapping[str, Any], prompt: str | None) -> dict[str, Any]:
-        """Replace the path of the prompt by the digest of its text."""
         return {"llm": llm, "prompt": _answer_prompt(prompt).sha256}
 
     def answers(
