@@ -261,7 +261,7 @@ class Composer:
         self._composed = functools.lru_cache(MOST)(lambda words, variables: Composed.of(load(list(words))))
 
     def __call__(self, fixed: Sequence[str], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the resolved config and the choices. `fixed`: shared by several configs; `overrides` come after them."""
+        """Return the resolved config and the choices. Several configs share `fixed`; `overrides` come after."""
         from hydra.core.hydra_config import HydraConfig
 
         hydras = [one for one in (*fixed, *overrides) if not self._sets_value(_parsed(one))]

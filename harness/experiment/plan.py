@@ -108,7 +108,7 @@ class Plan:
 
     @cached_property
     def active(self) -> tuple[str, ...]:
-        """The groups in use beside `retriever` and `gate`: shared ones, fusion of several rankings, reranking, answers."""
+        """The groups in use beside `retriever` and `gate`: shared ones, fusion of several rankings, rerank, answer."""
         nodes = [*self.retriever.values(), self.answer]
         parts = {*self.made("gate").parts, *(["llm"] if self.query_text in WRITTEN else [])}
         shared = {name: node for name in SHARED if (node := getattr(self, name))}
