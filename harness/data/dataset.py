@@ -55,8 +55,8 @@ class Dataset:
     def fingerprints(self) -> dict[str, str | None]:
         """sha256 of "documents", "queries" and "qrels", and of the "evidence" from which the labels were made.
 
-        They depend on ids, titles, texts, turns, grades and the order of the queries, but not on line ends, the order of
-        keys, documents and labels, `source`, or whether an id was a number.
+        They depend on ids, titles, texts, turns, grades and the order of the queries. They do not depend on line ends,
+        `source`, the order of keys, documents and labels, or whether an id was a number.
         """
         queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
         found = {"documents": fingerprint_of(self.documents), "queries": _sha256(queries), "qrels": None}

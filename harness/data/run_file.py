@@ -28,8 +28,8 @@ class RunFile:
     the order. Without scores, rank r scores 1 / r. Queries outside the dataset are ignored. Raises BadInput, with file
     and line, for unknown documents, repeated documents and scores that are not finite.
 
-    scores: `file`, or `rank` for 1 / r always. missing: for a query without a list, raise BadInput (`error`) or take an
-        empty list (`empty`).
+    scores: `file`, or `rank` for 1 / r throughout.
+    missing: `error` raises BadInput for a query without a list; `empty` gives it an empty list.
     """
 
     recorded_as = "retriever/file"

@@ -46,7 +46,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Streamed(Iterable[Document]):
-    """The documents of a file, read again for each iteration, which raises BadInput for the first error in the file.
+    """The documents of a file, read again for each iteration. The first error in the file raises BadInput.
 
     form: name of the format; with the content of the file, it determines the documents.
     key: the field with the ids. rows: return (position, row) of every row.
