@@ -340,7 +340,7 @@ class Chunking:
         return self.splitter == "kiwi" or self.unit != "characters"
 
     def spans(self, text: str, share: Share = lambda _: None) -> list[tuple[int, int]]:
-        """Return (start, end) of each chunk in code points, without white space at its ends. Ends ascend; starts may tie.
+        """Return (start, end) of each chunk in code points, without white space around it. Ends ascend; starts may tie.
 
         Every character but white space is in a chunk. share: called now and then.
         """

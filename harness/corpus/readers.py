@@ -286,7 +286,7 @@ def _sections(packed: zipfile.ZipFile, path: Path) -> list[str]:
         raise BadInput(f"{path}: the HWPX file packs {len(packed.filelist):,} files, more than {_MOST_ENTRIES:,}.")
     numbered = {int(found[1]): name for name in packed.namelist() if (found := _SECTION.fullmatch(name))}
     if not numbered:
-        raise BadInput(f"{path}: there is no Contents/section0.xml in it, so it is not an HWPX document. What made it?")
+        raise BadInput(f"{path}: Contents/section0.xml is missing: this is not an HWPX document. Save it as HWPX.")
     if _encrypted(packed):
         raise BadInput(f"{path}: the document is encrypted. Save it without a password.")
     left, texts = _MOST_BYTES, []

@@ -134,7 +134,7 @@ class AppendLog(Generic[T]):
             known = ""
             if os.path.lexists(self._last):
                 if not self._last.is_file():  # reading a pipe would wait for ever
-                    raise BadInput(f"{self._last} is not a file. Remove it, and put back the one that was there.")
+                    raise BadInput(f"{self._last} is not a file. Remove it, and restore the original.")
                 known = self._last.read_text("utf-8", "replace").strip()
             if known not in (end.check, end.before):  # a process may have died between a line and this file
                 raise BadInput(f"{self.path}: the last line was edited or removed. {self._remedy}")
@@ -167,14 +167,14 @@ class AppendLog(Generic[T]):
             return []
         with self.path.open("rb") as file:
             if os.fstat(file.fileno()).st_size < position.size:
-                raise Shortened(f"{self.path} was shortened while it was read, but is only ever added to. Start again.")
+                raise Shortened(f"{self.path} was shortened while it was read, but logs only grow. Start again.")
             file.seek(position.size)
             return file.readlines()
 
     def _exists(self) -> bool:
         """Raise BadInput if something else, such as a pipe, has the file's name."""
         if (there := os.path.lexists(self.path)) and not self.path.is_file():
-            raise BadInput(f"{self.path} is not a file, but a log belongs there. Remove it.")
+            raise BadInput(f"{self.path} is not a file, but must be a log. Remove it.")
         return there
 
     def _is_torn(self, tail: bytes) -> bool:

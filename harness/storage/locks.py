@@ -147,7 +147,7 @@ class Lease:
     def held(self, until: Callable[[], object] | None = None) -> Iterator[None]:
         """Hold the lease once it is free. Stop waiting once `until` returns a true value."""
         pause, most = LOOK_SECONDS
-        with stage("waiting for another machine that computes the same"):
+        with stage("waiting for another machine that computes the same result"):
             while not self.acquire() and not (until and until()):
                 time.sleep(pause)
                 pause = min(2 * pause, most)
@@ -189,7 +189,7 @@ class Lease:
             except (BadInput, Failed):
                 continue  # the server may answer the next time
             if etag is None:
-                log.warning("Another machine has taken over %s: this one was not heard of for a while.", self._name)
+                log.warning("Another machine has taken over %s, because this one did not renew it.", self._name)
             self._etag = etag or ""
 
     def _is_ours(self, content: bytes) -> bool:

@@ -301,7 +301,7 @@ BAD = {
     "a scanned PDF": ("a.pdf", picture_pdf(), "only pictures. It needs OCR"),
     "a PDF without pages": ("a.pdf", latin_pdf(), "the PDF cannot be opened"),
     "a name without Korean in CP949": ("a.txt", "쾰른".encode("cp949"), "not plainly Korean"),
-    "no HWPX": ("a.hwpx", zipped({"mimetype": "x"}), "no Contents/section0.xml in it"),
+    "no HWPX": ("a.hwpx", zipped({"mimetype": "x"}), "Contents/section0.xml is missing"),
     "old HWP as HWPX": ("a.hwpx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "says HWPX, but is an old binary HWP"),
     "a cut HWPX": ("a.hwpx", hwpx(GOOD)[:60], "the HWPX file is damaged .* Is it complete"),
     "a damaged HWPX": ("a.hwpx", hwpx(GOOD).replace(b"Contents", b"Contenst", 1), "damaged"),
