@@ -66,8 +66,8 @@ from harness.testset.pool.pool import PooledPair
 from harness.testset.review.desk import items
 from harness.testset.review.workbook import Questions, read_workbook, write_workbook
 from harness.tracking import file_hashes, mlflow_client, outbox
-from harness.tracking.csv_tracker import CsvTracker
 from harness.tracking.tracker import Input, LoggedRun, NoFile, RunRecord, Tracker
+from harness.tracking.write_only import CsvTracker
 from retrievers.base import Document, Query, Ranking
 from retrievers.external.http import HttpRetriever
 from retrievers.external.http_client import FailedAttempt, HttpClient, HttpReply, HttpRequest

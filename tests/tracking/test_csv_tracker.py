@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from harness.errors import BadInput
-from harness.tracking.csv_tracker import CsvTracker
 from harness.tracking.tracker import RunRecord
+from harness.tracking.write_only import CsvTracker
 from retrievers.lexical.bm25 import BM25
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "tracking=csv")
