@@ -28,7 +28,7 @@ class FullLists:
 
 
 def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path) -> list[FullLists]:
-    """Return the runs with these ids or beginnings of ids. folder: for downloads.
+    """Return the runs with these ids or beginnings of ids.
 
     Raise BadInput unless all are finished retrieval runs with full lists, on the dataset's documents and queries.
     """
@@ -45,9 +45,9 @@ def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path
 def best_repeatable(
     tracker: Tracker, wanted: Wanted, top: int, dataset: Dataset, folder: Path
 ) -> tuple[list[FullLists], list[str]]:
-    """Return (the `top` best runs of an experiment that `named` accepts, notes on runs left out).
+    """Return (the `top` best runs that `named` accepts, notes on runs left out). Raise BadInput if there are none.
 
-    A repeated configuration counts once. Raise BadInput if there is no such run. folder: for downloads.
+    A repeated configuration counts once.
     """
     names = _Names(dataset)
     found: list[FullLists] = []

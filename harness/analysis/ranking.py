@@ -107,9 +107,9 @@ class RankedRun:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Runs that compare, best first. Ties go to the earlier run.
+    """Runs that compare, best first; ties go to the earlier run. notes: on runs left out.
 
-    select_on: the queries that rank the runs, "all" or "public". notes: which runs were left out, and why.
+    select_on: the queries that rank the runs, "all" or "public".
     """
 
     select_on: str
@@ -143,7 +143,6 @@ def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collectio
 
 
 def require_labels(run: LoggedRun) -> None:
-    """Raise BadInput for a retrieval run without labels."""
     if run.tags.get("task", RETRIEVAL) == RETRIEVAL and "data.qrels" not in run.tags:
         raise BadInput(f"Run {run.named} has no labels, so no scores. {GET_LABELS}")
 
@@ -271,10 +270,7 @@ def same_tags(measure: str) -> tuple[str, ...]:
 
 
 def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None:
-    """Return the best other finished run whose objective compares with that of a run; None if there is none.
-
-    record: of the run `run_id`, which has ended.
-    """
+    """Return the best other finished run that compares with the ended run `run_id`; None if there is none."""
     if record.objective is None:
         return None
     logged = record.tags | record.all_end_tags
@@ -309,7 +305,6 @@ def _ranked_by(runs: Sequence[LoggedRun]) -> Counter[str]:
 
 
 def _shared_choice(wanted: Wanted, runs: Sequence[LoggedRun]) -> str:
-    """Return the queries that ranked all runs, "all" or "public". Raise BadInput if some differ."""
     counts = Counter(run.select_on for run in runs if run.score(wanted.metric, run.select_on))
     if len(counts) > 1:
         raise BadInput(

@@ -1,7 +1,4 @@
-"""Shared parts of figures: canvas, colours, fonts with Hangul, labels that fit, and PNG.
-
-Figures use matplotlib's object interface: no global state, no display.
-"""
+"""Shared parts of figures, by matplotlib's object interface: canvas, colours, fonts with Hangul, labels, PNG."""
 
 from __future__ import annotations
 

@@ -94,10 +94,7 @@ class ShownScores:
         return scores.losses if scores and self.objective == LOSING else {}
 
     def headline(self, count: int) -> list[tuple[str, Summary]]:
-        """Return (logged name, summary) of `count` measures, the objective first, and of unanswerable queries last.
-
-        An out-of-fold value stands directly before the in-sample one.
-        """
+        """Return (logged name, summary) of `count` measures, the objective first, and of unanswerable queries last."""
         if self.overall is None:
             return []
         summaries = self.overall.summary
@@ -250,10 +247,7 @@ def _losses(scores: ShownScores, table: Table | None) -> str:
 
 
 def _confusion(table: Table) -> str:
-    """Return the labelled queries by need and decision of the gate.
-
-    A query that passes the gate and finds nothing is not withheld.
-    """
+    """Return the labelled queries by need and decision. One that passes the gate and finds nothing is not withheld."""
     wrong = {"wrongly_returned", "wrongly_withheld"}
     cells = zip(table["needs"], table["decision"], strict=True)
     count = Counter((needs, needs != (decision in wrong)) for needs, decision in cells if needs is not None)

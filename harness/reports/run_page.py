@@ -80,10 +80,7 @@ def write_run_page(
     outcome: Outcome,
     overrides: Sequence[str] | None = None,
 ) -> tuple[dict[str, list[Any]], str]:
-    """Write the figures and the page of the run `name` into a folder. Return (its `query_table`, its description).
-
-    overrides: of the run's command; None if unknown.
-    """
+    """Write the figures and the page of the run `name` into a folder. Return (its `query_table`, its description)."""
     of, payoff = outcome.scores, view_payoff(outcome, plan, dataset)
     view = gate_view(outcome, plan, payoff)
     if of:

@@ -330,10 +330,7 @@ def latex(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """Return the table as CSV: all digits, with intervals and marks in separate columns.
-
-    A text that a spreadsheet would compute as a formula gets a leading apostrophe.
-    """
+    """Return the table as CSV: all digits, with intervals and marks in separate columns, and formulas as texts."""
     columns: dict[str, list[Any]] = {}
     for column, cells in table.for_medium("paste").by_column():
         columns |= dict(_csv_columns(column, cells))

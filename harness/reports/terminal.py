@@ -41,10 +41,7 @@ def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
 
 
 def score_tables(scores: Scores, held_out: Scores | None = None, objective: Objective | None = None) -> list[Table]:
-    """Return the measures with intervals and splits, the losses, and the scores with a perfect part.
-
-    held_out: the scores out of fold, if a gate or a fusion was fitted on labels.
-    """
+    """Return the measures with intervals and splits, the losses, and the scores with one part perfect."""
     learnt = (
         f"Labels of these queries were learnt from: {OOF}NAME is the score when each query's own label had no part in "
         "it."
@@ -151,10 +148,7 @@ def checked_notes(scores: Scores) -> list[str]:
 
 
 def ranked_by(one: Objective, scores: Scores | None = None) -> str:
-    """Return the score that ranks a run in one line, after its estimate if labels come partly from a model.
-
-    scores: to say how many queries the value rests on.
-    """
+    """Return the score that ranks a run in one line, after its estimate if labels come partly from a model."""
     if found := one.estimate:
         return f"{estimated(found, one.title)}. Ranked by the {raw(found, one.value)}."
     summary = (scores.public if one.select_on == "public" else scores.summary).get(one.name) if scores else None

@@ -192,10 +192,7 @@ class RunFamily:
 
 
 def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
-    """Return what to expect of the best run of a board; None for text tasks.
-
-    whole: whether the board has all runs of the experiment that compare.
-    """
+    """Return what to expect of the best run of a board; None for text tasks. whole: it has all runs that compare."""
     if runs.submissions:
         return None
     best, of = runs.runs[0], len(runs.runs)
@@ -212,10 +209,7 @@ def of_family(
 
 
 def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
-    """Return what to expect of a run if it is the best of its experiment; otherwise None.
-
-    select_on: None for the queries that ranked the run.
-    """
+    """Return what to expect of a run if it is the best of its experiment; otherwise None."""
     select_on = select_on or run.select_on
     score = run.score(metric, select_on)
     found = of_experiment(tracker, Wanted(run.experiment, metric, select_on, like=run), MOST) if score else None

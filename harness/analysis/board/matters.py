@@ -229,7 +229,6 @@ class Matters:
 
     @property
     def table(self) -> Table:
-        """The keys with a clear effect and their shapes; the others in one sentence."""
         keys = sorted((one for group in self.groups for one in group.keys if one.tells), key=_share, reverse=True)
         return Table("What matters", COLUMNS, [_row(one) for one in keys[:SHOWN]], self._lines(keys[:SHOWN]), "matters")
 

@@ -29,11 +29,7 @@ PAIRED_SUMS = 5  # the same for submissions to a text task, which take longer
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """What the page of a board shows.
-
-    matters: None if no key varies. details: from `queries.details`. report: of a comparison, whose title and verdict
-    begin the page; None for the board of an experiment.
-    """
+    """What the page of a board shows. matters: None if no key varies. report: begins the page of a comparison."""
 
     runs: BoardRuns
     leaderboard: Leaderboard

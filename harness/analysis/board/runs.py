@@ -116,7 +116,7 @@ class BoardRuns:
 
 
 def read_board_runs(tracker: Tracker, asked: Wanted, folder: Path) -> BoardRuns:
-    """Return the wanted runs with their scores by query. folder: for downloads.
+    """Return the wanted runs with their scores by query.
 
     Raise BadInput if the measure is not a mean over queries, the runs do not compare, or one has no scores by query.
     """
@@ -191,10 +191,7 @@ def check_by_query(metric: str) -> None:
 
 
 def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.ndarray:
-    """Return which queries or items judge, bool [N]. Raise BadInput if the public ones choose and all are public.
-
-    public: bool [N]. unit: "queries" or "items".
-    """
+    """Return which queries or items judge, bool [N]. Raise BadInput if the public ones choose and all are public."""
     if select_on == "all":
         return np.ones(len(public), bool)
     if public.all():
@@ -207,10 +204,7 @@ def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.nda
 
 
 def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str | None, folder: Path) -> list[ScoreTable]:
-    """Return each run's scores by query, by ascending id. Raise BadInput unless all have the same queries.
-
-    metric: the only measure to read; None for all. folder: for downloads.
-    """
+    """Return each run's scores by ascending query_id, of one metric or all. Raise BadInput if their queries differ."""
     found: list[ScoreTable] = []
     wanted = [(run, SCORES) for run in runs]
     with watch("scores by query") as progress, Ahead(tracker, wanted, folder) as files:

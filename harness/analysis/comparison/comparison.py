@@ -35,10 +35,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairedResult:
-    """The difference of a pair in one measure, with its interval and its test.
-
-    estimate: of the same difference if labels come partly from a model, and then `found` is raw; else None.
-    """
+    """The difference of a pair in one measure. estimate: if labels come partly from a model; `found` is then raw."""
 
     pair: Pair
     measure: str

@@ -190,7 +190,6 @@ class RetrievalRuns:
     def differences(
         self, names: Sequence[str], config: CompareConfig, pairs: Sequence[Rows]
     ) -> dict[Rows, list[Difference]]:
-        """Return one Difference per measure for each pair."""
         values = np.stack([self.values(name) for name in names], axis=1)
         return differences(values, config.seed, config.resamples, pairs)
 
@@ -329,10 +328,7 @@ class _Known:
 
 
 def _masked_means(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return the means of M runs over R sets of queries, [M, R]. values: [M, Q], NaN if a query does not count.
-
-    rows: [R, Q].
-    """
+    """Return the means [M, R] of M runs over R sets of queries. values: [M, Q], NaN if undefined. rows: [R, Q]."""
     known = rows @ ~np.isnan(values[0])
     return (rows @ np.nan_to_num(values).T).T / np.where(known > 0, known, np.nan)
 
@@ -448,7 +444,6 @@ class TaskRuns:
         return replace(self, found=self.found.take(rows))
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return the measures that every file has. Raise BadInput if the metric is not among them."""
         task, files = self.found.task, self.found.files
         check_measure(task, "metric", metric)
         means = [measure_all(task, file.counts, judges) for file in files]

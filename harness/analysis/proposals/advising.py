@@ -197,10 +197,7 @@ class OtherRuns:
 
 @dataclass(frozen=True, eq=False)
 class RunToImprove:
-    """A run to improve. situation: None if no command line repeats it. others: the finished runs that compare with it.
-
-    notes: what is unknown, and why.
-    """
+    """A run to improve. situation: None if no command line repeats it. others: finished runs that compare with it."""
 
     run: LoggedRun
     evidence: RunEvidence
@@ -265,8 +262,6 @@ def _known(
 
 @dataclass(frozen=True, eq=False)
 class BuiltRun:
-    """A configuration with its command line, data and cache."""
-
     composed: ComposedRun
     line: CommandLine
     dataset: Dataset
@@ -298,7 +293,6 @@ class BuiltRun:
         return True
 
     def evidence(self) -> RunEvidence:
-        """Repeat the run's steps from the cache, and return the evidence."""
         return RunEvidence.of_outcome(self.plan, steps.run_steps(self.plan, self.session), self.dataset)
 
     def situation(self, evidence: RunEvidence) -> Situation:

@@ -41,8 +41,6 @@ MOST = 3  # commands printed at once
 
 @dataclass(frozen=True)
 class ComposedRun:
-    """A checked config of `harness run` with absolute paths, and its command line."""
-
     config: Mapping[str, Any]
     invocation: Invocation
 
@@ -95,7 +93,6 @@ def override_key(word: str) -> str:
 
 
 def plain_value(text: str) -> int | float | str:
-    """Return the text as a number if it is one."""
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
@@ -133,17 +130,13 @@ def _plain(config: Mapping[str, Any], unused: set[str]) -> dict[str, Any]:
 
 
 def _differences(logged: Mapping[str, Any], now: Mapping[str, Any], groups: Sequence[str] = ()) -> dict[str, Any]:
-    """Return key -> logged value for values that differ from today's; keys that are new today get a `+`.
-
-    groups: limits the keys; () for all.
-    """
+    """Return key -> logged value if it differs from today's. A `+` marks keys unknown today. groups: () for all."""
     found = {key: value for key, value in logged.items() if key not in now or now[key] != value}
     names = {key: key if key in now else f"+{key}" for key in found if not groups or key.partition(".")[0] in groups}
     return {name: _short(found[key]) for key, name in names.items() if not key.endswith("_target_")}
 
 
 def _short(value: Any) -> Any:
-    """Return a path inside this folder as a relative path, other values unchanged."""
     if not isinstance(value, str) or not Path(value).is_absolute():
         return value
     relative = os.path.relpath(value)
@@ -152,19 +145,13 @@ def _short(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class NextCommands:
-    """The next commands after a run: the best proposal of each kind, built on the one before.
-
-    setup: of the run, without evidence.
-    """
+    """The next commands after a run: the best proposal of each kind, each built on the one before."""
 
     setup: Setup
     invocation: Invocation
 
     def commands(self, losses: Mapping[str, float] | None = None) -> list[str]:
-        """Return at most MOST commands, best first, that are new and could win back some loss.
-
-        losses: of modified_map@3, by kind; None if unknown.
-        """
+        """Return at most MOST commands, best first, that could win back some of the losses of modified_map@3."""
         return list(itertools.islice(self._each(losses), MOST))
 
     def _each(self, losses: Mapping[str, float] | None) -> Iterator[str]:

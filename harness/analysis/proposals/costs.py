@@ -175,17 +175,13 @@ def readers(node: Node) -> list[Node]:
 
 
 def _reads(node: Node, part: Node) -> list[Any]:
-    """Return the name of the documents as a part reads them, whole or in passages."""
     return [component_identity(part), node.get("passages")]
 
 
 def _operations(node: Node) -> float:
-    """Return the seconds a neural model takes for a token, at two operations per parameter.
-
-    0 for a model that is not on this machine, since all its results are cached.
-    """
+    """Return the seconds a neural model takes for a token, at two operations per parameter; 0 if it is not here."""
     folder = here(ModelSource(node.get("model"), node.get("revision"), node.get("path")))
-    if folder is None:
+    if folder is None:  # then all its results are cached
         return 0.0
     on_cpu = device_for((node.get("runtime") or {}).get("device")) == "cpu"
     speed = SPEED["cpu"] * cores() if on_cpu else SPEED["gpu"]

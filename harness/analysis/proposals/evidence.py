@@ -192,7 +192,6 @@ class RankCounts:
 
 
 def rank_counts(evidence: RunEvidence) -> list[RankCounts]:
-    """Return the counts of each component ranking; [] if these are unknown."""
     if evidence.lists is None:
         return []
     needs, found = evidence.needs, evidence.first_hits
