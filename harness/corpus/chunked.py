@@ -22,7 +22,7 @@ from harness.errors import BadInput
 from harness.storage.cache import open_cache
 
 SAMPLE = Path(__file__).parents[1] / "sample"
-FOLDER = "documents"  # in the entry of the cache, whose manifest lies beside it
+FOLDER = "documents"  # in the entry of the cache, beside the manifest of the entry
 
 
 class Chunked(SpanLabelled):

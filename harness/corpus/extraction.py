@@ -282,7 +282,7 @@ def extract_here(path: str) -> dict[str, Any]:
 
 
 def reader_of(path: Path) -> Reader:
-    """Return the reader of a file. Raise BadInput without one, or if the file is empty, too large or not its kind."""
+    """Return the reader of a file. Raise BadInput if there is none, or if the file is empty, too large or misnamed."""
     suffix = path.suffix.lower()
     reader = next((one for one in READERS if suffix in one.suffixes), None)
     size, head = _looked_at(path)

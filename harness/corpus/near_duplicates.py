@@ -28,7 +28,7 @@ THRESHOLD = 0.8  # least similarity of near-duplicates
 BANDS, ROWS = 20, 6
 BLOCK = 1 << 21  # characters signed, or bytes of text compared, at a time
 LEADERS = 3  # the most documents of a bucket that all others are compared with
-COMPARISONS = 40  # the most per document: unlike documents in a bucket must not cost their square
+COMPARISONS = 40  # the most per document: unlike documents in a bucket must not take quadratic time
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ from harness.storage.typed import encoded, row_as
 from retrievers.base import Document
 
 SUMMED = (FILES, DOCUMENTS, NEAR_DUPLICATES)
-BINS = 10  # about so many, of the documents' lengths
+BINS = 10  # approximate number of bins of the documents' lengths
 WORK_FOLDER, FILES_LOG, SPANS_LOG = "work", "files.log", "spans.log"
 ID_BYTES = 10  # of a document's id: 20 hexadecimal digits
 KB = 1000

@@ -59,7 +59,10 @@ class BucketEntries:
         return self._bucket.place.url
 
     def get(self, name: str, held: bool = False) -> bool:
-        """Fetch an entry; return whether there was one. held: the caller holds its lease; remove a damaged manifest."""
+        """Fetch an entry; return whether there was one.
+
+        held: the caller holds its lease. Then remove the manifest of a damaged entry, with a warning.
+        """
         from filelock import FileLock
 
         if (manifest := self._bucket.read(f"{name}/{MANIFEST}")) is None:

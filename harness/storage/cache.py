@@ -83,7 +83,7 @@ def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
 class Cache:
     """Results that processes share. An entry's name is `<kind>/<key>`, or `pairs/<key>/<key>` for a segment of pairs.
 
-    root: the folder of the entries on this machine; created. bucket: keeps them for all machines.
+    root: the folder of the entries on this machine; created if missing. bucket: keeps them for all machines.
     sealed: raise BadInput for a missing or changed result instead of building it.
     """
 

@@ -99,7 +99,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
 
 
 def abandoned(folder: Path, kind: type[T]) -> Iterator[Claim[T]]:
-    """Yield claims of `kind` on this host whose processes have died. Each stays locked until the next step."""
+    """Yield claims of `kind` on this host whose processes have died. Each stays locked until the loop goes on."""
     from filelock import FileLock, Timeout
 
     for file in sorted(folder.glob(f"{_host()}~*")):

@@ -106,7 +106,8 @@ MOST = 100_000  # values of an axis, and trials of a grid: checking as many take
 def axis_of(override: Override) -> Axis:
     """Return the axis of a swept override, such as `top_k=1,3` or `gate.threshold=interval(0,9)`.
 
-    Raise BadInput for an axis without values or with more than MOST, and for an interval that has no finite scale.
+    Raise BadInput for an axis without values or with more than MOST, and for an interval that is empty, infinite, or
+    logarithmic and not above 0.
     """
     from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep, Transformer
 

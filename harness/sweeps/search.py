@@ -91,7 +91,7 @@ class Search:
         self.patience = 2 if sampler == "gp" else PATIENCE  # a proposal of gp takes about a second
 
     def open(self, file: Path, space: Mapping[str, Axis], objectives: Sequence[SweepObjective], name: str) -> Study:
-        """Open or create a study in an SQLite file. Raise BadInput if the sampler or the file does not serve."""
+        """Open or create a study. Raise BadInput if the sampler cannot search this space or the file is not a study."""
         self._check(space, objectives)
         import optuna
         from optuna.exceptions import OptunaError

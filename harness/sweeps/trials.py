@@ -1,6 +1,6 @@
 """A Hydra job of a sweep: retrieve once, then log each trial as a run.
 
-A worker also appends each result to the sweep's journal, for progress and for the results of a job that died.
+A worker also appends each result to the sweep's journal. It shows progress, and keeps the results of a job that dies.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Step:
 
 
 class StepLog:
-    """The completed steps with the seconds that each took first. A restarted sweep takes all of them again."""
+    """The completed steps with the seconds that each took first. A restarted sweep never refuses one of them."""
 
     def __init__(self, file: Path) -> None:
         self._log = AppendLog(file, Step, lenient=True)

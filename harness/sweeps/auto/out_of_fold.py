@@ -1,7 +1,7 @@
 """The score of `sweep=auto` on queries that it has not seen: nested cross-validation.
 
-Without the labels of each fold of the queries, gates learn, configurations are tried and the best one is chosen again;
-it scores the queries of the fold. Component rankings do not depend on labels: all are in the cache.
+For each fold of the queries, the whole procedure is repeated without its labels: gates learn, configurations are tried,
+and the best one scores the fold. Component rankings do not depend on labels: all are in the cache.
 """
 
 from __future__ import annotations

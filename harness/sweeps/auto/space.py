@@ -62,8 +62,8 @@ class SearchSpace:
 def best_of(space: SearchSpace, score: Callable[[list[Words]], Mapping[Words, float]]) -> Words:
     """Return the best configuration. score: configurations -> values, NaN if failed.
 
-    Try all systems without a gate. Try other fusions of the best few, then other weights of the best few, then gates
-    for the best few. Ties go to the first.
+    Try all systems without a gate; then other fusions, other weights and gates, each for the LEADERS of the step
+    before. Ties go to the first.
     """
     values: dict[Words, float] = {}
     of: dict[Words, Candidate] = {}
