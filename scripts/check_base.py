@@ -22,7 +22,8 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from base_check import calling, servers
+import stand_ins
+from base_check import calling
 from base_check.pages import PAGES, Page
 from base_check.shown import commands
 from base_check.walking import Outcome, walk
@@ -64,7 +65,7 @@ def unlisted() -> list[str]:
 
 
 def walked(pages: list[Page], scratch: Path) -> list[Outcome]:
-    child, addresses = servers.start()
+    child, addresses = stand_ins.start()
     try:
         calling.warm_up(scratch)
         with ProcessPoolExecutor(AT_ONCE, multiprocessing.get_context("fork")) as pool:

@@ -24,7 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from measuring import HARNESS, SAMPLE, Child, harness_here, watched
+import stand_ins
+from chat_server import ChatServer
+from measuring import HARNESS, Child, Table, harness_here, watched
+from search_server import SearchServer
 
 from faulting.commands import COMMANDS, FILES, IMPORTED, LANGUAGE_MODEL, PREPARED, SEARCH_SERVICE, Command
 from faulting.kinds import FAULTS, Case, Skipped
@@ -46,6 +49,7 @@ class Outcome:
 
     moment: the disturbance, in words. allowed: exit codes, if they differ from the fault's.
     compared: whether its numbers must equal an undisturbed run's if it has finished.
+    seconds, bytes: how long an undisturbed command took, and what it wrote and kept.
     """
 
     code: int
@@ -54,6 +58,8 @@ class Outcome:
     moment: str = ""
     allowed: frozenset[int] | None = None
     compared: bool = True
+    seconds: float = 0.0
+    bytes: int = 0
 
     def problems(self, allowed: frozenset[int]) -> list[str]:
         found = [f"exit code {self.code}"] if self.code not in (self.allowed or allowed) else []
@@ -72,19 +78,6 @@ def _comparable(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _comparable(one) for key, one in value.items() if key not in NOT_COMPARED}
     return [_comparable(one) for one in value] if isinstance(value, list) else value
-
-
-@dataclass(frozen=True)
-class Service:
-    """The state of the stand-in of a search service. asked: it has got a request. answers: whether it answers."""
-
-    asked: threading.Event = field(default_factory=threading.Event)
-    answers: threading.Event = field(default_factory=threading.Event)
-
-    def wait(self, _: Any) -> None:
-        self.asked.set()
-        time.sleep(0.01)
-        self.answers.wait(LIMIT)
 
 
 @dataclass
@@ -106,10 +99,18 @@ class World:
             folder.mkdir()
         if self.mounts:
             subprocess.run(["mount", "-t", "tmpfs", "tmpfs", self.folder], check=True)
-        self.service = Service()
-        self.service.answers.set()
-        servers = {LANGUAGE_MODEL: _language_model(), SEARCH_SERVICE: _search_service(self.service)}
+        self.asked, self.answers = threading.Event(), threading.Event()  # has the search service a request, and a voice
+        self.answers.set()
+        servers = {
+            LANGUAGE_MODEL: ChatServer(model=stand_ins.language_model, delay=0.02),
+            SEARCH_SERVICE: SearchServer(stand_ins.search, fault=self._delay),
+        }
         self.services = {word: self.opened.enter_context(one).url for word, one in servers.items()}
+
+    def _delay(self, _: Any) -> None:
+        self.asked.set()
+        time.sleep(0.01)
+        self.answers.wait(LIMIT)
 
     @functools.cached_property
     def proxy(self) -> Proxy:
@@ -138,7 +139,7 @@ class World:
         name, _, value = word.partition("=")
         return f"{name}={self.services[value]}" if value in self.services else word
 
-    def outcome(self, child: Child, moment: str = "") -> Outcome:
+    def outcome(self, child: Child, moment: str = "", **about: Any) -> Outcome:
         if not watched(child.ended, LIMIT):
             child.kill()
             watched(child.ended, LIMIT)
@@ -147,10 +148,10 @@ class World:
         said = child.said()
         child.out.unlink()
         child.err.unlink()
-        return Outcome(child.code or 0, *said, moment)
+        return Outcome(child.code or 0, *said, moment, **about)
 
-    def run(self, words: list[str]) -> Outcome:
-        return self.outcome(self.start(words))
+    def run(self, words: list[str], moment: str = "", **about: Any) -> Outcome:
+        return self.outcome(self.start(words), moment, **about)
 
     def left(self, temporary: bool, cached: bool = True) -> list[str]:
         """Return the things that an ended command must not leave.
@@ -185,15 +186,6 @@ def _lives(session: int) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class Reference:
-    """An undisturbed command. bytes: written and kept."""
-
-    numbers: Any
-    seconds: float
-    bytes: int
-
-
 @dataclass
 class Campaign:
     world: World
@@ -201,7 +193,7 @@ class Campaign:
     results: Counter[tuple[str, str]] = field(default_factory=Counter)
     wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
-    references: dict[tuple[str, bool], Reference] = field(default_factory=dict)
+    references: dict[tuple[str, bool], Outcome] = field(default_factory=dict)
 
     def begin(self, used: bool) -> None:
         if used and not self.world.template.exists():
@@ -224,13 +216,13 @@ class Campaign:
             sys.exit(f"An undisturbed {' '.join(words)} failed:\n{done.err}")
         return done
 
-    def reference(self, name: str, used: bool) -> Reference:
+    def reference(self, name: str, used: bool) -> Outcome:
         if (name, used) not in self.references:
             self.begin(used)
             before, began = _size(self.world.folder), time.monotonic()
             done = self._undisturbed(COMMANDS[name].words)
-            seconds, grown = time.monotonic() - began, _size(self.world.folder) - before
-            self.references[name, used] = Reference(done.numbers(COMMANDS[name].numbers), seconds, max(grown, 1))
+            done.seconds, done.bytes = time.monotonic() - began, max(_size(self.world.folder) - before, 1)
+            self.references[name, used] = done
         return self.references[name, used]
 
     def case(self, name: str, fault: str, number: int) -> None:
@@ -264,20 +256,22 @@ class Campaign:
             print("    " + said[-6000:].replace("\n", "\n    "), flush=True)
 
     @staticmethod
-    def _judged(outcomes: list[Outcome], codes: frozenset[int], command: Command, reference: Reference) -> list[str]:
+    def _judged(outcomes: list[Outcome], codes: frozenset[int], command: Command, reference: Outcome) -> list[str]:
         found = [problem for one in outcomes for problem in one.problems(codes)]
-        finished = [one for one in outcomes if one.code == 0 and one.compared]
-        return found + ["other numbers" for one in finished if one.numbers(command.numbers) != reference.numbers]
+        finished = [one.numbers(command.numbers) for one in outcomes if one.code == 0 and one.compared]
+        return found + ["other numbers" for one in finished if one != reference.numbers(command.numbers)]
 
-    def table(self) -> str:
+    def table(self) -> None:
         faults = [fault for fault in FAULTS if any(other == fault for _, other in self.results)]
-        lines = [f"| | {' | '.join(faults)} |", "|---|" + "---:|" * len(faults)]
+        table = Table("", *faults)
         for name in dict.fromkeys(name for name, _ in self.results):
-            cells = [str(self.results[name, fault] or "") for fault in faults]
             wrong = [f" ({n} wrong)" if (n := self.wrong[name, fault]) else "" for fault in faults]
-            lines.append(f"| {name} | {' | '.join(map(str.__add__, cells, wrong))} |")
-        lines += [f"{fault} skipped: {why}" for fault, why in self.skipped.items()]
-        return "\n".join([*lines, f"{self.results.total()} cases, {self.wrong.total()} wrong"])
+            table.row(
+                name, *(f"{self.results[name, fault] or ''}{one}" for fault, one in zip(faults, wrong, strict=True))
+            )
+        for fault, why in self.skipped.items():
+            print(f"{fault} skipped: {why}")
+        print(f"{self.results.total()} cases, {self.wrong.total()} wrong")
 
 
 def _size(folder: Path) -> int:
@@ -297,28 +291,23 @@ def enter_namespace() -> bool:
 
 
 def chosen_cases(only: Sequence[str], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
-    """Return the cases that the patterns name: numbered ones first, then one of every fault in turn."""
-    numbered, commands = list[tuple[str, str, int]](), dict[str, list[str]]()
+    """Yield the cases that the patterns name: numbered ones first, then rounds of all others in random order.
+
+    most: number of rounds; None: for ever.
+    """
+    numbered, others = list[tuple[str, str, int]](), list[tuple[str, str]]()
     for pattern in only or ("*",):
         name, fault, number = (*pattern.split("/"), "", "")[:3]
         for kind in fnmatch.filter(FAULTS, fault or "*"):
             names = [one for one in fnmatch.filter(COMMANDS, name) if FAULTS[kind].fits(one, COMMANDS[one])]
-            if number:
-                numbered += [(one, kind, int(number)) for one in names]
-            elif names:
-                commands.setdefault(kind, []).extend(names)
-    if not numbered and not commands:
+            numbered += [(one, kind, int(number)) for one in names if number]
+            others += [(one, kind) for one in names if not number]
+    if not numbered and not others:
         sys.exit(f"--only: no such case. Commands: {', '.join(COMMANDS)}. Faults: {', '.join(FAULTS)}.")
-    queues = [_in_turn(fault, names, seed, most) for fault, names in commands.items()]
-    rows = itertools.takewhile(any, itertools.zip_longest(*queues))  # ends with the longest queue
-    return itertools.chain(numbered, (case for row in rows for case in row if case))
-
-
-def _in_turn(fault: str, names: list[str], seed: int, most: int | None) -> Iterator[tuple[str, str, int]]:
-    for number in itertools.count() if most is None else range(most):
-        order = list(names)
-        random.Random(f"{seed}/{fault}/{number}").shuffle(order)
-        yield from ((name, fault, number) for name in order)
+    yield from numbered
+    for number in (itertools.count() if most is None else range(most)) if others else ():
+        random.Random(f"{seed}/{number}").shuffle(others)
+        yield from ((name, fault, number) for name, fault in others)
 
 
 def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0, cases: int | None = None) -> int:
@@ -353,29 +342,5 @@ def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0
         if mounts:
             subprocess.run(["umount", "--recursive", "--lazy", folder / "world"], check=True)
         shutil.rmtree(folder)
-    print(campaign.table())
+    campaign.table()
     return 1 if campaign.wrong else 0
-
-
-def _language_model() -> Any:
-    from chat_server import ChatServer
-    from scripted_drafts import draft
-    from scripted_judge import judge
-
-    def answer(asked: Any, number: int) -> str:
-        drafts = asked.body["response_format"]["json_schema"]["name"].endswith("_queries")
-        return draft(asked, number) if drafts else judge(asked, number)
-
-    return ChatServer(model=answer, delay=0.02)
-
-
-def _search_service(service: Service) -> Any:
-    from search_server import SearchServer
-
-    ids = [json.loads(row)["docid"] for row in (SAMPLE / "documents.jsonl").read_text("utf-8").splitlines()]
-
-    def search(query: str, k: int) -> list[tuple[str, float]]:
-        order = random.Random(query).sample(ids, min(k, len(ids)))
-        return [(doc_id, 1 / rank) for rank, doc_id in enumerate(order, start=1)]
-
-    return SearchServer(search, fault=service.wait)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from measuring import watched
 
 if TYPE_CHECKING:
-    from faulting.campaign import Outcome, Reference, World
+    from faulting.campaign import Outcome, World
     from faulting.commands import Command
 
 CROWD = 8  # processes at once
@@ -41,12 +41,10 @@ class Case:
     words: list[str]
     command: Command
     chance: random.Random
-    reference: Reference
+    reference: Outcome
 
-    def run(self, moment: str = "") -> Outcome:
-        outcome = self.world.run(self.words)
-        outcome.moment = moment
-        return outcome
+    def run(self, moment: str = "", **about: Any) -> Outcome:
+        return self.world.run(self.words, moment, **about)
 
 
 @dataclass(frozen=True)
@@ -116,9 +114,7 @@ def damaged_cache(case: Case) -> list[Outcome]:
     path, harm = case.chance.choice(sorted(files)), case.chance.choice([*CACHE_HARMS])
     CACHE_HARMS[harm](path, case.chance)
     moment = f"{path.parent.parent.name}/{path.name} {harm}"
-    checked = case.world.run(["doctor cache"])
-    checked.moment, checked.compared = moment, False
-    return [checked, case.run(moment)]
+    return [case.world.run(["doctor cache"], moment, compared=False), case.run(moment)]
 
 
 def edited(case: Case) -> list[Outcome]:
@@ -137,20 +133,20 @@ def edited(case: Case) -> list[Outcome]:
 def silent_service(case: Case) -> list[Outcome]:
     """Let a search service fall silent; send the waiting command a signal, and soon another."""
     number, gap = case.chance.choice([signal.SIGINT, signal.SIGTERM]), case.chance.uniform(0, 2)
-    service = case.world.service
-    shutil.rmtree(case.world.folder / "cache", ignore_errors=True)  # or the service would not be needed
-    service.asked.clear()
-    service.answers.clear()
-    child = case.world.start(case.words, fresh_interpreter=case.chance.random() < NEW)
-    watched(lambda: service.asked.is_set() or child.ended(), 60)
+    world = case.world
+    shutil.rmtree(world.folder / "cache", ignore_errors=True)  # or the service would not be needed
+    world.asked.clear()
+    world.answers.clear()
+    child = world.start(case.words, fresh_interpreter=case.chance.random() < NEW)
+    watched(lambda: world.asked.is_set() or child.ended(), 60)
     began = time.monotonic()
     for pause in (case.chance.uniform(0, 1), gap):
         time.sleep(pause)
         if not child.ended():
             child.kill(number, whole=False)
-    outcome = case.world.outcome(child)
+    outcome = world.outcome(child)
     took = time.monotonic() - began
-    service.answers.set()
+    world.answers.set()
     outcome.moment = f"{number.name} twice within {gap:.1f} s, ended after {took:.1f} s"
     outcome.code = outcome.code if took < SLOWEST_END else 124
     return [outcome]
@@ -166,8 +162,7 @@ def damaged_database(case: Case) -> list[Outcome]:
         database.unlink()
         with closing(sqlite3.connect(database)) as connection:
             connection.execute("CREATE TABLE notes (text)")
-    outcome = case.run(f"database {harm}")
-    outcome.compared = False  # a flipped bit may be in a name or a number
+    outcome = case.run(f"database {harm}", compared=False)  # a flipped bit may be in a name or a number
     for path in database.parent.glob("mlflow.db*"):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for path in (case.world.template / "outputs").glob("mlflow.db*"):
@@ -177,11 +172,9 @@ def damaged_database(case: Case) -> list[Outcome]:
 
 def crowd(case: Case) -> list[Outcome]:
     children = [case.world.start(case.words) for _ in range(CROWD)]
-    outcomes = [case.world.outcome(child, f"{CROWD} at once") for child in children]
-    refused = {0, 2} if case.words[0] in ("sweep", "prepare") else {0}  # only one process at a time may do these
-    for outcome in outcomes:
-        outcome.allowed = frozenset(refused)
-    return outcomes
+    alone = case.words[0] in ("sweep", "prepare")  # only one process at a time may do these
+    allowed = frozenset({0, 2} if alone else {0})
+    return [case.world.outcome(child, f"{CROWD} at once", allowed=allowed) for child in children]
 
 
 def server(case: Case) -> list[Outcome]:
@@ -196,9 +189,7 @@ def server(case: Case) -> list[Outcome]:
     proxy.mode, proxy.after = case.chance.choice(MODES), after
     outcome = case.run(f"{proxy.mode} after {after} requests")
     proxy.mode = ""
-    synced = case.world.run(["doctor sync"])
-    synced.moment, synced.allowed, synced.compared = "doctor sync", frozenset({0}), False
-    return [outcome, synced]
+    return [outcome, case.world.run(["doctor sync"], "doctor sync", allowed=frozenset({0}), compared=False)]
 
 
 def _flip(path: Path, chance: random.Random) -> None:

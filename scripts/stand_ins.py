@@ -1,4 +1,4 @@
-"""Stand-ins for the services of the documents' commands: a language model, and search services."""
+"""Stand-ins for the services that commands need: a language model, and search services."""
 
 from __future__ import annotations
 
