@@ -16,7 +16,7 @@ from harness.recording.retrieval_run import RUN_FILE
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
 from retrievers.base import one_word
 
-LIGHT = "has no full lists: a sweep logs those of its best trial alone. Repeat it with `harness run`"
+LIGHT = "has no full lists: a sweep logs them only for its best trial. Repeat it with `harness run`"
 
 
 @dataclass(frozen=True)

@@ -412,7 +412,7 @@ def _of_experiment(tracker: Tracker, asked: Wanted) -> Chosen:
     scheme, schemes = asked.scheme, {one.run.params.get("task.scheme") for one in ranked}
     if scheme in schemes and len(schemes) > 1:
         ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
-        notes.append(f"Runs of task.scheme={scheme} alone: such scores do not compare with those of another.")
+        notes.append(f"Runs of task.scheme={scheme} alone: scores of different schemes do not compare.")
     first = asked.like or ranked[0].run
     apart = [differ(first, one.run, asked.metric, ranking.select_on) for one in ranked]
     others = Counter(MEANING[name] for name in apart if name)

@@ -68,7 +68,7 @@ def with_fonts(figure: Figure) -> Figure:
 
     for text in figure.findobj(Text):
         text.set_fontfamily(list(fonts()[0]))
-        text.set_parse_math(False)  # a `$` in a label is no formula
+        text.set_parse_math(False)  # a `$` in a label is literal
     for panel in figure.axes:
         panel.spines[["top", "right"]].set_visible(False)
     return figure

@@ -56,8 +56,8 @@ FILES = {
     "gate.png": "the score at every threshold of the gate, and how well the signal separates the queries",
     "measures.png": "measures with their intervals, and by kind of item",
     "gate.json": "the rule that the gate learned from labels",
-    "fusion.json": "the rule that the fusion learned from labels, and what it was chosen from",
-    "predictions": "the predictions: what is submitted",  # whatever its suffix
+    "fusion.json": "the rule that the fusion learned from labels, and its alternatives",
+    "predictions": "the predictions, to be submitted",  # with any suffix
     "metrics.json": "every number of this run",
     "scores.csv": "every measure for every query, at full precision",
     "checked.csv": "the same by people's and by the model's labels: what estimates are made of",
@@ -232,7 +232,7 @@ def _headline(scores: ShownScores) -> str:
     if scores.overall and (said := checked_notes(scores.overall)):
         text += f"\n\n{' '.join(map(marked, said))}"
     if scores.held_out:
-        text += f"\n\n`{OOF}` is out of fold: what was learnt from labels had not seen the query's own."
+        text += f"\n\n`{OOF}` is out of fold: nothing was learnt from the query's own label."
     return text
 
 

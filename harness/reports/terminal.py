@@ -43,8 +43,8 @@ def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
 def score_tables(scores: Scores, held_out: Scores | None = None, objective: Objective | None = None) -> list[Table]:
     """Return the measures with intervals and splits, the losses, and the scores with one part perfect."""
     learnt = (
-        f"Labels of these queries were learnt from: {OOF}NAME is the score when each query's own label had no part in "
-        "it."
+        f"The run learnt from labels of these queries: {OOF}NAME is the score when nothing was learnt from the query's "
+        "own label."
     )
     measures = replace(score_table(scores, held_out), caption="Measures", notes=[learnt] if held_out else [])
     ceilings = (held_out or scores).ceilings if scores.losses and loses(objective) else {}
@@ -168,7 +168,7 @@ def standing(one: Objective, before: Objective, run: str) -> str:
 def peeked(experiment: str, peeks: int) -> str:
     return (
         f"Private scores of experiment {experiment!r} have been seen {counted(peeks, 'time')}. Each look that "
-        "decides what is tried next makes them worth less."
+        "guides the next run makes them worth less."
     )
 
 

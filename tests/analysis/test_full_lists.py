@@ -71,7 +71,7 @@ def test_ids_that_cannot_be_told_apart_are_refused(tmp_path):
         (run("r", task="answers"), "is of task=answers, which ranks no documents"),
         (run("r", **{"data.documents": "other"}), "was made with other documents than the test set has"),
         (run("r", **{"data.queries": "other"}), "was made with other queries than the test set has"),
-        (run("r"), "has no full lists: a sweep logs those of its best trial alone"),
+        (run("r"), "has no full lists: a sweep logs them only for its best trial"),
         (run("r", **{"harness.verb": "sweep"}), "is a sweep without a single best trial"),
     ],
 )
@@ -114,7 +114,7 @@ def test_the_best_that_fit_are_taken(tmp_path):
     found, notes = best_repeatable(store, Wanted("e", "map@3", verbs=("run",)), 2, DATA, tmp_path)
     assert [one.run.run_id for one in found] == ["first", "second"]
     assert notes == [
-        "Left out: 1 run that has no full lists: a sweep logs those of its best trial alone. Repeat it with `harness "
+        "Left out: 1 run that has no full lists: a sweep logs them only for its best trial. Repeat it with `harness "
         "run`.",
         "Left out: 1 run that was made with other queries than the test set has, or these were edited since. Repeat "
         "it.",

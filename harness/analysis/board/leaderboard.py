@@ -37,8 +37,8 @@ LOST = {
     MERGED: Words("relevant documents are not found or rank too low", "관련 문서를 찾지 못했거나 순위가 낮음"),
 }
 ESTIMATED = (
-    "The labels come partly from a model: estimates of what people's labels would give stand beside the raw means that "
-    "rank the runs, and nothing is tested by query. `harness compare` tests pairs of these runs."
+    "The labels come partly from a model. Raw means rank the runs; estimates of what people's labels would give are "
+    "shown beside them, and nothing is tested by query. `harness compare` tests pairs of these runs."
 )
 
 
@@ -51,7 +51,7 @@ class Row:
     difference: its mean minus the best run's, over the queries that count in both.
     p, p_holm: paired randomisation test against the best run; NaN for the best itself, and if labels come partly from
         a model.
-    ms: milliseconds per query, without those of a language model. mb: megabytes of its indexes. None if unknown.
+    ms: milliseconds per query, without a language model's time. mb: megabytes of its indexes. None if unknown.
     asks_model: whether it asks a language model about each query.
     changed: {key, above, here} for each setting that differs from the run above; None for an absent setting.
     public, private: scores and ranks on these parts; None unless the public part ranks the runs.
@@ -202,7 +202,7 @@ def _among_equals(one: Row, others: Sequence[Row]) -> Words:
     elif one.cost < min(other.cost for other in others):
         why = Words("this one has the smallest index", "이 실행의 색인이 가장 작습니다")
     else:
-        why = Words("this one stands first", "이 실행이 그 가운데 첫 번째입니다")
+        why = Words("this one is listed first", "이 실행이 그 가운데 첫 번째입니다")
     return Words(f"{same.en}, and {why.en}", f"{same.ko} {why.ko}")
 
 

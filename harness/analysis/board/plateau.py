@@ -1,7 +1,7 @@
 """Plateau or spike: how far a number can move from its best value before scores fall.
 
 A value is on the plateau if it and all values between it and the best one are within one standard error of the best.
-The error is that of the differences on the same queries, as in `gates.calibration.plateau`.
+The differences on the same queries give the error, as in `gates.calibration.plateau`.
 """
 
 from __future__ import annotations

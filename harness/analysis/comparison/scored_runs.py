@@ -393,7 +393,7 @@ def _labels(runs: Sequence[ComparedRun]) -> dict[str, Qrels]:
         if digest not in found:
             source = logged_value(read_config(run.config), "dataset", dict)
             qrels = load_unchanged(run.run, source, ("qrels",)).qrels
-            assert qrels is not None  # its fingerprint is that of the run's
+            assert qrels is not None  # its fingerprint equals the run's
             found[digest] = qrels
     return {run.label: found[run.run.tags["data.qrels"]] for run in runs}
 

@@ -88,7 +88,7 @@ class RunEvidence:
         """Return the evidence of a run with scores by query alone. Raise BadInput if they lack the measure."""
         measure, values = fixed_mean(name), (table.oof or table.values).get(name)
         if values is None:
-            raise BadInput(f"metric={name}: the run has no values by query. Choose one of its own metrics.")
+            raise BadInput(f"metric={name}: the run has no values by query. Choose one of its metrics.")
         rows = ~np.isnan(values) & (table.public if select_on == "public" else True)
         return cls(
             measure=measure,
@@ -209,7 +209,7 @@ def rank_counts(evidence: RunEvidence) -> list[RankCounts]:
 
 def _labels(qrels: Qrels | None) -> Qrels:
     if qrels is None:
-        raise BadInput("The run has no labels to say what it lacks. Set dataset.qrels=FILE.")
+        raise BadInput("The run has no labels, so its weaknesses are unknown. Set dataset.qrels=FILE.")
     return qrels
 
 

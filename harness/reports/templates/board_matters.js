@@ -166,7 +166,7 @@ if (DATA.matters) {
   const goal = AXES.at(-1).places, BOTTOM = AXES.some((axis) => axis.places.includes(null)) ? 44 : 18;
   let step = CLOSEST;
   const X = (axis) => 60 + axis * step, Y = (place) => (place === null ? TALL - 12 : TOP + (1 - place) * (TALL - TOP - BOTTOM));
-  // Runs with the same value are spread a little by their score, so that their lines do not cover each other.
+  // Runs with the same value are spread a little by their score, to keep their lines apart.
   const height = (axis, run) => Y(axis.places[run] === null || axis.spread === 0 ? axis.places[run] : axis.places[run] + (goal[run] - .5) * axis.spread);
   const lineOf = (run) => AXES.map((axis, i) => `${i ? "L" : "M"}${X(i)} ${height(axis, run).toFixed(1)}`).join("");
   const runWords = (run) => `${shortName(run)}\n${DATA.head.metric} ${number(VALUES[run])}\n` + M.axes.map((one) => `${one.name} ${rounded(DATA.runs[run].params[one.name] ?? "–")}`).join("\n");

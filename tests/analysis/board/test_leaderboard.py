@@ -80,7 +80,7 @@ def candidate(name, value=0.5, tied=True, ms=1.0, index_mb=1.0, asks_model=False
         ([candidate("A", asks_model=True, ms=1), candidate("B", ms=9)], 1, None, "this one asks no language model"),
         ([candidate("A", ms=None), candidate("B", ms=2)], 1, None, "this one is the quickest"),
         ([candidate("A", index_mb=5), candidate("B", index_mb=4)], 1, None, "this one has the smallest index"),
-        ([candidate("A"), candidate("B", value=0.5 - 1e-15)], 0, None, "this one stands first"),
+        ([candidate("A"), candidate("B", value=0.5 - 1e-15)], 0, None, "this one is listed first"),
     ],
 )  # fmt: skip
 def test_the_run_to_take(candidates, run, instead, said):
