@@ -1,1 +1,1 @@
-"""Language models: one client with structured replies, which are paid for once, and what they cost."""
+"""Language models: a client with structured, cached replies, and their cost."""

@@ -296,8 +296,8 @@ class Chat:
         except WrongReply as error:
             why = f" To {prompt.name or 'the last prompt'}: {error}."
         return (
-            f"none of {USELESS} replies from {self._model.model} at {self._model.base_url} is usable, and no more are "
-            f"asked for.{why} Try another prompt, another model, or another way of demanding structure: llm.replies."
+            f"none of {USELESS} replies from {self._model.model} at {self._model.base_url} is usable, and no more "
+            f"are asked for.{why} Try another prompt, another model, or another way to demand structure (llm.replies)."
         )
 
     def _say(self, line: str) -> None:

@@ -141,7 +141,7 @@ def read_prompt(path: Path, needed: Sequence[str], optional: Sequence[str] = (),
     for name in found:
         if name not in known:
             names = ", ".join(f"{{{one}}}" for one in known)
-            raise BadInput(f"{where}: nothing is filled in for {{{name}}}.{did_you_mean(name, known)} Known: {names}.")
+            raise BadInput(f"{where}: unknown name {{{name}}}.{did_you_mean(name, known)} Known: {names}.")
     if lacking := [f"{{{name}}}" for name in needed if name not in found]:
-        raise BadInput(f"{where}: the prompt lacks {', '.join(lacking)}, where the harness fills in its part. Add it.")
+        raise BadInput(f"{where}: the prompt lacks {', '.join(lacking)}, which the harness fills in. Add it.")
     return PromptText(text, found)

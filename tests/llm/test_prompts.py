@@ -31,9 +31,9 @@ def test_a_prompt_is_filled_once(tmp_path):
     [
         ("", "query.prompt={path}: the prompt is empty. Write what the model is asked to do."),
         (" \r\n\t", "the prompt is empty"),
-        ("Rewrite it.", "the prompt lacks {talk}, where the harness fills in its part. Add it."),
-        ("{talk} {tlak}", "nothing is filled in for {tlak}. Did you mean 'talk'? Known: {talk}, {language}."),
-        ("{talk} {zzz}", "nothing is filled in for {zzz}. Known: {talk}, {language}."),
+        ("Rewrite it.", "the prompt lacks {talk}, which the harness fills in. Add it."),
+        ("{talk} {tlak}", "unknown name {tlak}. Did you mean 'talk'? Known: {talk}, {language}."),
+        ("{talk} {zzz}", "unknown name {zzz}. Known: {talk}, {language}."),
         ("첫 줄\n".encode() + "둘째".encode("cp949"), "prompt.txt:2: byte 0xb5 is not UTF-8. Save the file as UTF-8."),
         ("{talk}" + "x" * MOST, "the file has more than 200,000 bytes, which is too long. Is it the right one?"),
     ],

@@ -85,8 +85,8 @@ def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], mor
     """records: of the models that judged. more: the worth of more checked queries."""
     progress = found.progress
     title = (
-        f"{folder}: {len(progress.checked)} of {counted(progress.drawn, 'drawn query')} checked in full by people, "
-        f"which stand for {progress.stand_for:,}."
+        f"{folder}: {len(progress.checked)} of {counted(progress.drawn, 'drawn query')} checked in full by people; "
+        f"they stand for {progress.stand_for:,}."
     )
     notes = [f"{counted(progress.not_blind, 'judgement')} left out: not blind."] if progress.not_blind else []
     tables = [*_model(found), _people(found), *([_worth(more, len(progress.checked))] if more else [])]
@@ -101,8 +101,8 @@ def _model(found: Audit) -> Iterator[Table]:
         return
     notes = [
         f"A document is relevant from grade {found.relevant_from} on.",
-        "Sensitivity: the share of what people find relevant that the model does.",
-        "Specificity: the share of what people find not relevant that the model does not.",
+        "Sensitivity: of the pairs that people find relevant, the share that the model does.",
+        "Specificity: of the pairs that people find not relevant, the share that the model does not.",
         *_reasons(found.model.statistics),
     ]
     rows: Rows = [[TITLES[name], *_cells(one)] for name, one in found.model.statistics.items()]

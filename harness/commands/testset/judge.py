@@ -152,7 +152,7 @@ def judge_report(todo: JudgingWork, record: JudgeRecord, found: Mapping[str, Any
 def _grades(record: JudgeRecord, found: Mapping[str, Any]) -> Table:
     notes = [f"{count:,} open now: {reason}." for reason, count in found["open"].items()]
     if seeds := record.seeds:
-        notes.append(f"Of the documents with evidence, {seeds.text()} have {RELEVANT_FROM} or 3.")
+        notes.append(f"Of the documents with evidence, {seeds.text()} are graded {RELEVANT_FROM} or 3.")
     if others := found["by_others"]:
         notes.append(f"{counted(others, 'pair')} that other models have judged were left out.")
     columns = [Column("kind"), *(Column(name if name != OPEN else "open", "count") for name in GRADE_NAMES)]

@@ -61,8 +61,8 @@ class TestSet:
         if before is not None:
             if before.about.queries and not before.about.queries.keys() & testset.texts.keys():
                 raise BadInput(
-                    f"{path / pools.MANIFEST}: the pool is of other queries than {path} has "
-                    f"({some(before.about.queries)}). Is it of another test set? Move {pools.POOL} and "
+                    f"{path / pools.MANIFEST}: the pool has other queries than {path} "
+                    f"({some(before.about.queries)}). Does it belong to another test set? Move {pools.POOL} and "
                     f"{pools.MANIFEST} away to begin a new pool."
                 )
             pooling.require_documents(before.pairs, testset.dataset.by_id)
@@ -127,7 +127,7 @@ def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[Full
         if config.documents or testset.before:
             run += f" dataset.documents={testset.documents.path}"
         raise BadInput(
-            f"{error} A pool is made of runs on this test set, better of several that search differently: `{run} "
+            f"{error} A pool needs runs on this test set, if possible several that search differently: `{run} "
             "retriever=bm25`, and the same with retriever=hybrid_lexical or hybrid_light."
         ) from None
     return found, [*notes, *left_out]
@@ -180,11 +180,11 @@ def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]
     if void:
         edited = list(dict.fromkeys(one.query_id for one in void))
         yield (
-            f"Edited after it was judged: {counted(len(edited), 'query')} ({some(edited)}). Of the judgements, "
+            f"Edited after judging: {counted(len(edited), 'query')} ({some(edited)}). Of the judgements, "
             f"{len(void):,} no longer count."
         )
     if testset.before and testset.before.about.documents.sha256 != testset.documents.fingerprint:
-        yield "Other documents have been prepared since the former pool; all that it names are still there."
+        yield "The documents have changed since the former pool; all that were pooled are still there."
 
 
 def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -
     rows = [[short_id(one["run_id"]), one["name"], *(one[key] for key in shown)] for one in found["runs"]]
     return Report(
         f"{testset / pools.POOL}: {counted(found['pairs'], 'pair')} of {counted(found['queries'], 'query')}, "
-        f"{sizes['least']} to {sizes['most']} each, {sizes['median']} in the middle; {found['new']:,} new.",
+        f"{sizes['least']} to {sizes['most']} each, median {sizes['median']}; {found['new']:,} new.",
         [
             f"Not judged: {left:,}{people}.",
             f"Brought by {', '.join(f'{name} {count:,}' for name, count in found['origins'].items())}.",

@@ -153,10 +153,10 @@ def _read_workbook(config: ReviewConfig, path: Path, name: str) -> CommandAnswer
         add(*found.new)
     counts = {key: getattr(found, key) for key in ("changed", "same", "empty", "kept")}
     document = {"testset": str(folder), "from": str(path), "reviewer": name, "new": len(found.new), **counts}
-    changed = f", {found.changed:,} of which replace an earlier one of {name}" if found.changed else ""
+    changed = f"; {found.changed:,} of them replace earlier ones by {name}" if found.changed else ""
     lines = [f"{found.same:,} were there already."] if found.same else []
     if found.empty:
-        kept = f"; of these, {name} has judged {found.kept:,} before, which stays" if found.kept else ""
+        kept = f"; of these, {name} has judged {found.kept:,} before; that stays" if found.kept else ""
         lines.append(f"{counted(found.empty, 'row')} without an answer{kept}.")
     steps = [
         _command("review", config, "via=xlsx", f"reviewer={name}", "output=FILE.xlsx") + "    # what is left to judge",

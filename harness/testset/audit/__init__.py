@@ -1,1 +1,1 @@
-"""How far a model's labels can be trusted, by a sample that people check."""
+"""How far to trust a model's labels, measured on a sample that people check."""

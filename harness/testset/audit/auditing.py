@@ -184,8 +184,8 @@ def _enlarged(sample: AuditSample, values: _Values, size: int) -> AuditSample:
 
 
 def _strata(values: _Values, queries: Sequence[str], size: int, old: AuditSample) -> dict[str, str]:
-    """Return query_id -> stratum of new queries: kinds in at most three classes of difficulty with two drawn queries
-    each."""
+    """Return query_id -> stratum of new queries. Kinds are split into at most three classes of difficulty, if each gets
+    two drawn queries."""
     groups: dict[str, list[str]] = defaultdict(list)
     kinds = {query_id: values.judged.queries[query_id].kind for query_id in queries}
     judged = {kind for query_id, kind in kinds.items() if values.known(query_id)}
@@ -353,7 +353,7 @@ def audited(judged: JudgedSet, sample: AuditSample, relevant_from: int, seed: in
 
 NEED_STATISTICS = {
     "agreed": Statistic(agreement.agreed, "no query"),
-    "kappa": Statistic(agreement.kappa, "one of them says the same of all queries"),
+    "kappa": Statistic(agreement.kappa, "one rater says the same of all queries"),
 }
 
 
@@ -363,11 +363,11 @@ def _grade_statistics(relevant_from: int) -> tuple[dict[str, Statistic], dict[st
     def sides(of: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda tables: of(agreement.at_threshold(tables, relevant_from))
 
-    side = f"one of them puts all pairs on the same side of grade {relevant_from}"
+    side = f"one rater puts all pairs on the same side of grade {relevant_from}"
     people = {
         "agreed": Statistic(agreement.agreed, "no pair"),
         "kappa": Statistic(sides(agreement.kappa), side),
-        "quadratic_kappa": Statistic(agreement.kappa, "one of them gives every pair the same grade"),
+        "quadratic_kappa": Statistic(agreement.kappa, "one rater gives every pair the same grade"),
     }
     none, every = (f"people find {some} of the pairs relevant" for some in ("none", "all"))
     return people, {
@@ -399,7 +399,7 @@ def _alpha(
     counts = np.array([np.bincount([one[0] for one in of.values()], minlength=len(GRADES)) for _, of in units])
     tables = np.zeros((len(rows), len(GRADES), len(GRADES)))
     np.add.at(tables, [row for row, _ in units], agreement.coincidences(counts))
-    alpha = {"alpha": Statistic(agreement.alpha, "all of them give every pair the same grade")}
+    alpha = {"alpha": Statistic(agreement.alpha, "all raters give every pair the same grade")}
     return agreement.estimates(tables, design, alpha, seed)["alpha"]
 
 
@@ -471,7 +471,7 @@ def worth(
 
 
 def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Checked:
-    """Return the labels of queries whose pooled documents the model has all judged, and people's of the drawn, settled
+    """Return the model's labels, for queries whose pooled documents it has all judged, and people's for drawn, settled
     ones."""
     queries = [one for query_id, one in judged.queries.items() if query_id in sample.strata]
     given = judged.judgements, queries, judged.pairs, relevant_from

@@ -245,8 +245,8 @@ def _judged(task: DraftRequest, item: ReplyItem, text_of: Callable[[str], str]) 
 
 
 def _unanswerable(task: DraftRequest, item: ReplyItem, texts: Sequence[str]) -> Draft | Rejection:
-    """Reject the item if a line of its document's texts contains the missing information verbatim, in two or more
-    words. A line that has all of its words, in any order, becomes a flag."""
+    """Reject the item if the missing information has two or more words and stands verbatim in a line of the document's
+    texts. A line that has all of its words, in any order, becomes a flag."""
     words = item.missing.casefold().split()
     flags = [f"check that no document has the answer: {item.missing}"]
     for line in (line for text in texts for line in text.split("\n")):

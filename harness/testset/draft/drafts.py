@@ -126,7 +126,7 @@ class TestsetFolder:
         self.path, self._settings = path, settings
 
     def check(self, shown: int) -> None:
-        """Raise BadInput unless the folder is new, empty, or has unedited drafts with the same settings from at most
+        """Raise BadInput unless the folder is new, empty, or has unedited drafts, with these settings, of at most
         `shown` documents."""
         if self.path.exists() and not self.path.is_dir():
             raise BadInput(f"testset={self.path}: this is a file. Name a folder.")
@@ -135,7 +135,7 @@ class TestsetFolder:
         if manifest is None and self._read(UNFINISHED) is None:
             if self.path.is_dir() and any(one.suffix != TEMPORARY for one in self.path.iterdir()):
                 raise BadInput(
-                    f"testset={self.path}: the folder holds something else, without {MANIFEST}. Name a new folder."
+                    f"testset={self.path}: the folder holds other files and no {MANIFEST}. Name a new folder."
                 )
             return
         if manifest is not None:
@@ -144,7 +144,7 @@ class TestsetFolder:
             if sha256_of(path) not in self._own(path.name):
                 raise BadInput(
                     f"{path} has been edited since it was drafted, and is not overwritten. Draft into another folder, "
-                    f"such as testset={self.path}2: replies that are cached cost nothing."
+                    f"such as testset={self.path}2: cached replies cost nothing."
                 )
 
     def write(self, drafts: Iterable[Draft], rejections: Iterable[Rejection], manifest: Mapping[str, Any]) -> None:
@@ -186,7 +186,7 @@ class TestsetFolder:
         if old.get("documents") != new.get("documents"):
             raise BadInput(
                 f"testset={self.path} was drafted from other documents. Draft from these {other}: replies about "
-                "documents that are the same are cached."
+                "unchanged documents are cached."
             )
         for key in {**new, **old}:
             if old.get(key) != new.get(key):

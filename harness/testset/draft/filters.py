@@ -90,7 +90,7 @@ FEWEST_GRAMS = 4  # fewer are a name or a term, such as `자율 주행 기술 �
 SAME_SCRIPT = 0.2  # share of the letters: names in Latin letters are longer than the Korean around them
 FEWEST_LETTERS = 20  # needed to tell a document's script
 EXAMPLES_IN_SCRIPT = 0.1  # least share of the examples for their script to be allowed
-NO_HELP = "the earlier turns bring no word of the document that the last turn lacks"
+NO_HELP = "the earlier turns add no word of the document to the last turn"
 
 _SYMBOLS = frozenset({"SF", "SP", "SS", "SSO", "SSC", "SE", "SO", "SW"})
 _MORPHEMES = tuple(sorted(KIWI_TAGS - _SYMBOLS))
@@ -216,7 +216,7 @@ def _language(case: _Case) -> str:
 
 def _no_question(case: _Case) -> str:
     if case.draft.kind != "none" and asks_nothing(case.draft.question):  # what needs no retrieval may be a remark
-        return "it states something, or says that there is nothing to ask"
+        return "a statement, or a note that there is nothing to ask"
     return ""
 
 

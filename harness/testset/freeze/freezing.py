@@ -108,7 +108,6 @@ class Material:
 
     @cached_property
     def checks(self) -> Checks:
-        """Return people's checks of the model's labels."""
         if not any(LLM in one.basis.split("+") for one in self.labels):
             return Checks(why="no label comes from a model")
         if self.sample is None:
@@ -313,7 +312,7 @@ def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> N
         f"Settle them, or leave these queries out of this version: leave_out=true keeps {left:,} of "
         f"{counted(queries, 'query')}."
         if left
-        else "Settle them: every query has one."
+        else "Settle them: every query has an open question."
     )
     listed = "\n".join(open_questions(questions, testset))
     raise BadInput(f"testset={testset} has {counted(len(questions), 'open question')}:\n{listed}\n{rest}")

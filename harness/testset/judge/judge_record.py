@@ -154,8 +154,7 @@ GRADE_NAMES = (*(str(grade) for grade in GRADES), OPEN)
 class JudgeRecord:
     """by: its name in judgements. prompt: sha256. language: of the shipped prompt; "" for the user's prompt.
     at: when it last judged. grades: one of GRADE_NAMES -> number of current judgements. usage: of all its replies.
-    seeds: judged documents with evidence that are graded relevant; None if there are none. controls: the same by kind.
-    """
+    seeds: share of judged documents with evidence graded relevant; None if there are none. controls: share by kind."""
 
     json_too: ClassVar = ("judged",)
 
@@ -346,7 +345,7 @@ def _said(judged: JudgedSet, pair: PooledPair, by: str) -> list[Judgement]:
 
 
 def _check(folder: Path, pool: Pool, queries: Mapping[str, EvidencedQuery], documents: DocumentsFolder) -> None:
-    again = f"Run `harness testset pool testset={folder} ...` again, which keeps all judgements."
+    again = f"Run `harness testset pool testset={folder} ...` again: it keeps all judgements."
     if documents.fingerprint != pool.about.documents.sha256:
         raise BadInput(
             f"testset={folder} was pooled from other documents than those in {documents.path}. Give those that were "

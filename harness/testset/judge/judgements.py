@@ -81,7 +81,8 @@ class Judgement:
 
 
 def text_digest(query: Query) -> str:
-    """Return 12 hexadecimal digits of the sha256 of a query's turns. A judgement counts only for the digest it has."""
+    """Return 12 hexadecimal digits of the sha256 of a query's turns. If they change, earlier judgements no longer
+    count."""
     turns = [[turn.role, turn.content] for turn in query.turns]
     return hashlib.sha256(json.dumps(turns, ensure_ascii=False).encode()).hexdigest()[:12]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 def draw_ids(files: Mapping[str, str], seed: int, limit: int | None) -> list[str]:
     """Return at most `limit` ids of documents (None: all), in drawing order. files: doc_id -> its file.
 
-    Every file first gives one document, then as many as its share of the documents. A hash of seed and id orders the
-    documents of a file, and the files. So a smaller limit gives a prefix of the same list. An added file changes how
-    many documents the others give, but not their order.
+    Every file first gives one document, then further ones in proportion to its documents. A hash of seed and id orders
+    the documents of a file, and the files. So a smaller limit gives a prefix of the same list. An added file changes
+    how many documents the others give, but not their order.
     """
     strata: dict[str, list[str]] = defaultdict(list)
     for doc_id, file in files.items():

@@ -126,8 +126,8 @@ def write_pool(folder: Path, pool: Pool) -> None:
 
 
 def pooled_documents(folder: Path, given: Path | None) -> DocumentsFolder:
-    """Return the documents in the folder `given` (config key `documents`), or if None in the folder that `pool.json`,
-    or else `testset.json`, names. Raise BadInput without any."""
+    """Return the documents in the folder `given` (config key `documents`), or if None in the one that `pool.json`, or
+    else `testset.json`, names. Raise BadInput without any."""
     if given:
         return DocumentsFolder(given)
     if about := _about(folder):

@@ -68,7 +68,7 @@ def require_documents(pairs: Iterable[PooledPair], known: Collection[str]) -> No
     gone = list(dict.fromkeys(pair.doc_id for pair in pairs if pair.doc_id not in known))
     if gone:
         raise BadInput(
-            f"These documents were pooled, and the documents folder does not have them: {some(gone)}. Were the files "
+            f"The documents folder lacks pooled documents: {some(gone)}. Were the files "
             "prepared anew? Name the folder that was pooled (documents=FOLDER), or move pool.jsonl and pool.json away "
             "to begin a new pool."
         )
@@ -143,13 +143,12 @@ class Reusability:
 
     @property
     def moved(self) -> int:
-        """Return the number of runs whose place changes."""
         return sum(run.place != run.place_without for run in self.runs)
 
     def text(self) -> str:
         one, count = self.worst, len(self.runs)
         changed = f"at most {abs(one.change):.3f} ({one.name}: {one.score:.3f} becomes {one.without:.3f})"
-        moved = f"{self.moved} of {count} come to another place" if self.moved else "none comes to another place"
+        moved = f"{self.moved} of {count} change places" if self.moved else "none changes places"
         return (
             f"Reusability: without the documents that it alone brought, a run's {self.measure} changes by {changed}, "
             f"and {moved}; on {counted(self.queries, 'query')} whose pairs are all judged."
@@ -160,7 +159,7 @@ class Reusability:
 class Missed:
     """What the drawn documents say of those that were not drawn, in numbers of documents.
 
-    judged, found: drawn ones with a grade, and the relevant ones of these. below: all that they were drawn from.
+    judged: drawn ones with a grade. found: the relevant ones among them. below: all that they were drawn from.
     labelled: known relevant ones. estimated: all relevant ones that the runs retrieved; each drawn one counts 1 / pi.
     error: standard error of `estimated`, as if each had been drawn independently.
     """
@@ -254,7 +253,7 @@ def _alone(pair: PooledPair, run_id: str) -> bool:
 
 
 def _qrels(labels: Mapping[str, Label], without: Sequence[PooledPair]) -> Qrels:
-    """Return qrels without some pairs. A query that loses all of its relevant documents still needs some."""
+    """Return qrels without some pairs. A query that loses all of its relevant documents still needs retrieval."""
     grades = {query_id: dict(one.relevant) for query_id, one in labels.items()}
     for pair in without:
         grades[pair.query_id].pop(pair.doc_id, None)

@@ -207,7 +207,7 @@ def _suspicion(pair: PooledPair, judged: JudgedSet) -> str | None:
 
 
 class RefusedRequest(Exception):
-    """A request that cannot be answered. status: of HTTP. why: for people. more: for the page."""
+    """A request that cannot be answered. status: HTTP's. why: for people. more: for the page."""
 
     def __init__(self, status: int, why: str, **more: Any) -> None:
         super().__init__(why)
@@ -228,7 +228,7 @@ class ReviewLedger:
         self._read_on()
 
     def changes(self, by: str, since: int) -> tuple[list[Judgement], int]:
-        """Return (a judge's judgements after a revision, the revision now); the last one of each pair and round. A
+        """Return (the judge's last judgement of each pair and round judged after a revision, the revision now). A
         revision is the number of the judge's judgements that have been read."""
         with self._lock:
             self._read_on()

@@ -1,7 +1,7 @@
 """The server of the review page. Each reviewer has a link that cannot be guessed, and sees only the desk behind it.
 
-Requests must name this machine, so that a foreign page cannot reach it under another name, and come from the page
-itself. The page runs only its own scripts and talks to no other machine.
+Requests must come from the page itself and name this machine, or foreign pages could reach it under another name. The
+page runs only its own scripts and talks to no other machine.
 """
 
 from __future__ import annotations

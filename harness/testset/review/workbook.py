@@ -159,7 +159,6 @@ def _conversation(query: Query) -> str:
 
 
 def _sheet(book: Workbook, title: str, header: Sequence[str], count: int) -> Any:
-    """Return a new sheet with a frozen header and a drop-down in its last column."""
     from openpyxl.utils import get_column_letter
     from openpyxl.worksheet.datavalidation import DataValidation
 
@@ -200,7 +199,6 @@ def _styles(sheet: Any) -> dict[str, Any]:
 
 
 def _guide(book: Workbook) -> None:
-    """Add the sheet that says how to judge, in both languages and in the words of the review page."""
     from openpyxl.cell import WriteOnlyCell
     from openpyxl.styles import Alignment, Font
 
@@ -333,8 +331,8 @@ def _prolog(where: str) -> Callable[[bytes], None]:
 @dataclass(frozen=True)
 class Filled:
     """new: judgements to append. changed: number of those that replace one by the same person. same: answers that are
-    already in the log. empty: rows without an answer. kept: number of empty rows that the person has judged before,
-    which stays."""
+    already in the log. empty: rows without an answer. kept: empty rows that the person has judged before; these
+    judgements stay."""
 
     new: tuple[Judgement, ...]
     changed: int
@@ -344,7 +342,7 @@ class Filled:
 
 
 def read_workbook(path: Path, reviewer: str, judged: JudgedSet, audit: AuditSample | None, at: str) -> Filled:
-    """Return what a filled workbook adds to the judgements. Raise BadInput that lists all mistakes by sheet and cell.
+    """Return what a filled workbook adds to the judgements. Raise BadInput with all mistakes, by sheet and cell.
     reviewer: who filled it in. at: time of the judgements."""
     with _opened(path) as book:
         sheets = {sheet.title: sheet for sheet in book.worksheets}
@@ -358,7 +356,7 @@ def read_workbook(path: Path, reviewer: str, judged: JudgedSet, audit: AuditSamp
     if errors:
         more = f"\n  and {len(errors) - 200:,} more" if len(errors) > 200 else ""
         listed = "".join(f"\n  {one}" for one in errors[:200])
-        raise BadInput(f"{path}: nothing was taken from it. Correct this first:{listed}{more}")
+        raise BadInput(f"{path}: nothing was imported. Correct this first:{listed}{more}")
     return _filled(answers, str(about["by"]), judged, at)
 
 
@@ -378,7 +376,7 @@ def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: Ju
     the queries as they are now."""
     if ABOUT not in sheets:
         raise BadInput(
-            f"{path}: the hidden sheet {ABOUT!r} is missing, which says what was judged. Fill in the workbook that "
+            f"{path}: the hidden sheet {ABOUT!r} is missing. It says what was judged. Fill in the workbook that "
             "`harness testset review via=xlsx output=FILE` wrote; do not copy its rows to another."
         )
     found = {str(row[0].value): row[1].value for row in _read_rows(path, sheets, ABOUT) if len(row) > 1}
@@ -387,7 +385,7 @@ def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: Ju
     basis, _, name = str(found["by"]).partition(":")
     if basis not in (HUMAN, ADJUDICATED) or name != reviewer:
         raise BadInput(
-            f"{path}: the workbook was written for {name or basis:.60}, and the command says reviewer={reviewer}. Give "
+            f"{path}: the workbook was written for {name or basis:.60}, but the command says reviewer={reviewer}. Give "
             "the right name or file: each workbook belongs to one reviewer."
         )
     now = {_query_key(query_id): query_id for query_id in judged.queries}
@@ -402,7 +400,7 @@ def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: Ju
         said += [f"{len(gone)} are no longer there"] if gone else []
         raise BadInput(
             f"{path}: the workbook was written for another version of the test set; of its queries, "
-            f"{'; '.join(said)}. Put those queries back, or write the workbook anew."
+            f"{'; '.join(said)}. Put those queries back, or write a new workbook."
         )
     return found
 
@@ -474,7 +472,7 @@ def _answer(title: str, cell: Any) -> Value:
         return None
     value = cell.value
     if cell.data_type == "f":
-        raise ValueError("is a formula. Write what it comes to")
+        raise ValueError("is a formula. Write its value")
     if isinstance(value, date | time | timedelta):
         raise ValueError(f"is the date or time {value!s:.30}. Format the cell as a number or text")
     if isinstance(value, str):

@@ -97,7 +97,7 @@ def test_edited_queries(harness, first, tmp_path):
     gone, void = (sum(one.query_id == query_id for one in judged) for query_id in ("q00007", "q00000"))
     assert found["notes"][-2:] == [
         "No longer in the test set: 1 query of the former pool (q00007).",
-        f"Edited after it was judged: 1 query (q00000). Of the judgements, {void} no longer count.",
+        f"Edited after judging: 1 query (q00000). Of the judgements, {void} no longer count.",
     ]
     assert found["pairs"] == pairs - gone + found["new"]
 
@@ -127,8 +127,8 @@ def test_a_pool_that_does_not_fit_is_refused(harness, made, tmp_path):
     pool, manifest = made.folder / "pool.jsonl", made.folder / "pool.json"
     written, about = pool.read_text(), json.loads(manifest.read_text())
     wrong = {
-        "the pool is of other queries than ts has (elsewhere)": (about | {"queries": {"elsewhere": "ab"}}, ""),
-        "does not have them: gone. Were the files prepared anew": (
+        "the pool has other queries than ts (elsewhere)": (about | {"queries": {"elsewhere": "ab"}}, ""),
+        "The documents folder lacks pooled documents: gone. Were the files prepared anew": (
             about, written.replace(made.doc_ids[0][1], "gone", 1)
         ),
         "pool.json: documents.path=": (about | {"documents": {"path": "../none", "sha256": "ab"}}, written),

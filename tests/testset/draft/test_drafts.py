@@ -93,7 +93,7 @@ def test_folders_that_hold_something_else(tmp_path):
         (tmp_path / name).mkdir()
         for file, text in files.items():
             (tmp_path / name / file).write_text(text)
-    for name, message in {"file": "this is a file", "notes": "something else", "own": "not drafted",
+    for name, message in {"file": "this is a file", "notes": "other files", "own": "not drafted",
                           "broken": "broken JSON"}.items():  # fmt: skip
         with pytest.raises(BadInput, match=message):
             TestsetFolder(tmp_path / name, SETTINGS).check(1)

@@ -99,7 +99,7 @@ def test_whatever_is_pooled(first, second, evidence, draw, again):
 
 def test_documents_that_are_gone_are_named():
     require_documents([PooledPair("q1", "a")], {"a": 1})
-    with pytest.raises(BadInput, match=r"does not have them: b, c\. Were the files prepared anew"):
+    with pytest.raises(BadInput, match=r"lacks pooled documents: b, c\. Were the files prepared anew"):
         require_documents([PooledPair("q1", one) for one in "abcb"], {"a": 1})
 
 
@@ -192,7 +192,7 @@ def test_runs_are_scored_without_what_they_alone_brought(queries):
     assert found.moved == 1
     assert found.text() == (
         "Reusability: without the documents that it alone brought, a run's ndcg@2 changes by at most 0.500 (dense: "
-        "0.807 becomes 0.307), and 1 of 2 come to another place; on 2 queries whose pairs are all judged."
+        "0.807 becomes 0.307), and 1 of 2 change places; on 2 queries whose pairs are all judged."
     )
 
 

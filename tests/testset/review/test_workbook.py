@@ -292,7 +292,7 @@ WRONG = {
     "a word": (put(PAIRS, GRADE, 3, "good"), "pairs!E3: grade is 'good'"),
     "true": (put(PAIRS, GRADE, 3, True), "pairs!E3: grade is True"),
     "a date": (put(PAIRS, GRADE, 3, datetime.datetime(2026, 1, 2)), "pairs!E3: grade is the date or time 2026-01-02"),
-    "a formula": (put(PAIRS, GRADE, 3, "=1+1"), "pairs!E3: grade is a formula. Write what it comes to."),
+    "a formula": (put(PAIRS, GRADE, 3, "=1+1"), "pairs!E3: grade is a formula. Write its value."),
     "a need of maybe": (put(QUERIES, NEEDS, 2, "maybe"), "queries!D2: needs is 'maybe', but must be yes, no, ?"),
     "a need of 2": (put(QUERIES, NEEDS, 2, 2), "queries!D2: needs is 2"),
     "an id changed": (put(PAIRS, ID, 4, "r0123"), "pairs!A4: no question of this test set has the id 'r0123'"),
@@ -307,7 +307,7 @@ WRONG = {
     "a sheet renamed": (lambda book: setattr(book[QUERIES], "title", "x"), "the sheet 'queries' is missing"),
     "rows moved to another file": (lambda book: book.remove(book[ABOUT]), "the hidden sheet 'about' is missing"),
     "the hidden sheet changed": (about("sample", "mine"), "the hidden sheet 'about' has been changed. Undo that."),
-    "another person's": (about("by", "human:lee"), "was written for lee, and the command says reviewer=kim"),
+    "another person's": (about("by", "human:lee"), "was written for lee, but the command says reviewer=kim"),
     "a model's": (about("by", "llm:kim"), "the command says reviewer=kim"),
 }  # fmt: skip
 
