@@ -66,7 +66,7 @@ def test_ids_that_cannot_be_told_apart_are_refused(tmp_path):
     [
         (run("r", status="RUNNING"), "has not ended. Wait for it"),
         (run("r", status="FAILED"), "is FAILED: its lists may be incomplete"),
-        (run("r", **{"harness.verb": "score"}), "is a file that was scored"),
+        (run("r", **{"harness.verb": "score"}), "is a scored file"),
         (run("r", **{"harness.verb": "compare"}), "is a record of `harness compare`"),
         (run("r", task="answers"), "is of task=answers, which ranks no documents"),
         (run("r", **{"data.documents": "other"}), "was made with other documents than the test set has"),

@@ -146,7 +146,7 @@ def test_runs_that_have_no_full_lists_are_refused(harness, first, tmp_path):
     [folder] = (tmp_path / "outputs" / "runs").iterdir()
     file = harness("score", f"predictions={folder / 'predictions.jsonl'}", *scored, "format=json").json["run_id"]
     refused = harness("testset pool", *POOL, f"runs=[{file}]")
-    assert "is a file that was scored, which may be cut" in refused.err
+    assert "is a scored file, which may lack documents" in refused.err
     shutil.copytree(tmp_path / "docs", tmp_path / "more")
     documents = rows(tmp_path / "more" / "documents.jsonl")
     (tmp_path / "more" / "documents.jsonl").write_text(lines(documents[:-1]))
