@@ -8,9 +8,8 @@ from sklearn.linear_model import LogisticRegression
 
 from harness.data.qrels import Qrels
 from harness.errors import BadInput
-from harness.fusion.learned import FIXED, WEIGHTS, LearnedFusion
+from harness.fusion.learned import FIXED, NORMALISATIONS, POINTS, WEIGHTS, LearnedFusion, WeightGrid, regress, simplex
 from harness.fusion.pool import CandidatePool, FusionLabels
-from harness.fusion.weights import NORMALISATIONS, POINTS, WeightGrid, regress, simplex
 from harness.gates.payoff import payoffs
 from harness.measures.judged import judge_lists
 from harness.measures.measures import parse_measure
