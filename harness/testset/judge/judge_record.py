@@ -57,12 +57,11 @@ class Control:
 def control_documents(
     pairs: Sequence[PooledPair], queries: Collection[str], texts: Mapping[str, frozenset[str]], most: int
 ) -> dict[str, tuple[str, str | None]]:
-    """Return query_id -> (a seed, an unrelated document or None), for at most `most` of the queries whose pool has a
-    seed.
+    """Return query_id -> (a seed, an unrelated document or None), for at most `most` queries whose pool has a seed.
 
     The choice is always the same. The unrelated document is not in the query's pool and, if possible, shares no text
-    with its seeds. queries: ids of the judged queries. texts: doc_id -> ids of the texts that contain it, for all
-    documents.
+    with its seeds. queries: ids of the judged queries. texts: doc_id -> ids of the texts that contain it, for all of
+    them.
     """
     seeds: dict[str, list[str]] = {}
     pooled: dict[str, set[str]] = {}
@@ -152,9 +151,10 @@ GRADE_NAMES = (*(str(grade) for grade in GRADES), OPEN)
 
 @dataclass(frozen=True)
 class JudgeRecord:
-    """by: its name in judgements. prompt: sha256. language: of the shipped prompt; "" for the user's prompt.
-    at: when it last judged. grades: one of GRADE_NAMES -> number of current judgements. usage: of all its replies.
-    seeds: share of judged documents with evidence graded relevant; None if there are none. controls: share by kind."""
+    """The record of one judge. by: its name in judgements. prompt: sha256. language: of the shipped prompt; "" for the
+    user's prompt. at: when it last judged. grades: one of GRADE_NAMES -> number of current judgements. seeds: share of
+    judged documents with evidence graded relevant; None if there are none. controls: share by kind. usage: of all its
+    replies."""
 
     json_too: ClassVar = ("judged",)
 
@@ -225,9 +225,9 @@ def _same(one: str, other: str) -> bool:
 
 @dataclass(frozen=True)
 class JudgingWork:
-    """language: ko or en, of the shipped prompt; "" for the user's prompt. left: number of pairs to judge later.
-    judged: without queries that need no retrieval. pending: pairs to judge now, which no model has judged.
-    documents: by id, of everything that this judge judges or has judged."""
+    """What is to be judged. language: ko or en, of the shipped prompt; "" for the user's prompt. judged: without
+    queries that need no retrieval. pending: pairs to judge now, which no model has judged. left: number of pairs to
+    judge later. documents: by id, of everything that this judge judges or has judged."""
 
     folder: Path
     pool: Pool
