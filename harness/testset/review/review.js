@@ -1,5 +1,5 @@
-// The page of one reviewer: a pair at a time. A judgement waits in `pending` and is sent again until the server says that
-// it is on disk; only then it shows as saved. Elements and words come from page.js.
+// The page of one reviewer: a pair at a time. A judgement waits in `pending` and is sent again until the server says
+// that it is on disk; only then it shows as saved. Elements and words come from page.js.
 import { marked, wordsOf } from "./marks.js";
 
 const AHEAD = 6; // pairs whose texts are fetched in advance
