@@ -45,10 +45,7 @@ def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path
 def best_repeatable(
     tracker: Tracker, wanted: Wanted, top: int, dataset: Dataset, folder: Path
 ) -> tuple[list[FullLists], list[str]]:
-    """Return (the `top` best runs that `named` accepts, notes on runs left out). Raise BadInput if there are none.
-
-    A repeated configuration counts once.
-    """
+    """Return (the `top` best configurations that `named` accepts, notes). Raise BadInput if there are none."""
     names = _Names(dataset)
     found: list[FullLists] = []
     left: Counter[str] = Counter()

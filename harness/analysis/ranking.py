@@ -161,10 +161,7 @@ def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
 
 
 def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
-    """Return the finished runs of an experiment that have the measure. Raise BadInput if there are none.
-
-    The score of a run is out of fold if its gate or fusion learnt from labels.
-    """
+    """Return the finished runs of an experiment that have the measure, best first. Raise BadInput if there are none."""
     runs = [
         run
         for run in reversed(tracker.runs(wanted.experiment, {}, "FINISHED"))
@@ -372,10 +369,7 @@ def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:
 
 
 def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
-    """Return the runs with these ids or beginnings of ids; the id of a sweep stands for its recommended trial.
-
-    Raise BadInput for a run that is named twice.
-    """
+    """Return the named runs; a sweep stands for its recommended trial. Raise BadInput if a run is named twice."""
     found: dict[str, LoggedRun] = {}
     for word in words:
         run = recommended(tracker, tracker.run(word))

@@ -18,10 +18,7 @@ STYLES = {"Warning:": "yellow", "warning": "yellow", "error": "red"}  # first wo
 
 @dataclass(frozen=True)
 class Report:
-    """The report of a command.
-
-    title: one line. verdict: the answer, in sentences. files: lines that name files. steps: the next commands.
-    """
+    """The report of a command. verdict: the answer, in sentences. files: lines that name files. steps: commands."""
 
     title: str
     verdict: Sequence[str] = ()

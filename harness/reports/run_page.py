@@ -207,10 +207,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
 def losses_and_found(
     outcome: Outcome, dataset: Dataset, scored: Iterable[str], final: Ranking, keep: np.ndarray
 ) -> tuple[list[str], np.ndarray]:
-    """Return, for N scored queries, (kinds of loss, "" for none; numbers of relevant documents returned, int [N]).
-
-    final: the lists that are returned. keep: bool [Q], whether a query passes the gate.
-    """
+    """Return, for N scored queries, (kinds of loss, "" for none; numbers of relevant documents returned, int [N])."""
     if dataset.qrels is None:
         return [], np.zeros(0, int)
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}

@@ -251,7 +251,7 @@ def matters(runs: BoardRuns) -> Matters | None:
     """Return which keys matter on the queries that rank the runs.
 
     None if no key varies, if no query has a value in every run, and for text tasks: their measures are not means over
-    items. Scored files do not count, since they have no settings. Runs that return the same as another do.
+    items. Scored files do not count, since they have no settings. Runs that return the same as another count.
     """
     found: dict[str, tuple[int, LoggedRun]] = {}  # each configuration once, the best first
     for row, one in enumerate(runs.runs):

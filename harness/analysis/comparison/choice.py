@@ -102,7 +102,7 @@ def tested_family(
 ) -> tuple[np.ndarray | None, Expected | None]:
     """Return (p of the best run against its family after Holm's correction, float64 [R]; what to expect of it).
 
-    (None, None) if the runs were named, and for measures without values by query. folder: for downloads.
+    (None, None) if the runs were named, and for measures without values by query.
     """
     metric, ranked = config.metric, choice.family
     pooled = not config.task and parse_measure(metric).family is MeasureFamily.POOLED

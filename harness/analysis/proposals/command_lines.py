@@ -100,10 +100,7 @@ def plain_value(text: str) -> int | float | str:
 
 
 def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str | None = None) -> CommandLine:
-    """Return the words that repeat a logged run in this folder. Raise BadInput if none do.
-
-    params, config: the run's params and its logged config, resolved.
-    """
+    """Return the words that repeat a logged run in this folder. Raise BadInput if none do. config: resolved."""
     wanted = {name: params[name] for name in GROUPS if name in params}
     usual = chosen_defaults("run", flag(config_dir))
     first = {name: wanted[name] for name in FIRST if wanted[name] != usual.get(name)}

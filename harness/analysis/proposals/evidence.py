@@ -26,10 +26,7 @@ RANKS = (1, 3, 10, 100)  # ranks within which queries with a relevant document a
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """The rankings of a run, all with the same queries in the same rows.
-
-    candidates: before the gate. rankings: name -> component ranking; {} if unknown.
-    """
+    """The rankings of a run, with the same queries in the same rows. rankings: of components; {} if unknown."""
 
     candidates: Ranking
     rankings: Mapping[str, Ranking]
