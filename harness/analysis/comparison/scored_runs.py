@@ -160,7 +160,7 @@ class RetrievalRuns:
         return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return (measures that count the same queries in every run, notes). Raise BadInput if the metric is not one."""
+        """Return (measures that count the same queries in all runs, notes). Raise BadInput if the metric does not."""
         first, *others = [run.values for run in self.runs]
         applies = [name for name, values in first.items() if not np.isnan(values).all()]
         shared = [name for name in applies if all(name in values for values in others)]
