@@ -58,7 +58,8 @@ def best_repeatable(
             found.append(full)
         else:
             left[why or LIGHT] += 1
-    notes = [f"Left out: {counted(count, 'run')} that {why}." for why, count in left.items()]
+    which = {1: " that"}
+    notes = [f"Left out: {counted(n, 'run')}{which.get(n, ', each of which')} {why}." for why, n in left.items()]
     if not found:
         raise BadInput(f"Experiment {wanted.experiment!r} has no run to pool. {' '.join(notes)}")
     return found, notes

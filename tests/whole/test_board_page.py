@@ -334,8 +334,7 @@ def test_a_range_of_a_key_keeps_its_runs(opened, board):
     assert tab.locator(".passing button").first.inner_text() == best.name
     tab.locator(".over").focus()
     tab.keyboard.press("ArrowDown")
-    tab.wait_for_timeout(100)
-    assert best.name in tab.locator("#spoken").inner_text()
+    tab.locator("#spoken", has_text=best.name).wait_for(state="attached")
     tab.keyboard.press("Escape")
     assert tab.locator(".under path").count() == 24
 
