@@ -9,7 +9,6 @@ KEY=VALUE") runs as printed, in the folder and state of that moment. Exit code 1
 than the base packages is installed.
 """
 
-import argparse
 import importlib.util
 import multiprocessing
 import os
@@ -23,34 +22,30 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import stand_ins
-from base_check import calling
 from base_check.pages import PAGES, Page
 from base_check.shown import commands
 from base_check.walking import Outcome, walk
-from measuring import ROOT
+from measuring import ROOT, parsed, warm_up
 
 MORE_THAN_BASE = ("torch", "huggingface_hub", "pytest", "faiss", "pymilvus", "ray")
 AT_ONCE = max(2, len(os.sched_getaffinity(0)))  # chains
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("documents", nargs="*", help="documents to walk; all if none is named")
-    parser.add_argument("--keep", action="store_true", help="keep the folders of the commands")
-    given = parser.parse_args()
+def main(*documents: str, keep: bool = False) -> int:
+    """Run the commands of documents (default: all). --keep: keep the folders where they ran."""
     if found := [name for name in MORE_THAN_BASE if importlib.util.find_spec(name)]:
         print(f"{sys.prefix} has more than the base packages: {', '.join(found)}. Use `make base`.", file=sys.stderr)
         return 2
     if unknown := unlisted():
         print(f"No page of scripts/base_check/pages.py: {', '.join(unknown)}. Add one.", file=sys.stderr)
         return 1
-    pages = [page for page in PAGES if not given.documents or page.name in given.documents]
+    pages = [page for page in PAGES if not documents or page.name in documents]
     began = time.monotonic()
     scratch = Path(tempfile.mkdtemp(prefix="check-base-"))
     os.environ |= {"OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)}
     outcomes = walked(pages, scratch)
     report(outcomes, time.monotonic() - began)
-    if given.keep:
+    if keep:
         print(f"Folders: {scratch}")
     else:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -67,7 +62,7 @@ def unlisted() -> list[str]:
 def walked(pages: list[Page], scratch: Path) -> list[Outcome]:
     child, addresses = stand_ins.start()
     try:
-        calling.warm_up(scratch)
+        warm_up()
         with ProcessPoolExecutor(AT_ONCE, multiprocessing.get_context("fork")) as pool:
             chains = [(page, chain) for page in pages for chain in ("", *page.chains)]  # the longest ones come first
             walks = [pool.submit(walk, page, chain, scratch, addresses) for page, chain in chains]
@@ -88,4 +83,5 @@ def report(outcomes: list[Outcome], seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    names, options = parsed(main, sys.argv[1:], "check_base.py")
+    sys.exit(main(*names, **options))

@@ -1,8 +1,7 @@
 """Fuzz everything that the harness reads: each input must be read, or refused with a message that names the file.
 
     python scripts/fuzz.py --minutes 60                 # all formats; ends with a table, exit code 1 after a finding
-    python scripts/fuzz.py --minutes 5 --only contest --only "trec run" --seed 7
-    python scripts/fuzz.py --list
+    python scripts/fuzz.py --minutes 5 --only contest "test set" --seed 7
 
 A finding is any other error, a hang, more memory than a few gigabytes, a temporary file left behind, or content read
 back differently than written. Findings are made as small as possible and added to tests/whole/fuzz_cases.jsonl. Each is
@@ -10,7 +9,6 @@ a failing test until it is mended; its `says` is then the text of the refusal, o
 inputs.
 """
 
-import argparse
 import base64
 import json
 import multiprocessing
@@ -26,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from measuring import ROOT, Table  # isort: skip  (finds tests/support)
+from measuring import ROOT, Table, parsed  # isort: skip  (finds tests/support)
 from fuzzing import kept  # noqa: F401  (kept and brought register their formats)
 from fuzzing.mutations import Content, Odd
 from fuzzing.trial import FORMATS, Finding, Trial, minimised, start
@@ -77,9 +75,14 @@ def _smaller(trial: Trial, finding: Finding) -> Finding:
     return minimised(finding, again, budget=6 if finding.what.startswith("Hang") else 400)
 
 
-def fuzz(names: list[str], seed: str, minutes: float, jobs: int) -> bool:
-    """Give the formats turns until the time is over; print a table; return whether nothing was found."""
-    formats = {name: Progress(name) for name in names}
+def fuzz(*, minutes: float = 1.0, seed: str = "0", only: tuple[str, ...] = (), jobs: int = 1) -> int:
+    """Give the formats turns until the time is over; print a table; return 1 if something was found.
+
+    --only: names of formats. --jobs: processes.
+    """
+    if unknown := [name for name in only if name not in FORMATS]:
+        sys.exit(f"--only: no format {unknown[0]!r}. Formats: {', '.join(FORMATS)}.")
+    formats = {name: Progress(name) for name in only or FORMATS}
     end, pool = time.monotonic() + 60 * minutes, _pool(jobs)
     while time.monotonic() < end:
         turns = {name: pool.submit(turn, one, seed, end) for name, one in formats.items()}
@@ -102,7 +105,7 @@ def fuzz(names: list[str], seed: str, minutes: float, jobs: int) -> bool:
         table.row(one.name, *(one.outcomes[name] for name in OUTCOMES), one.inputs, one.inputs / max(one.seconds, 1e-9))
     whole = sum((one.outcomes for one in formats.values()), Counter[str]())
     table.row("all", *(whole[name] for name in OUTCOMES), whole.total(), "")
-    return not any(one.findings for one in formats.values())
+    return int(any(one.findings for one in formats.values()))
 
 
 def _pool(jobs: int) -> ProcessPoolExecutor:
@@ -130,19 +133,5 @@ def decoded(case: dict[str, Any]) -> Content:
     return case["text"].encode() if "text" in case else base64.b64decode(case["base64"])
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--minutes", type=float, default=1.0)
-    options.add_argument("--seed", default="0")
-    options.add_argument("--only", action="append", choices=list(FORMATS), metavar="FORMAT", help="may be repeated")
-    options.add_argument("--jobs", type=int, default=1, help="processes")
-    options.add_argument("--list", action="store_true", help="show the formats")
-    given = options.parse_args()
-    if given.list:
-        print("\n".join(FORMATS))
-        return
-    sys.exit(0 if fuzz(given.only or list(FORMATS), given.seed, given.minutes, given.jobs) else 1)
-
-
 if __name__ == "__main__":
-    main()
+    sys.exit(fuzz(**parsed(fuzz, sys.argv[1:], "fuzz.py")[1]))

@@ -10,6 +10,7 @@ import itertools
 import json
 import multiprocessing
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -34,6 +35,9 @@ SUPPORT = ROOT / "tests" / "support"  # stand-ins for servers, made-up data
 for folder in (str(SUPPORT), str(ROOT)):
     if folder not in sys.path:
         sys.path.append(folder)
+IMPORTED = ("harness.config.leash", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
+            "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model",
+            "urllib3")  # fmt: skip
 HARNESS = (sys.executable, "-c", "from harness.cli import main; main()")
 
 
@@ -292,6 +296,17 @@ def harness_here(words: Sequence[str]) -> int:
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
     return 0
+
+
+def warm_up() -> None:
+    """Import the modules that commands import, as far as they are installed: forks start with them."""
+    import harness.commands
+
+    for one in pkgutil.walk_packages(harness.commands.__path__, "harness.commands."):
+        importlib.import_module(one.name)
+    for name in IMPORTED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def watched(true: Callable[[], Any], seconds: float) -> bool:

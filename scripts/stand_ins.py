@@ -8,11 +8,11 @@ import threading
 from contextlib import ExitStack
 from typing import Any
 
+from measuring import SAMPLE  # isort: skip  (finds tests/support)
 import scripted_drafts
 import scripted_judge
 import search_server
 from chat_server import ChatServer, Invocation
-from measuring import SAMPLE
 
 TEXTS = [json.loads(line) for line in (SAMPLE / "documents.jsonl").read_text("utf-8").splitlines()]
 OWN = {  # dialects of services that the documents invent

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import shlex
 import shutil
 import signal
-import sys
 import sysconfig
 import tempfile
 import time
@@ -40,25 +38,6 @@ class Done:
     @property
     def text(self) -> str:
         return f"{self.out}\n{self.err}"
-
-
-def warm_up(folder: Path) -> None:
-    """Import the modules of `harness run`. They are listed by a child: nothing may run in this process."""
-    names = folder / "modules"
-
-    def run() -> int:
-        code = harness_here(["run"])
-        names.write_text("\n".join(sorted(sys.modules)))
-        return code
-
-    done = _ended(Child.start(run, folder, dict(os.environ), folder))
-    if done.code:
-        raise RuntimeError(done.text)
-    for name in names.read_text().split():
-        try:
-            importlib.import_module(name)
-        except ImportError:  # made by another module when it is imported, not by a file
-            continue
 
 
 def call(command: str, folder: Path, environment: Mapping[str, str], *, shell: bool = False) -> Done:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
@@ -24,7 +23,6 @@ from base_check.shown import PLACEHOLDER, Hint, Shown, commands, hints
 REFUSED = "! "  # before a command that must be refused
 RUN = re.compile(r"\bRun ([0-9a-f]{8})\b")
 IN_A_SHELL = 3  # commands, and as many hints, of the README that a true shell runs
-ONCE = ("ui", "sweep")  # verbs of slow hints: each kind runs once in all
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,7 @@ class Walk:
     addresses: Mapping[str, str]
     runs: list[str] = field(default_factory=list)  # ids, the latest last
     called: Counter[str] = field(default_factory=Counter)  # commands of the document, and hints
+    kinds: set[str] = field(default_factory=set)  # of hints that ran
 
 
 def walk(page: Page, chain: str, scratch: Path, addresses: Mapping[str, str]) -> list[Outcome]:
@@ -143,13 +142,14 @@ def _called(walk: Walk, command: str, what: str) -> Done:
 
 
 def _in_a_copy(walk: Walk, shown: Shown, command: str, done: Done) -> Iterator[Outcome]:
-    new = [hint for hint in hints(done.text, command) if _claimed(walk, hint)]
+    new = {hint.kind: hint for hint in hints(done.text, command) if hint.kind not in walk.kinds}
     if not new:
         return
+    walk.kinds |= new.keys()
     kept, before = walk.folder.with_name("kept"), list(walk.runs)
     walk.folder.rename(kept)
     shutil.copytree(kept, walk.folder, symlinks=True)
-    for hint in new:
+    for hint in new.values():
         yield _hint(walk, shown.place, hint)
     shutil.rmtree(walk.folder)
     kept.rename(walk.folder)
@@ -168,22 +168,6 @@ def _hint(walk: Walk, place: str, hint: Hint) -> Outcome:
     if done.code:
         return _failed(place, "hint", command, done)
     return Outcome(place, "hint", command, "plans" if planned else "runs")
-
-
-def _claimed(walk: Walk, hint: Hint) -> bool:
-    """Return whether a hint is the first of its kind in this document, or overall if its verb takes long."""
-    claims = walk.scratch / "claims"
-    first = _first(claims / walk.page.name.replace("/", "-"), hint.kind)
-    return first and (hint.words[0] not in ONCE or _first(claims / "all", hint.kind))
-
-
-def _first(claims: Path, kind: str) -> bool:
-    claims.mkdir(parents=True, exist_ok=True)
-    try:
-        (claims / hashlib.sha256(kind.encode()).hexdigest()).touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
 
 
 def _filled(walk: Walk, text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-import importlib
 import itertools
 import json
 import os
@@ -26,11 +25,11 @@ from typing import Any
 
 import stand_ins
 from chat_server import ChatServer
-from measuring import HARNESS, Child, Table, harness_here, watched
+from measuring import HARNESS, Child, Table, harness_here, warm_up, watched
 from search_server import SearchServer
 
-from faulting.commands import COMMANDS, FILES, IMPORTED, LANGUAGE_MODEL, PREPARED, SEARCH_SERVICE, Command
-from faulting.kinds import FAULTS, Case, Skipped
+from faulting.commands import COMMANDS, FILES, LANGUAGE_MODEL, PREPARED, SEARCH_SERVICE, Command
+from faulting.kinds import FAULTS, Case
 from faulting.proxy import Proxy, proxied
 
 IN_NAMESPACE = "HARNESS_FAULTS_NAMESPACE"  # environment variable of this script within its own mounts
@@ -192,7 +191,6 @@ class Campaign:
     seed: int
     results: Counter[tuple[str, str]] = field(default_factory=Counter)
     wrong: Counter[tuple[str, str]] = field(default_factory=Counter)
-    skipped: dict[str, str] = field(default_factory=dict)
     references: dict[tuple[str, bool], Outcome] = field(default_factory=dict)
 
     def begin(self, used: bool) -> None:
@@ -230,14 +228,13 @@ class Campaign:
         chance, words = random.Random(f"{self.seed}/{label}"), command.words
         if fault == "server":
             words = [*(word for word in words if not word.startswith("experiment_name=")), f"experiment_name={label}"]
+        if kind.mounts and not self.world.mounts:
+            print(f"{label}: skipped, needs `unshare --mount`, with root or user namespaces", flush=True)
+            return
         used = command.used or kind.used or chance.random() < 0.5
         reference = self.reference(name, used)
         self.begin(used)
-        try:
-            disturbed = kind.disturb(Case(self.world, words, command, chance, reference))
-        except Skipped as why:
-            self.skipped[fault] = str(why)
-            return
+        disturbed = kind.disturb(Case(self.world, words, command, chance, reference))
         wrong = self._judged(disturbed, kind.codes, command, reference)
         if not kind.leaves:
             left = self.world.left(temporary=True, cached=fault == "crowd" or not command.resumes)
@@ -269,8 +266,6 @@ class Campaign:
             table.row(
                 name, *(f"{self.results[name, fault] or ''}{one}" for fault, one in zip(faults, wrong, strict=True))
             )
-        for fault, why in self.skipped.items():
-            print(f"{fault} skipped: {why}")
         print(f"{self.results.total()} cases, {self.wrong.total()} wrong")
 
 
@@ -329,8 +324,7 @@ def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0
     chosen = chosen_cases(only, seed, cases)
     mounts = enter_namespace()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background commands ignore it
-    for name in IMPORTED:
-        importlib.import_module(name)
+    warm_up()
     folder = Path(tempfile.mkdtemp(prefix="faults-"))  # no TemporaryDirectory: every fork would remove it
     deadline = time.monotonic() + 60 * minutes
     try:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import pkgutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from measuring import SAMPLE
 
-import harness.commands
-
-IMPORTED = (  # modules that commands import, and the commands themselves
-    "harness.config.leash", "matplotlib.backends.backend_agg", "matplotlib.figure", "mlflow.pyfunc", "numba",
-    "mlflow.store.tracking.sqlalchemy_store", "optuna", "rich.table", "scipy.stats", "sklearn.linear_model", "urllib3",
-    *(one.name for one in pkgutil.walk_packages(harness.commands.__path__, "harness.commands.")),
-)  # fmt: skip
 CORRECTIONS = [f"references={SAMPLE}/corrections/references.csv", "task=corrections"]
 ANSWERS = [f"references={SAMPLE}/answers/references.json", "metrics=[exact_match,rouge_1]", "objective=exact_match"]
 RUN = ["run", "tokenizer=word", "experiment_name=e"]

@@ -350,11 +350,6 @@ def _slurm_controller(folder: Path, _: random.Random) -> None:
 # The cache in a bucket
 
 WORKERS, MACHINES = 8, 4
-MOTO = (
-    "import sys; from moto.server import ThreadedMotoServer; "
-    "server = ThreadedMotoServer(ip_address='127.0.0.1', port=0, verbose=False); server.start(); "
-    "print(server.get_host_and_port()[1], flush=True); sys.stdin.read()"
-)
 
 
 def store(*, times: int = 3) -> None:
@@ -391,21 +386,11 @@ def _bucket() -> Iterator[str]:
     if bucket := os.environ.get("FAULTS_BUCKET"):
         yield f"s3://{bucket}/{uuid.uuid4().hex}"
         return
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    server = subprocess.Popen([sys.executable, "-c", MOTO], text=True, **pipes)  # type: ignore[call-overload]
-    assert server.stdout is not None
-    os.environ |= {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.stdout.readline().strip()}", "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1",
-    }  # fmt: skip
-    from s3fs import S3FileSystem
+    import buckets
 
-    S3FileSystem(skip_instance_cache=True).call_s3("create_bucket", Bucket="faults")
-    try:
-        yield "s3://faults/store"
-    finally:
-        server.terminate()
-        server.wait()
+    with buckets.serving() as address:
+        os.environ |= buckets.ENVIRONMENT | {"AWS_ENDPOINT_URL": address}
+        yield f"s3://{buckets.BUCKET}/store"
 
 
 def need(url: str, machine: Path, log: Path) -> None:

@@ -29,10 +29,6 @@ REQUESTS = 25  # the server is disturbed after at most so many
 NEW = 0.25  # share of commands that are killed in a new interpreter, not in a fork
 
 
-class Skipped(Exception):
-    """The fault is not possible here; the message says why."""
-
-
 @dataclass(frozen=True)
 class Case:
     """A command about to be disturbed. chance: draws the moment. reference: the undisturbed result."""
@@ -55,6 +51,7 @@ class Fault:
         used.
     only, never: names of commands that can, or cannot, be disturbed in this way; empty: no restriction.
     leaves: whether the disturbed command may leave things for the next one to put in order.
+    mounts: whether it needs a file system that can be limited.
     """
 
     disturb: Callable[[Case], list[Outcome]]
@@ -63,6 +60,7 @@ class Fault:
     only: Sequence[str] = ()
     never: Sequence[str] = ()
     leaves: bool = True
+    mounts: bool = False
 
     def fits(self, name: str, command: Command) -> bool:
         served = command.server or self.disturb is not server
@@ -85,7 +83,7 @@ def by_signal(number: signal.Signals, case: Case) -> list[Outcome]:
 
 def full_disk(case: Case) -> list[Outcome]:
     """Leave too little space for a random part of the files that the command writes."""
-    folder, written = _mounted(case.world), case.reference.bytes
+    folder, written = case.world.folder, case.reference.bytes
     about = os.statvfs(folder)
     taken, room = (about.f_blocks - about.f_bfree) * about.f_frsize, int(case.chance.uniform(0, written))
     try:
@@ -97,7 +95,7 @@ def full_disk(case: Case) -> list[Outcome]:
 
 def read_only(case: Case) -> list[Outcome]:
     """Make the outputs, the cache, or the whole folder read-only."""
-    folder = _mounted(case.world)
+    folder = case.world.folder
     place = case.chance.choice([folder / "outputs", folder / "cache", folder])
     _mount("--bind", place, place)
     try:
@@ -225,12 +223,6 @@ def _listens(pid: int) -> bool:
     return bool(caught >> (signal.SIGTERM - 1) & 1)
 
 
-def _mounted(world: World) -> Path:
-    if not world.mounts:
-        raise Skipped("needs `unshare --mount`, with root or user namespaces")
-    return world.folder
-
-
 def _mount(*words: str | Path) -> None:
     subprocess.run(["mount", *words], check=True)
 
@@ -244,8 +236,8 @@ FAULTS = {
     "sigkill": _signal(signal.SIGKILL, -9),
     "sigterm": _signal(signal.SIGTERM, 143),
     "sigint": _signal(signal.SIGINT, 130),
-    "full": Fault(full_disk, frozenset({0, 1})),
-    "readonly": Fault(read_only),
+    "full": Fault(full_disk, frozenset({0, 1}), mounts=True),
+    "readonly": Fault(read_only, mounts=True),
     "server": Fault(server),
     "cache": Fault(damaged_cache, frozenset({0}), used=True, only=[*CACHED, "sharded"]),
     "database": Fault(

@@ -19,6 +19,7 @@ from measuring import Table
 
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.prediction_powered import CheckedSample, Estimate, difference, estimate
+from harness.testset.audit.auditing import apportion
 
 POPULATION, QUERIES, DOCUMENTS = 100_000, 300, 20
 CHECKED = (20, 30, 60)
@@ -95,9 +96,7 @@ def drawn(generator: np.random.Generator, strata: np.ndarray, count: int) -> np.
     """Draw `count` queries, bool [Q], from each stratum in proportion to its size, at least two from each."""
     checked = np.zeros(len(strata), bool)
     names, sizes = np.unique(strata, return_counts=True)
-    wanted = np.maximum(np.floor(count * sizes / len(strata)).astype(int), np.minimum(2, sizes))
-    while wanted.sum() < count:
-        wanted[np.argmax(count * sizes / len(strata) - wanted)] += 1
+    wanted = apportion(sizes, np.minimum(2, sizes), sizes, count)
     for name, some in zip(names, wanted, strict=True):
         checked[generator.choice(np.flatnonzero(strata == name), some, replace=False)] = True
     return checked
