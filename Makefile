@@ -24,7 +24,7 @@ check: .venv/.dev  ## lint, types and the fast tests
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(TESTS) -m 'not slow' $(ARGS)
 
 bench: .venv/.dev  ## measure against the libraries people use today, as ratios in one run
-	@for what in bm25 metrics dense; do $(BIN)/python scripts/benchmark.py $$what || exit 1; done
+	@for what in bm25 metrics encode "encode --light" search; do $(BIN)/python scripts/benchmark.py $$what || exit 1; done
 
 ui: .venv/.base  ## browse the runs in MLflow
 	@$(BIN)/harness ui $(ARGS)

@@ -6,9 +6,11 @@ import json
 import os
 import threading
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from measuring import SAMPLE  # isort: skip  (finds tests/support)
+import openpyxl
 import scripted_drafts
 import scripted_judge
 import search_server
@@ -58,3 +60,12 @@ def start() -> tuple[int, dict[str, str]]:
     os.close(writer)
     with os.fdopen(reader) as said:
         return child, json.loads(said.readline())
+
+
+def fill_in(workbook: Path) -> None:
+    """Fill in a workbook: every query needs retrieval, and every other document answers it."""
+    book = openpyxl.load_workbook(workbook)
+    for sheet in (book["queries"], book["pairs"]):
+        for row in range(2, sheet.max_row + 1):
+            sheet.cell(row, sheet.max_column).value = "yes" if sheet.title == "queries" else row % 2 * 3
+    book.save(workbook)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import openpyxl
+import stand_ins
 from measuring import ROOT, SAMPLE
 
 from base_check import calling
@@ -137,7 +137,7 @@ def _called(walk: Walk, command: str, what: str) -> Done:
     done = calling.call(command, walk.folder, walk.environment, shell=shell)
     print(f"{walk.page.name}: {what}: {command}  ({done.seconds:.1f} s)", file=sys.stderr)
     if "via=xlsx" in command and (written := re.search(r"output=(\S+)", command)) and not done.code:
-        fill_in(walk.folder / written[1])
+        stand_ins.fill_in(walk.folder / written[1])
     return done
 
 
@@ -193,12 +193,3 @@ def _filled(walk: Walk, text: str) -> str:
 def _failed(place: str, what: str, command: str, done: Done, why: str = "") -> Outcome:
     said = "\n".join(f"    {line}" for line in done.err.strip().splitlines()[-6:])
     return Outcome(place, what, command, why or f"exit code {done.code}", False, said)
-
-
-def fill_in(workbook: Path) -> None:
-    """Fill in a workbook: every query needs retrieval, and every other document answers it."""
-    book = openpyxl.load_workbook(workbook)
-    for sheet in (book["queries"], book["pairs"]):
-        for row in range(2, sheet.max_row + 1):
-            sheet.cell(row, sheet.max_column).value = "yes" if sheet.title == "queries" else row % 2 * 3
-    book.save(workbook)

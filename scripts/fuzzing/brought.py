@@ -362,7 +362,10 @@ def _page(path: Path) -> manual.Page:
     return (_read_page if path.is_relative_to(conf_folder()) else _read_page.__wrapped__)(path)
 
 
-@reads("recipe", {"experiment/mine.yaml": RECIPE.encode(), "experiment/base.yaml": BASE.encode()})
+RECIPES = {"experiment/mine.yaml": RECIPE.encode(), "experiment/base.yaml": BASE.encode()}
+
+
+@reads("recipe", RECIPES)
 def _recipe(folder: Path) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -395,18 +398,6 @@ query.file=null
 dataset=contest
 dataset.path=.
 experiment_name=e
-"""
-CONFIG = """# @package _global_
-defaults:
-  - override /retriever: hybrid_lexical
-  - override /gate: auto
-
-top_k: 2
-retriever:
-  bm25:
-    b: 0.5
-gate:
-  signals: [top_score]
 """
 PLAIN = {"features": [["bm25", "top_score"]], "k": 10, "levels": [3, 0], "thresholds": ["-inf"], "centre": [0.5],
          "scale": [1.0], "weights": [0.1], "intercept": -1.5}  # fmt: skip
@@ -460,10 +451,10 @@ def _run_words(folder: Path) -> None:
         called("run", *(word for word in said.replace("\0", "").split("\n") if word))
 
 
-@reads("config", {"experiment/mine.yaml": CONFIG.encode()}, changes=True, named=False, command=True)
+@reads("config", RECIPES, changes=True, named=False, command=True)
 def _config(_: Path) -> None:
     with mock.patch.object(Command, "load"):
-        called("run", "--config-dir=.", "experiment=mine")
+        called("run", "--config-dir=.", "experiment=mine", "dataset=contest")
 
 
 def _open_study(folder: Path) -> None:

@@ -14,10 +14,12 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from frozen_sets import frozen, judged, sealed
 from judged_sets import judged_set
+from stand_ins import fill_in
 
 from fuzzing.brought import CONTEST, CORRECTED, REFERENCES, ROWS, TALK, as_csv, toy
 from fuzzing.trial import Files, Wrong, again, each, lines, reads, same, text_again, written
@@ -83,12 +85,8 @@ ITEMS = {"id": ["s1", "s2"], "kind": ["a", 'b\r"'], "source": ["x", "y"], "refer
 TALLIES = {"id": ["s1", "s2"], "kind": ["a", 'b\r"'], "public": [1, 0], "tp": [1.0, 0.0], "fp": [0.0, 1.0],
            "fn": [0.0, 1.0], "fr": [0.0, 0.0]}  # fmt: skip
 TRIALS = {"trial": [0, 1], "status": ["FINISHED", "FAILED"], "map": [0.5, None], "error": ["", "a\rb"]}
-
-
 CHECKED = (b"query_id,stratum,checked,people/mrr,model/mrr,unjudged/mrr\n5,fact,1,0.5,1.0,0.0\n7,fact,0,,0.25,\n"
            b"q3,none,1,,,0.0\n")  # fmt: skip
-
-
 TABLES = {"scores.csv": SCORES, "checked.csv": CHECKED, "items.csv": tables.csv_text(ITEMS).encode()}
 TABLES |= dict.fromkeys(("runs.csv", "trials.csv"), tables.csv_text(TRIALS).encode())
 
@@ -187,22 +185,16 @@ def _retrieval(folder: Path) -> None:
             lambda: reproduce._made_with(b, config, "run", places),
             lambda: in_full(tracker, b),
             lambda: RunKind().validated(tracker, b, None),
-            lambda: _lists(tracker, b, folder),
         )
     with tempfile.TemporaryDirectory() as name:
         runs = read_retrieval_runs(tracker, {"A": a, "B": b}, Path(name))
         compare_runs(runs, CompareConfig.of({"metric": "modified_map@3", **COMPARED}))
         ranked = [RankedRun(run, Objective("mrr", 0.5)) for run in (a, b)]
-        board_runs.of_chosen(tracker, Chosen("all", ranked), "mrr", Path(name))
-
-
-def _lists(tracker: Any, run: LoggedRun, folder: Path) -> None:
-    flags, one = np.ones(2, bool), RankedRun(run, Objective("x", 0.5, 0.4, 0.6), name=run.name)
-    losses = np.ones((1, 2), np.int8)
-    board = board_runs.BoardRuns("x", "all", (one,), ("7", "q3"), flags, flags, flags, np.ones((1, 2)), losses)
-    reader, collected = ListReader(Ahead(tracker, [], folder)), Collected(board, [ReadAgain()])  # type: ignore[arg-type]
-    collected.add(0, 0, reader.returned(run) or {}, reader.retrieved(run))
-    json.dumps(collected.details([reader.gate(run)], []), allow_nan=False)
+        board = board_runs.of_chosen(tracker, Chosen("all", ranked), "mrr", Path(name))
+        reader, collected = ListReader(Ahead(tracker, [], Path(name))), Collected(board, [ReadAgain()] * 2)
+        for at, run in enumerate((a, b)):
+            collected.add(at, 0, reader.returned(run) or {}, reader.retrieved(run))
+        json.dumps(collected.details([reader.gate(run) for run in (a, b)], []), allow_nan=False)
 
 
 def _task_files() -> Files:
@@ -472,17 +464,11 @@ SAMPLE = AuditSample(0, dict.fromkeys(ASKED, "fact"), tuple(ASKED), ("q1",))
 
 
 def _filled_in(folder: Path) -> None:
-    from openpyxl import load_workbook
-
     documents = {doc_id: Document(doc_id, f"+ 달은 {doc_id}", "제목") for doc_id in ("d1", "d2")}
     asked, path = [*items("audit", "kim", STATE, SAMPLE)], folder / "filled.xlsx"
     queries = {query_id: one.query for query_id, one in STATE.queries.items()}
     write_workbook(path, Questions("human:kim", "audit", asked, queries, documents, "docs/documents.jsonl"))
-    book = load_workbook(path)
-    for title, value in (("queries", "no"), ("pairs", 2)):
-        for row in range(2, book[title].max_row + 1):
-            book[title].cell(row, book[title].max_column).value = value
-    book.save(path)
+    fill_in(path)
 
 
 @reads("workbook", written(_filled_in))
@@ -552,12 +538,9 @@ def _received(client: HttpClient, request: HttpRequest, file: Path) -> HttpReply
     body, head = file.read_bytes(), file.with_name("head.json").read_text("latin-1")
     headers = dict(re.findall(r'"([\w-]+)": "([^"]{0,50})"', head))
 
-    class Pool:
-        def request(self, *_: Any, **__: Any) -> HTTPResponse:
-            status = 200 if "200" in head else 302 if "2" in head else 400 if "3" in head else 500
-            return HTTPResponse(io.BytesIO(body), headers, status, preload_content=False)
-
-    return client._attempt(request, Pool())  # type: ignore[arg-type]
+    status = 200 if "200" in head else 302 if "2" in head else 400 if "3" in head else 500
+    reply = HTTPResponse(io.BytesIO(body), headers, status, preload_content=False)
+    return client._attempt(request, mock.Mock(request=lambda *_, **__: reply))
 
 
 CHAT = {"choices": [{"message": {"content": "<think>x</think> yes"}, "finish_reason": "stop"}],
