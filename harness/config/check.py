@@ -85,7 +85,7 @@ def _check_places(values: Mapping[str, Any]) -> None:
     """Refuse places that cannot hold files, and keys that repeat the tracking address: its secrets would be logged."""
     outputs, uri = values["outputs"], values.get("tracking.uri") or ""
     if "://" in outputs:
-        raise BadInput("outputs must be a folder of this machine, not an address: only store.path may lie in a bucket.")
+        raise BadInput("outputs must be a folder of this machine, not an address: only store.path may be in a bucket.")
     places = [outputs, unquote(uri.partition("sqlite:///")[2])]
     if (store := values.get("store.path", "")) and bucket_place(store) is None:
         places.append(store)

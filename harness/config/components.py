@@ -55,7 +55,7 @@ def target_class(node: Node, where: str) -> type:
     if not isinstance(target, str) or not (target.startswith(LEASH) or plugin) or "._" in target:
         raise BadInput(
             f"{where}._target_: {target!r} is not allowed. A config may only name public classes of "
-            "`retrievers.`, `harness.` and installed plug-ins; a function of yours is retriever=python."
+            "`retrievers.`, `harness.` and installed plug-ins; for your own function, choose retriever=python."
         )
     return _plugin_class(target, where, plugin) if plugin else _own_class(target, where)
 
@@ -95,7 +95,7 @@ def _plugin_class(target: str, where: str, plugin: plugins.Plugin) -> type:
     if not isinstance(declared, str) or not RECORDED.fullmatch(declared):
         raise plugin.broken(f"{target} does not declare `recorded_as = 'group/name'`")
     if declared in _recorded_classes():
-        raise plugin.broken(f"{target} is recorded as {declared!r}, as a class of the harness is")
+        raise plugin.broken(f"{target} is recorded as {declared!r}, like a class of the harness")
     return found
 
 
@@ -215,8 +215,8 @@ def _recorded_class(name: str, where: str) -> type:
     if (found := known.get(name) or next(of_plugins, None)) is None:
         near = did_you_mean(name, known)
         raise BadInput(
-            f"{where}._target_: no component is recorded as {name!r}.{near} Known: {', '.join(known)}. If it is of a "
-            "plug-in, install that: `harness doctor` lists those that are."
+            f"{where}._target_: no component is recorded as {name!r}.{near} Known: {', '.join(known)}. If a "
+            "plug-in brings it, install the plug-in: `harness doctor` lists the installed ones."
         )
     return found
 
@@ -310,7 +310,7 @@ def _kind_in(hint: Any) -> str | None:
 
 def _choices(kind: str) -> str:
     if files := sorted(choice_files(kind)):
-        return f"Choose one as {kind}=NAME does: {', '.join(files)}."
+        return f"Choose one with {kind}=NAME: {', '.join(files)}."
     return f"Choose one of {', '.join(name for name in _recorded_classes() if name.startswith(f'{kind}/'))}."
 
 

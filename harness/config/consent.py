@@ -55,7 +55,7 @@ def consent_refusal(key: str, value: object, folder: Path) -> str:
         return f"{key} can only be given on {said}"
     inside = not is_address(value) and (folder / str(value)).resolve().is_relative_to(folder.resolve())
     if isinstance(value, str) and writes(key) and not inside:
-        return f"{key}: {value!s:.200} is outside this folder, and such a place can only be given on {said}"
+        return f"{key}: {value!s:.200} is outside this folder; such a place can only be given on {said}"
     if value is not None and value not in CHOICES.get(key, (value,)):
         return f"{key}={value!s:.200} sends data elsewhere, and can only be chosen on {said}"
     return ""

@@ -111,7 +111,7 @@ def read_defaults(path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ..
     if not path.is_file():
         return ()
     if path.stat().st_size > SIZE_LIMIT:
-        raise BadInput(f"{path}: more than {SIZE_LIMIT:,} bytes are too many for a file of defaults.")
+        raise BadInput(f"{path}: a file of defaults may have at most {SIZE_LIMIT:,} bytes.")
     return parse_defaults(yaml_files.text_of(path), path, folders)
 
 

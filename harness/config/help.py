@@ -45,7 +45,7 @@ def help_page(command: str, words: Sequence[str]) -> str:
     for key in sorted(plain, key=lambda one: one in ("outputs", "format", "store.path")):
         lines += _row(key, plain[key], given)
     if others := {group: entry for group, entry in groups.items() if group not in main}:
-        text = "Components and recipes, * the chosen one. GROUP=CHOICE chooses another; its keys are shown by"
+        text = "Components and recipes; * marks the chosen one. GROUP=CHOICE chooses another. For its keys, see"
         lines += ["", *_wrapped(f"{text} `harness {command} GROUP=CHOICE --help`:", "")]
         for group, entry in others.items():
             if main and group not in given:
@@ -58,7 +58,7 @@ def help_page(command: str, words: Sequence[str]) -> str:
                 lines += ["", *_group(group, entry, choices, given, folders)]
     lines += [
         "",
-        *_wrapped("--cfg job prints the whole config. harness.yaml holds for every command in its folder.", ""),
+        *_wrapped("--cfg job prints the whole config. harness.yaml sets defaults for all commands in its folder.", ""),
     ]
     return "\n".join(lines)
 

@@ -64,7 +64,9 @@ def check_size(document: Mapping[str, Any]) -> None:
         if isinstance(value, str) and COMPUTED.search(value):
             raise BadInput(f"{'.'.join(path)}: {value:.60}: a reference must name its key itself.")
         if size(path) > MOST:
-            raise BadInput(f"{'.'.join(path)} refers to keys that refer to others: {size(path):,} characters in all.")
+            raise BadInput(
+                f"{'.'.join(path)} would have {size(path):,} characters once its references are resolved. Use fewer."
+            )
 
 
 def _values(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -226,7 +228,7 @@ class LeashedLoader(ConfigLoaderImpl):
 def _check_override(override: Override) -> None:
     key = override.key_or_group
     if key == "hydra.searchpath":
-        raise BadInput("hydra.searchpath is refused. Configs of your own are found with --config-dir=FOLDER.")
+        raise BadInput("hydra.searchpath is refused. Add a folder of your own configs with --config-dir=FOLDER.")
     if key == "hydra" or (key.startswith(("hydra.", "hydra/")) and not key.startswith(COMMAND_LINE)):
         raise BadInput(
             f"{key} is refused: the harness sets up Hydra itself. The command line may set {', '.join(COMMAND_LINE)}."

@@ -53,8 +53,8 @@ def _check_objective(command: str) -> None:
     own = manual.manual(primary(command)).keys
     if "metric" in own and "objective" not in own:
         raise BadInput(
-            f"objective is unknown here: it ranks runs when they are made. `harness {command}` goes by what most of "
-            "them are ranked by; metric=NAME chooses another measure."
+            f"objective is unknown here: it ranks runs when they are made. `harness {command}` uses the measure "
+            "that ranks most of them; metric=NAME chooses another one."
         )
 
 
@@ -154,7 +154,7 @@ def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> st
     if main in own.keys:
         return f"{word!r} has no key. Did you mean {shlex.quote(f'{main}={word}')}?"
     if key in own.keys or key in own.groups:
-        return f"{key} has no value. Write {key}=VALUE; `harness {command} --help` lists what it may be."
+        return f"{key} has no value. Write {key}=VALUE; `harness {command} --help` lists its values."
     return f"{word!r} has no key. Write KEY=VALUE; `harness {command} --help` lists the keys."
 
 

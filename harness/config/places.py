@@ -36,8 +36,8 @@ def bucket_place(path: str) -> BucketPlace | None:
     name, rest = scheme.group(1), path[scheme.end() :]
     if "@" in path or "?" in path or "#" in path or re.match(r"/[^/]*:", rest):
         raise BadInput(
-            f"{KEY}: this address holds more than a bucket and a prefix, and would be logged. Remove what stands "
-            f"before an @, and after a ?, a # or a colon: credentials come from the environment. {SUPPORTED}."
+            f"{KEY}: this address holds more than a bucket and a prefix, and would be logged. Remove all text "
+            f"before an @, and after a ?, a # or a colon. Credentials come from the environment. {SUPPORTED}."
         )
     if name != "s3" or not rest.startswith("/"):
         if name.lower() in _S3:

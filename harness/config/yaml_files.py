@@ -70,7 +70,7 @@ def _check_aliases(text: str, path: Path) -> None:
         if isinstance(event, yaml.AliasEvent):
             where = f"{path}:{event.start_mark.line + 1}"
             if event.anchor in dict(opened):
-                raise BadInput(f"{where}: *{event.anchor:.60} stands within &{event.anchor:.60}: it has no end.")
+                raise BadInput(f"{where}: *{event.anchor:.60} stands within &{event.anchor:.60}, so it has no end.")
             repeated += sizes.get(event.anchor, 1)
             values += sizes.get(event.anchor, 1)
             if repeated > MOST:

@@ -65,7 +65,7 @@ def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
     if unknown and len(unknown) == len(predictions.doc_ids):
         raise BadInput(
             f"predictions: the dataset has none of the {counted(len(unknown), 'document')} of the lists, such as "
-            f"{predictions.doc_ids[0]!r:.60}. Are they of another corpus? Give the dataset that they were made for, "
+            f"{predictions.doc_ids[0]!r:.60}. Are they from another corpus? Give the dataset that they belong to, "
             "or labels alone: dataset=trec dataset.qrels=FILE."
         )
     return unknown

@@ -174,7 +174,7 @@ class Plan:
             if not labelled:
                 raise BadInput(
                     f"This {part} learns from labels, and there are none. Give them with dataset.qrels=FILE, or apply "
-                    f"what was learnt elsewhere: {part}=fitted {part}.file=RUN/{part}.json"
+                    f"a rule learnt elsewhere: {part}=fitted {part}.file=RUN/{part}.json"
                 )
             fixed_mean(self.objective, part)
 

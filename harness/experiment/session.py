@@ -131,7 +131,7 @@ def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Da
     found = checked_dataset(source, name, read_documents(source, shard, store))
     if isinstance(found.documents, tuple) and len(found.documents) > IN_MEMORY:
         note = (
-            f"{len(found.documents):,} documents lie in memory: cluster.shard=50000 reads them from the cache instead."
+            f"{len(found.documents):,} documents are in memory: cluster.shard=50000 reads them from the cache instead."
         )
         return replace(found, notes=(*found.notes, note))
     return found

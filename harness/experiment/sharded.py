@@ -31,7 +31,7 @@ from retrievers.base import Document, Progress, Query, Ranking, Retriever
 from retrievers.sharding import Summed, merge_rankings
 
 KEPT = 2  # retrievers, with their models, that a process keeps between jobs
-VANISHED = "{what} is no longer in the cache {store}. Repeat the command: what is missing is computed again."
+VANISHED = "{what} is no longer in the cache {store}. Repeat the command to compute it again."
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _retriever(store: str, node: str, expected: str) -> Retriever:
     if digest(component_identity(config)) != expected:
         raise Failed(
             f"{recorded_name(target_class(config, 'retriever'))} would give other scores on this node: its versions, "
-            "models or files differ, or its device, which decides the number format: then set encoder.dtype=float32."
+            "models or files differ, or its device decides another number format: then set encoder.dtype=float32."
         )
     parts = Caching(open_cache(store), "", silent, resume=False)  # equal vectors, whichever node died at a shard
     made: Retriever = build(config, parts, "retriever")

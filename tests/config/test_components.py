@@ -350,13 +350,13 @@ def test_every_protocol_of_an_argument_has_a_kind():
         (
             "tracking/mlflow",
             "gate",
-            r"gate\._target_: MlflowTracker is not of the group gate\. Choose one as gate=NAME does: auto, ",
+            r"gate\._target_: MlflowTracker is not of the group gate\. Choose one with gate=NAME: auto, ",
         ),
         ("dataset/sample", "tokenizer", r"tokenizer\._target_: Sample is not of the group tokenizer"),
         (
             "measure/bertscore",
             "rerank",
-            r"rerank\._target_: BertScore is not of the group rerank\. Choose one as rerank=NAME does",
+            r"rerank\._target_: BertScore is not of the group rerank\. Choose one with rerank=NAME",
         ),
         ("encoder/lsa", "retriever.x", r"retriever\.x\._target_: LSA is not of the group retriever"),
         ("harness.gates.gate.Decision", "gate", r"Decision is not a component"),
@@ -372,7 +372,7 @@ def test_a_component_of_another_kind_is_refused(node, where, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tokenizer": None}, r"x\.tokenizer must name a component .* Choose one as tokenizer=NAME does: char_ngram"),
+        ({"tokenizer": None}, r"x\.tokenizer must name a component .* Choose one with tokenizer=NAME: char_ngram"),
         ({"tokenizer": "word"}, r"x\.tokenizer must name a component"),
         ({"tokenizer": {"_target_": "index/flat"}}, r"x\.tokenizer\._target_: Flat is not of the group tokenizer"),
         ({"runtime": 5}, r"x\.runtime must be a group of keys, not 5"),

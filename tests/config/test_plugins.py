@@ -75,7 +75,7 @@ def test_help_and_hints_list_its_choices(site, tmp_path, monkeypatch):
     page = help.help_page("run", ["retriever=overlap"])
     assert "* overlap" in page
     assert "retriever.overlap.least=1" in page
-    with pytest.raises(BadInput, match=r"Choose one as retriever=NAME does: .*hybrid_lexical, .*overlap"):
+    with pytest.raises(BadInput, match=r"Choose one with retriever=NAME: .*hybrid_lexical, .*overlap"):
         components.check_component({"_target_": "encoder/lsa"}, "retriever")
 
 

@@ -276,7 +276,7 @@ def test_a_cluster_chooses_and_a_large_corpus_in_memory_is_noted(tmp_path, monke
     assert tuple(before) == whole.notes
     assert (
         note
-        == f"{len(whole.documents)} documents lie in memory: cluster.shard=50000 reads them from the cache instead."
+        == f"{len(whole.documents)} documents are in memory: cluster.shard=50000 reads them from the cache instead."
     )
     assert read_dataset(source, 20, cache, "sample").notes == whole.notes
 
