@@ -113,7 +113,7 @@ def test_places_outside_the_folder_are_refused(tmp_path, key, value):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "link").symlink_to(tmp_path)
     file = tmp_path / "folder" / "harness.yaml"
-    with pytest.raises(BadInput, match=r"harness\.yaml:1: .*outside this folder, .* on the command line"):
+    with pytest.raises(BadInput, match=r"harness\.yaml:1: .*outside this folder; .* on the command line"):
         defaults.parse_defaults(f"{key}: {value}", file)
     assert defaults.parse_defaults(f"{key}: inner/place", file)
 
