@@ -14,7 +14,7 @@ from typing import Any
 
 from harness.errors import BadInput
 
-SAFE = {"PYTHONSAFEPATH": "1"}  # the same as -P, for all Python processes that inherit it
+SAFE = {"PYTHONSAFEPATH": "1"}  # like -P, for all Python processes that inherit it
 
 
 def protect() -> None:

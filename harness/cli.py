@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from harness import interruption
 from harness.config.commands import COMMANDS
 
-if TYPE_CHECKING:  # numpy is imported with most modules, which takes most of the time of --help
+if TYPE_CHECKING:  # most modules import numpy, and that would slow down --help
     from harness.config.composing import Request
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, and end the process with its exit code."""
-    gc.set_threshold(50_000)  # imports make many objects and little garbage; searching it takes half a second
+    gc.set_threshold(50_000)  # imports make little garbage, and collecting it would take half a second
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in ("-sc", "--shell-completion", "--shell_completion"):
         sys.exit(_complete(words))
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     interruption.listen()
     code = call(command, words[len(command.split()) :])
     interruption.stop_listening()
-    gc.freeze()  # the interpreter skips its last collection, which takes as long and frees nothing of use
+    gc.freeze()  # skips the interpreter's last collection, which would take as long
     sys.exit(code)
 
 
@@ -83,7 +83,7 @@ def call(command: str, words: Sequence[str]) -> int:
         _print_error("Interrupted.")
         return interruption.exit_code() or 130
     except BrokenPipeError:
-        _drop_output()  # the reader of our output has closed it
+        _drop_output()  # the reader has closed our output
         return 1
     except Exception as error:
         return _failed(error, command, words)
@@ -107,7 +107,7 @@ def _failed(error: Exception, command: str, words: Sequence[str]) -> int:
         message = f"{type(error).__name__}: {error}"
     _print_error(f"harness {command} failed: {message}")
     if isinstance(error, OSError) and error.filename is None:
-        _drop_output()  # it may be the output that cannot be written: the interpreter would try once more
+        _drop_output()  # if the output cannot be written, the interpreter would try again
     return 1
 
 

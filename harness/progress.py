@@ -13,7 +13,7 @@ from retrievers.base import Progress
 
 QUIET_SECONDS = 10.0  # between two lines when standard error is not a terminal
 SLOW_SECONDS = 2.0  # a stage that takes longer is announced
-LOOK_SECONDS = 0.25  # between two looks of the thread that announces
+LOOK_SECONDS = 0.25  # between two checks of the announcing thread
 
 
 @dataclass(eq=False)

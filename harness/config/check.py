@@ -67,7 +67,7 @@ def check_config(document: Node, name: str) -> None:
     _check_places(values)
     if "task" not in document and "metrics" in document and document["metrics"] is None:
         raise BadInput("metrics=null is for text tasks. List the measures to compute, or write metrics=all.")
-    for group in dict.fromkeys((*SHARED, *GROUPS)):  # the shared ones first: messages then name their keys
+    for group in dict.fromkeys((*SHARED, *GROUPS)):  # shared groups first, so that messages name their keys
         if group in document:
             check_component(document[group], group)
     if "retriever" in document:
@@ -109,7 +109,7 @@ def _check_retrieval(document: Node) -> None:
         return
     build(document["gate"], where="gate").check(retrievers)
     fusion = build(document["fusion"], where="fusion")
-    if len(retrievers) > 1 or hasattr(fusion, "learns"):  # those that learn need several rankings
+    if len(retrievers) > 1 or hasattr(fusion, "learns"):  # learning fusions need several rankings
         fusion.check(retrievers)
     if "top_k" in document and document["depth"] < document["top_k"]:
         raise BadInput(

@@ -155,7 +155,7 @@ class TaskConfig(TrackedConfig):
 class RankingConfig(TaskConfig):
     """A command that ranks the runs of an experiment."""
 
-    metric: str = key(None, BEST, hint=str | None)  # `ranking.settled` says which it is where none is given
+    metric: str = key(None, BEST, hint=str | None)  # null is replaced by `ranking.settled`
     select_on: Selection | None = key(None, PARTS)
 
 

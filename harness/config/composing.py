@@ -223,7 +223,7 @@ class Composed:
 
         HydraConfig.instance().set_config(whole)
         made = cls._resolved(_without_hydra(whole), {})
-        # Of several retrievers, as in `retriever=[bm25,file]`, their names: Hydra keeps none.
+        # Hydra keeps no choice for several retrievers, such as `retriever=[bm25,file]`: use their names.
         several = (
             {"retriever": "+".join(made.plain["retriever"])} if isinstance(made.plain.get("retriever"), dict) else {}
         )

@@ -44,7 +44,7 @@ def multirun(request: Request) -> None:
     sweeper = Plugins.instance().instantiate_sweeper(
         hydra_context=_context(loader, whole), task_function=CommandJob(request), config=whole
     )
-    sweeper.sweep(arguments=list(whole.hydra.overrides.task))  # launchers add those of Hydra's section themselves
+    sweeper.sweep(arguments=list(whole.hydra.overrides.task))  # launchers add overrides of Hydra's section
 
 
 def launcher_for(whole: DictConfig, loader: LeashedLoader, task: Callable[[DictConfig], Any]) -> Launcher:

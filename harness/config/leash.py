@@ -40,7 +40,7 @@ from harness.config.schema import Key, check_value, schema_defaults
 from harness.errors import BadInput
 
 MOST = 1_000_000  # characters that a key may stand for
-REFERENCE = re.compile(r"\$\{([^${}:]+)\}")  # not those of a resolver, whose names have a colon
+REFERENCE = re.compile(r"\$\{([^${}:]+)\}")  # without resolvers, which have a colon
 COMPUTED = re.compile(r"\$\{[^${}:]*(\$\{[^{}]*\}[^${}:]*)+\}")
 
 
@@ -51,7 +51,7 @@ def check_size(document: Mapping[str, Any]) -> None:
 
     def size(path: tuple[str, ...]) -> int:
         if path not in sizes:
-            sizes[path] = 0  # a circle adds nothing: OmegaConf refuses it
+            sizes[path] = 0  # a cycle adds nothing; OmegaConf refuses it
             value = values.get(path, "")
             if isinstance(value, list | Mapping):
                 names = value if isinstance(value, Mapping) else range(len(value))
@@ -172,16 +172,16 @@ class LeashedLoader(ConfigLoaderImpl):
     ) -> DictConfig:
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
         self._name = config_name or "common"
-        # Which trials of a sweep have the keys inside groups is up to its sweeper.
+        # The sweeper decides which trials have keys inside groups.
         whole_sweep = config_name == "sweep" and run_mode == RunMode.MULTIRUN
         inner = [one for one in overrides if whole_sweep and is_inner(one, self._is_group)]
         others = [one for one in overrides if one not in inner]
         try:
             config = super().load_configuration(config_name, others, run_mode, from_shell, validate_sweep_overrides)
-        except (ValueError, RecursionError, AssertionError) as error:  # such as of a number of thousands of digits
+        except (ValueError, RecursionError, AssertionError) as error:  # such as for a number with thousands of digits
             if isinstance(error, BadInput | OmegaConfBaseException | HydraException):
                 raise
-            asserted = isinstance(error, AssertionError)  # by Hydra, of the lists of choices
+            asserted = isinstance(error, AssertionError)  # by Hydra, about lists of choices
             why = "a line of a list `defaults` names no choice" if asserted else error
             raise BadInput(f"The config cannot be read: {why}.") from error
         plain: Any = OmegaConf.to_container(config, resolve=False)
@@ -203,7 +203,7 @@ class LeashedLoader(ConfigLoaderImpl):
         return bool(self.get_group_options(name, ObjectType.CONFIG))
 
     def _process_config_searchpath(self, config_name: str | None, parsed_overrides: list[Override], repo: Any) -> None:
-        for override in parsed_overrides:  # before the base class searches, and so imports, what hydra.searchpath names
+        for override in parsed_overrides:  # first: the base class imports packages in hydra.searchpath
             _check_override(override)
             _check_choice(override, repo)
         super()._process_config_searchpath(config_name, parsed_overrides, repo)

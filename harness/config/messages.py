@@ -16,7 +16,7 @@ from harness.config.commands import COMMANDS
 from harness.config.defaults import chosen_groups, commands_with, config_folders, file_settings, is_free
 from harness.errors import BadInput, Failed, did_you_mean
 
-# Flags that take a value, and the others.
+# Flags that take a value; all flags.
 TAKE_VALUES = {"-c", "--cfg", "-cd", "--config-dir", "-p", "--package"}
 FLAGS = TAKE_VALUES | {"-h", "--help", "--version", "--resolve", "-m", "--multirun", "-sc", "--shell-completion"}
 
@@ -158,9 +158,9 @@ def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> st
     return f"{word!r} has no key. Write KEY=VALUE; `harness {command} --help` lists the keys."
 
 
-UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP)  # as a path
+UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP)  # paths that no system accepts
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-LAUNCHERS = {"ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}  # of extras
+LAUNCHERS = {"ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}  # launcher -> extra
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -205,7 +205,7 @@ def _hydra_message(error: BaseException, command: str, words: Sequence[str]) -> 
     if refused:
         return refused.group(1)
     if unknown := re.search(r"Could not override '([^']+)'", text):
-        inner = re.search(rf"full_key: ({re.escape(unknown.group(1))}\.\S+)", text)  # of a value that is a group
+        inner = re.search(rf"full_key: ({re.escape(unknown.group(1))}\.\S+)", text)  # the value is a group
         return unknown_key((inner or unknown).group(1), command, words)
     choice = re.search(r"Could not find '([^']+)'\n\nAvailable options in '([^']+)':\n((?:\t.*\n?)+)", text)
     if choice:

@@ -37,7 +37,7 @@ def bucket_place(path: str) -> BucketPlace | None:
     if "@" in path or "?" in path or "#" in path or re.match(r"/[^/]*:", rest):
         raise BadInput(
             f"{KEY}: this address holds more than a bucket and a prefix, and would be logged. Remove all text "
-            f"before an @, and after a ?, a # or a colon. Credentials come from the environment. {SUPPORTED}."
+            f"before an @, and after a ?, a # or a colon: credentials come from the environment. {SUPPORTED}."
         )
     if name != "s3" or not rest.startswith("/"):
         if name.lower() in _S3:

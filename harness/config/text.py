@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-WHOLE = 1e15  # below it, floats tell all whole numbers apart
+WHOLE = 1e15  # below it, floats hold all whole numbers exactly
 _NUMBER = re.compile(r"[+-]?(?!0[0-9_]+$)[0-9_.]+([eE][+-]?[0-9_]+)?")
 # `harness VERB` at the beginning of a line, in backticks, and after a colon.
 _COMMAND = re.compile(r"(^[ \t]*|`|: )harness (?=[a-z])", re.M)

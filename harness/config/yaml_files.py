@@ -63,8 +63,8 @@ def why(error: Exception) -> str:
 def _check_aliases(text: str, path: Path) -> None:
     import yaml
 
-    sizes: dict[str, int] = {}  # anchor -> values below it, repeated ones counted
-    opened: list[tuple[str | None, int]] = []  # anchor of each collection around the place, values before it
+    sizes: dict[str, int] = {}  # anchor -> values in it, including repeated ones
+    opened: list[tuple[str | None, int]] = []  # (anchor, values before it) of each open collection
     values = repeated = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):

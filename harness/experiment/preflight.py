@@ -129,7 +129,7 @@ def _encoded(
     """Return whether all vectors of documents and queries are cached. indexes: an identity per shard."""
     made_by = {"encoder": identify(encoder)}
     documents = all(cache.size("indexes", index) is not None for index in indexes)
-    if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # those of passages are known once cut
+    if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # passages are not known yet
         documents = cache.size("embeddings", made_by | {"texts": facts.indexed}) is not None
     return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
 

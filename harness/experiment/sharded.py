@@ -142,7 +142,7 @@ def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
 @contextmanager
 def _at_work(job: ShardJob) -> Iterator[Retriever]:
     retriever = cast(Any, _retriever(job.store, json.dumps(job.node), job.expected))
-    before = getattr(retriever, "progress", None)  # jobs are nested where an entry was damaged
+    before = getattr(retriever, "progress", None)  # a damaged entry nests jobs
     with watch(recorded_name(type(retriever))) as progress:
         retriever.progress = progress
         try:
@@ -208,7 +208,7 @@ def _retriever(store: str, node: str, expected: str) -> Retriever:
             f"{recorded_name(target_class(config, 'retriever'))} would give other scores on this node: its versions, "
             "models or files differ, or its device decides another number format: then set encoder.dtype=float32."
         )
-    parts = Caching(open_cache(store), "", silent, resume=False)  # equal vectors, whichever node died at a shard
+    parts = Caching(open_cache(store), "", silent, resume=False)  # the same vectors, even if a node died
     made: Retriever = build(config, parts, "retriever")
     return made
 

@@ -182,7 +182,7 @@ def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.nd
         return [(candidates, decision.shown, decision.signal) for candidates in learnt.held_out] if learnt else []
     assert decision.folds is not None
     orders = [learnt.crossed(fold) if learnt else ordered.candidates for fold in decision.folds]
-    # Signals of different folds do not compare.
+    # Signals of different folds are not comparable.
     return [(candidates, shown, None) for candidates, shown in zip(orders, decision.out_of_fold, strict=True)]
 
 

@@ -26,7 +26,7 @@ LATENCY = "latency_p50_ms"  # median of a search, from a retriever that times it
 KIND = "timings"  # of cache entries
 MACHINE = "machine"  # tag of a run: where its times were measured
 SECONDS = 0.6  # for all timed passes, unless `LEAST` passes of one query take longer
-LEAST, MOST = 3, 9  # passes
+LEAST, MOST = 3, 9  # number of passes
 ENOUGH = 5_000  # letters to read for a meaningful rate
 GROWTH = 4  # factor of the sample, until a pass takes SECONDS / LEAST
 
