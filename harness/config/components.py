@@ -95,7 +95,7 @@ def _plugin_class(target: str, where: str, plugin: plugins.Plugin) -> type:
     if not isinstance(declared, str) or not RECORDED.fullmatch(declared):
         raise plugin.broken(f"{target} does not declare `recorded_as = 'group/name'`")
     if declared in _recorded_classes():
-        raise plugin.broken(f"{target} is recorded as {declared!r}, like a class of the harness")
+        raise plugin.broken(f"{target} is recorded as {declared!r}, as a class of the harness is")
     return found
 
 
