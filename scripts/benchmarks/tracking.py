@@ -10,34 +10,31 @@ import tempfile
 import time
 from pathlib import Path
 
-from measuring import SAMPLE, apart, harness, opened_tracker, relative, seconds
+from measuring import apart, harness, opened_tracker, relative, seconds
 
 # Not range(0.1,1.1,0.1): by rounding errors Hydra would add an eleventh value.
 WEIGHTS = ",".join(str(n / 10) for n in range(1, 11))
 AXES = ["gate=score", "gate.source=bm25", f"fusion.weights.bm25={WEIGHTS}", "fusion=rrf", "depth=20,40,60,80,100"]
 
 
-def sweep(*, data: Path | None = None, qrels: Path | None = None, pairs: int = 3, thresholds: int = 20) -> None:
+def sweep(*words: str, pairs: int = 3, thresholds: int = 20) -> None:
     """Time a sweep of 1,000 trials against a loop of bare MLflow calls that logs as many runs, in alternation.
 
-    The sweep fuses BM25 on morphemes with BM25 on character bigrams and gates by score. Times are of whole processes;
-    tokens and indexes are cached. --data: folder in the contest's layout (default: the shipped sample), --qrels: its
-    labels. Each of --thresholds makes 50 trials.
+    WORDS name the dataset (default: dataset=sample). The sweep fuses BM25 on morphemes with BM25 on character bigrams
+    and gates by score. Times are of whole processes; tokens and indexes are cached. Each of --thresholds makes 50
+    trials.
     """
     os.environ.pop("MLFLOW_TRACKING_URI", None)
-    folder = (data or SAMPLE).absolute()
-    contest = ["dataset=contest", f"dataset.path={folder}"]
-    contest += [f"dataset.qrels={(qrels or folder / 'qrels.jsonl').absolute()}"]
-    words = [*(contest if data else ["dataset=sample"]), "retriever=hybrid_lexical"]
+    plain = [*(words or ["dataset=sample"]), "retriever=hybrid_lexical"]
     count, taken = 50 * thresholds, []
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        warm = _warm_cache(place, words)
-        words += [*AXES, f"gate.threshold=range({thresholds})"]
+        warm = _warm_cache(place, plain)
+        swept = [*plain, *AXES, f"gate.threshold=range({thresholds})"]
         for number in range(pairs):
             outputs, cache, again = (place / f"{kind}-{number}" for kind in ("outputs", "cache", "bare"))
             shutil.copytree(warm, cache)
-            spent, document = harness("sweep", f"outputs={outputs}", f"store.path={cache}", *words, folder=place)
+            spent, document = harness("sweep", f"outputs={outputs}", f"store.path={cache}", *swept, folder=place)
             _describe(outputs, document["run_id"], count, again)
             taken.append((spent, seconds(lambda again=again: apart(log_bare, again, count))))
             shutil.rmtree(outputs)

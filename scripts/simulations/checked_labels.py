@@ -27,18 +27,13 @@ CHECKED = (20, 30, 60)
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """by_people, by_model: measure -> float64 [2 runs, queries], NaN where it does not apply.
+    """scores: measure -> float64 [by people and by the model, 2 runs, queries], NaN where it does not apply.
 
     strata: int [queries], kind and tercile of difficulty.
     """
 
-    by_people: dict[str, np.ndarray]
-    by_model: dict[str, np.ndarray]
+    scores: dict[str, np.ndarray]
     strata: np.ndarray
-
-    def take(self, rows: np.ndarray) -> Population:
-        people = {name: values[:, rows] for name, values in self.by_people.items()}
-        return Population(people, {n: v[:, rows] for n, v in self.by_model.items()}, self.strata[rows])
 
 
 @dataclass(frozen=True)
@@ -63,15 +58,15 @@ def population(none: float = 0.0, wrong: float = 0.0, seed: int = 0, size: int =
         scores = (skill + easiness) * latent + liked * likes + generator.normal(0, 0.9, latent.shape)
         lists.append(np.argsort(-scores, axis=1)[:, :10])
         shown.append(np.where(needed, 1.5, 0) + generator.normal(0, 1, size) > 0.2)
-    by = []
-    for grades, needs in ((_grades(latent), needed), (_grades(judged), drafted)):
-        by.append({"ndcg@10": np.stack([_ndcg(grades, needs, one) for one in lists])})
-        if none:
-            rows = [_modified_map(grades, needs, *one) for one in zip(lists, shown, strict=True)]
-            by[-1]["modified_map@3"] = np.stack(rows)
-    hard = np.nan_to_num(by[1]["ndcg@10"][0])
+    both = ((_grades(latent), needed), (_grades(judged), drafted))
+    found = {"ndcg@10": np.array([[_ndcg(*by, one) for one in lists] for by in both])}
+    if none:
+        found["modified_map@3"] = np.array(
+            [[_modified_map(*by, *one) for one in zip(lists, shown, strict=True)] for by in both]
+        )
+    hard = np.nan_to_num(found["ndcg@10"][1, 0])
     tercile = np.searchsorted(np.quantile(hard[drafted], (1 / 3, 2 / 3)), hard)
-    return Population(by[0], by[1], np.where(drafted, tercile, 3))
+    return Population(found, np.where(drafted, tercile, 3))
 
 
 def _grades(latent: np.ndarray) -> np.ndarray:
@@ -105,16 +100,17 @@ def drawn(generator: np.random.Generator, strata: np.ndarray, count: int) -> np.
 def simulate(whole: Population, count: int, draws: int, stratified: bool, seed: int = 1) -> dict[str, dict[str, Found]]:
     """Return measure -> way to an interval -> its coverage and width. count: checked queries."""
     ends: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
-    truths = {name: np.nanmean(values, axis=1) for name, values in whole.by_people.items()}
+    truths = {name: np.nanmean(values[0], axis=1) for name, values in whole.scores.items()}
     generator = np.random.default_rng(seed)
     for number in range(draws):
-        part = whole.take(generator.choice(len(whole.strata), QUERIES, replace=False))
-        strata = part.strata if stratified else np.zeros(QUERIES, int)
+        rows = generator.choice(len(whole.strata), QUERIES, replace=False)
+        strata = whole.strata[rows] if stratified else np.zeros(QUERIES, int)
         checked = drawn(generator, strata, count)
         for name, truth in truths.items():
-            by_people = np.where(checked, part.by_people[name], np.nan)
-            samples = [CheckedSample(*of, checked, strata) for of in zip(by_people, part.by_model[name], strict=True)]
-            people, model = (-np.diff(one, axis=0)[0] for one in (by_people, part.by_model[name]))
+            by_people, by_model = whole.scores[name][:, :, rows]
+            by_people = np.where(checked, by_people, np.nan)
+            samples = [CheckedSample(*of, checked, strata) for of in zip(by_people, by_model, strict=True)]
+            people, model = (-np.diff(one, axis=0)[0] for one in (by_people, by_model))
             between = CheckedSample(people, model, checked, strata), difference(*samples), truth[0] - truth[1]
             parts = {name: (samples[0], estimate(samples[0]), truth[0]), f"{name}, A − B": between}
             for what, (sample, found, mean) in parts.items():
@@ -149,8 +145,8 @@ def checked_labels(draws: int = 3000) -> None:
         (population(none=0.15, wrong=0.05), "15 % of the queries need none; the drafts are wrong about 5 %"),
     ):
         print(f"\n{title}")
-        for name in whole.by_people:
-            people, model = whole.by_people[name][0], whole.by_model[name][0]
+        for name, scores in whole.scores.items():
+            people, model = scores[:, 0]
             both = ~np.isnan(people) & ~np.isnan(model)
             shared = np.corrcoef(people[both], model[both])[0, 1]
             means = f"{np.nanmean(people):.3f} by people, {np.nanmean(model):.3f} by the model"
