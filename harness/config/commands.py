@@ -33,8 +33,8 @@ SEED, SEEDS = 2**32 - 1, "random generators take 32 bits"
 TESTSET = "${outputs}/testset"
 OF_DRAW = "seed of the random draw"
 SPLIT_SEED = "seed of the split and of the bootstrap"
-RUN_ID = "... or the run with this id; its first digits suffice"
-BEST = "null: the measure that ranks most of the runs; the best finished run by this measure, ..."
+RUN_ID = "the id of a run, or its first digits; null: the best finished run by `metric`"
+BEST = "the measure to rank runs by; null: the one that ranks most of them"
 PARTS = "labelled queries that `metric` averages: all | public; null: as the runs were ranked"
 PASTED = "text | json; markdown | latex | csv: only the table, to paste elsewhere"
 POOLED = "the folder that harness prepare wrote; null: the pooled one"
@@ -86,7 +86,7 @@ class ChunkKeys(Keys):
 
 
 class DataKeys(Keys):
-    path: Path | None = key(None, "where the dataset's folder is now")
+    path: Path | None = key(None, "the dataset's folder, if it has moved")
     documents: Path | None = key(None, "the documents file, if it is not in the folder")
     queries: Path | None = key(None, "the queries file, likewise")
     qrels: Path | None = key(None, "the labels file, likewise")
@@ -274,8 +274,10 @@ class FilesConfig(RankingConfig):
 class CompareConfig(FilesConfig):
     """Compare runs: which one is better, by how much, and how certain that is."""
 
-    runs: tuple[str, ...] | None = key(None, "ids of runs, or their first digits, or files that dataset= scores...")
-    top: int = key(5, "...or the best runs of the experiment, each configuration once", least=2, most=26)
+    runs: tuple[str, ...] | None = key(
+        None, "ids of runs, their first digits, or files that dataset= scores; null: the best"
+    )
+    top: int = key(5, "without runs: how many of the best to compare, each configuration once", least=2, most=26)
     pairs: Literal["best", "all"] = key("best", "best: the best run against each other run | all: every pair")
     fail_if: Literal["worse"] | None = key(None, "worse: exit code 1 if BASE of runs=[BASE,NEW] is better, for CI")
     resamples: int = key(10_000, "bootstrap samples, and sign flips", least=100, most=1_000_000)
@@ -425,8 +427,10 @@ class PoolConfig(RankingConfig, TestSetConfig):
     """Collect from runs on a test set the pairs of query and document that are worth judging."""
 
     documents: Path | None = key(None, "the documents folder; null: named by the pool or the test set")
-    runs: tuple[str, ...] | None = key(None, "ids of runs on this test set, or their first digits...")
-    top: int = key(5, "...or the best finished runs of the experiment, each configuration once", least=1, most=100)
+    runs: tuple[str, ...] | None = key(None, "ids of runs on this test set, or their first digits; null: the best")
+    top: int = key(
+        5, "without runs: how many of the best finished ones to use, each configuration once", least=1, most=100
+    )
     pool: PoolKeys
     seed: int = key(0, OF_DRAW, least=0, most=SEED, why=SEEDS)
 
