@@ -1,21 +1,32 @@
-"""Measure the size of the code and its duplicates.
+"""Measure the size of the code, its duplicates, and the way of one run's `config` through it.
 
-    python scripts/measure_house.py --check     # exit code 1 if a bound of BOUNDS is exceeded
+    python scripts/measure_house.py --against v0.8.0     # a column for a revision, one for the working tree
+    python scripts/measure_house.py --check              # exit code 1 if a bound of BOUNDS is exceeded
 
 Lines are counted as by `wc -l`. The product is harness/ and retrievers/. Counted in its syntax trees:
 
 - dict configs: parameters named `config`, `node` or `cfg`, annotated `dict[str, Any]` or `Mapping[str, Any]`
 - class names, function names in >= 2 modules: top-level names without a leading underscore, outside `__init__.py`
 - modules with one importer: a single module imports them, from the same package
+- way of config: from `experiment` in harness/commands/run.py, in source order, into each function of the product that
+  is called with `config`, `plan`, or an attribute or item of them. For a class this is `__init__`, or the class method.
+  Inside, the parameter that received the value is followed. Each call is a visit; a function is entered on the first
+  visit only. Rooms: the top-level packages and modules of harness/, and retrievers. Climbs: repeated visits of a room,
+  right after a room that comes before it in the order of imports of harness/__init__.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import io
 import re
+import subprocess
 import sys
+import tarfile
+import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,9 +37,14 @@ BOUNDS = {
     "scripts, lines": 5_500,
     "dict configs": 15,
     "class names in >= 2 modules": 0,
+    "way of config, rooms": 12,
+    "way of config, climbs": 8,
 }
 CONFIGS, DICTS = ("config", "node", "cfg"), re.compile(r"(dict|Mapping)\[str, Any\]( \| None)?")
-LONG, SMALL = 60, 130
+LONG, SMALL, BEGIN = 60, 130, ("harness.commands.run", "experiment")
+
+
+Received = tuple[str, str, frozenset[str]]
 
 
 class House:
@@ -41,10 +57,19 @@ class House:
         }
         self.lines = {name: _lines(path) for name, path in self.files.items()}
         self.trees = {name: ast.parse(path.read_text("utf-8")) for name, path in self.files.items()}
+        stated = re.search(r"^(\w+(?: < \w+){5,})$", (root / "harness" / "__init__.py").read_text("utf-8"), re.M)
+        self.order = ["retrievers", *(stated[1].split(" < ") if stated else [])]
+
+    def names(self, module: str) -> dict[str, str]:
+        """Name in a module -> `module` or `module:name` that it is imported from."""
+        imports = [node for node in ast.walk(self.trees[module]) if isinstance(node, ast.ImportFrom)]
+        found = [(one.asname or one.name, str(node.module), one.name) for node in imports for one in node.names]
+        return {name: f"{of}.{one}" if f"{of}.{one}" in self.trees else f"{of}:{one}" for name, of, one in found}
 
     def measured(self) -> dict[str, float]:
         product, nodes = sum(self.lines.values()), [node for tree in self.trees.values() for node in ast.walk(tree)]
         functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
+        rooms, modules, climbs = self.way()
         return {
             "product, lines": product,
             "product, modules": len(self.lines),
@@ -57,6 +82,9 @@ class House:
             f"functions of {LONG} lines and more": sum((f.end_lineno or 0) - f.lineno >= LONG - 1 for f in functions),
             f"modules under {SMALL} lines with one importer, a sibling": self._lone(),
             "to_json methods": sum(one.name == "to_json" for one in functions),
+            "way of config, rooms": rooms,
+            "way of config, modules": modules,
+            "way of config, climbs": climbs,
         }
 
     def _repeated(self, kind: type[ast.ClassDef] | type[ast.FunctionDef]) -> int:
@@ -66,13 +94,71 @@ class House:
 
     def _lone(self) -> int:
         importers: dict[str, set[str]] = defaultdict(set)
-        for module, tree in self.trees.items():
-            for node in (one for one in ast.walk(tree) if isinstance(one, ast.ImportFrom)):
-                for place in (str(node.module), *(f"{node.module}.{one.name}" for one in node.names)):
-                    importers[place].add(module)
+        for module in self.trees:
+            for place in self.names(module).values():
+                importers[place.partition(":")[0]].add(module)
         small = [name for name, lines in self.lines.items() if lines < SMALL and self.files[name].name != "__init__.py"]
         packages = {name: [one.rpartition(".")[0] for one in importers[name]] for name in small}
         return sum(packages[name] == [name.rpartition(".")[0]] for name in small)
+
+    def way(self) -> tuple[int, int, int]:
+        visits, entered = list[str](), set[tuple[str, str]]()
+
+        def enter(module: str, function: str, followed: frozenset[str]) -> None:
+            visits.append(module)
+            node = self._function(module, function)
+            if node is None or (module, function) in entered:
+                return
+            entered.add((module, function))
+            names = self.names(module)
+            for call in _calls(node):
+                if received := self._received(module, names, call, followed):
+                    enter(*received)
+
+        enter(*BEGIN, frozenset({"config", "plan"}))
+        rooms = [_room(module) for module in visits]
+        heights = [self.order.index(room) if room in self.order else -1 for room in rooms]
+        climbs = [at for at in range(1, len(rooms)) if heights[at] > heights[at - 1] and rooms[at] in rooms[: at - 1]]
+        return len(set(rooms)), len(set(visits)), len(climbs)
+
+    def _function(self, module: str, name: str) -> ast.FunctionDef | None:
+        found: ast.AST | None = self.trees.get(module)
+        for part in name.split("."):
+            found = next((one for one in getattr(found, "body", []) if getattr(one, "name", "") == part), None)
+        if isinstance(found, ast.ClassDef):
+            return self._function(module, f"{name}.__init__")
+        return found if isinstance(found, ast.FunctionDef) else None
+
+    def _received(
+        self, module: str, names: dict[str, str], call: ast.Call, followed: frozenset[str]
+    ) -> Received | None:
+        """Return (module, function, parameters that receive the config) of a call, or None."""
+        given = [*enumerate(call.args), *((one.arg, one.value) for one in call.keywords)]
+        places = [place for place, value in given if _base(value) in followed]
+        first, *rest = ast.unparse(call.func).split(".")
+        target, _, name = (names.get(first) or f"{module}:{first}").partition(":")
+        function = ".".join([name, *rest] if name else rest)
+        node = self._function(target, function) if places else None
+        if node is None:
+            return None
+        own = [one.arg for one in node.args.args if one.arg not in ("self", "cls")]
+        into = {one if isinstance(one, str) else "".join(own[one : one + 1]) for one in places if one is not None}
+        return target, function, frozenset(into)
+
+
+def _calls(node: ast.AST) -> Iterator[ast.Call]:
+    for child in ast.iter_child_nodes(node):
+        yield from _calls(child)
+    if isinstance(node, ast.Call):
+        yield node
+
+
+def _base(value: ast.expr) -> str:
+    return _base(value.value) if isinstance(value, ast.Attribute | ast.Subscript) else getattr(value, "id", "")
+
+
+def _room(module: str) -> str:
+    return module.removeprefix("harness.").split(".")[0]
 
 
 def _is_config(one: ast.arg) -> bool:
@@ -85,13 +171,21 @@ def _lines(path: Path) -> int:
 
 def main() -> int:
     reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    reader.add_argument("--against", metavar="REV", help="also measure this revision")
     reader.add_argument("--check", action="store_true", help="exit with 1 if a bound is exceeded")
     given = reader.parse_args()
-    found = House(ROOT).measured()
-    print("| | here | bound |\n|---|---:|---:|")
-    for name, value in found.items():
-        print(f"| {name} | {value:,} | {f'{BOUNDS[name]:,}' if name in BOUNDS else ''} |")
-    exceeded = [name for name, bound in BOUNDS.items() if given.check and found[name] > bound]
+    columns = {"here": House(ROOT).measured()}
+    if given.against:
+        with tempfile.TemporaryDirectory() as folder:
+            packed = subprocess.run(["git", "archive", given.against], cwd=ROOT, capture_output=True, check=True).stdout
+            with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+                archive.extractall(folder, filter="data")
+            columns = {given.against: House(Path(folder)).measured()} | columns
+    print(f"| | {' | '.join(columns)} | bound |\n|---|{'---:|' * (len(columns) + 1)}")
+    for name in columns["here"]:
+        bound = f"{BOUNDS[name]:,}" if name in BOUNDS else ""
+        print(f"| {name} | {' | '.join(f'{column[name]:,}' for column in columns.values())} | {bound} |")
+    exceeded = [name for name, bound in BOUNDS.items() if given.check and columns["here"][name] > bound]
     print(f"Exceeded: {', '.join(exceeded)}." if exceeded else "", file=sys.stderr)
     return int(bool(exceeded))
 
