@@ -358,7 +358,7 @@ class Retriever(Protocol):
 
     Class attributes, all optional:
         recorded_as: name of the class in identities and logs, such as retriever/bm25; default: its import path.
-        version: raise it when the same arguments give different scores.
+        version: increase it when the same arguments give different scores.
         packages: distributions whose installed versions are part of the results' identity.
         resumes: whether `index` continues from files that an interrupted call left in the folder.
         source: the argument that names an outside file or module; `identify` returns its checksum as `sha256`.

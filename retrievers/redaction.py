@@ -41,11 +41,11 @@ def register(*variables: str) -> None:
 
 
 def redacted(text: str, shortest: int = SHORTEST) -> str:
-    """Replace secrets of at least `shortest` characters by [key], in any form that a service may quote them.
+    """Replace secrets of at least `shortest` characters by [key], in any form in which a service may quote them.
 
     Forms: unchanged; base64, such as `user:password` in a header; escaped as in JSON, Python, HTML or an address. A
-    secret with a digit is also found in other case, or with white space and punctuation in between. One without, such
-    as `not-needed`, may consist of common words.
+    secret with a digit is also found in upper or lower case, or with white space and punctuation in between. A secret
+    without a digit is not, since it may consist of common words, as `not-needed` does.
     """
     secrets = {one for one in _secrets() if len(one) >= shortest}
     return _without(_without(text, secrets, escapes=False), secrets, escapes=True) if secrets else text
@@ -55,7 +55,7 @@ def shown_value(value: object) -> str:
     """Return the start of a value's `repr`, without secrets, for a message."""
     try:
         text = redacted(repr(value)[:READ])
-    except Exception:  # whole numbers of thousands of digits, and third-party classes
+    except Exception:  # `repr` fails for integers of thousands of digits, and for some third-party classes
         return f"a value of type {type(value).__name__}"
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
 

@@ -1,4 +1,4 @@
-"""The best run of an experiment, by its objective or another measure, and the runs that compare with it."""
+"""The best run of an experiment, by its objective or another measure, and the runs comparable with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from harness.tracking.tracker import (
 SCORED = ("run", "score")  # commands whose runs have scores; a trial of a sweep is logged as a `run`
 
 SCORED_QUERIES = "queries/scored"  # metric: the number of queries a run is scored on
-SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # equal in runs that compare
+SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # equal in comparable runs
 SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # select_on -> equal params
 
 USUAL = "modified_map@3"  # ranks runs that name no objective
@@ -68,7 +68,7 @@ class Wanted:
     task: `retrieval`, or the name of a text task. scheme: picks one if the runs of a text task have several.
     verbs: the commands that made the runs.
     runs: ids or beginnings of ids; the id of a sweep stands for its trials. None: the finished runs of the experiment
-        that compare with `like`, by default with the best one.
+        that are comparable with `like`, by default with the best one.
     """
 
     experiment: str
@@ -107,7 +107,7 @@ class RankedRun:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Runs that compare, best first; ties go to the earlier run. notes: on runs left out.
+    """Comparable runs, best first; ties go to the earlier run. notes: on runs left out.
 
     select_on: the queries that rank the runs, "all" or "public".
     """
@@ -267,7 +267,7 @@ def same_tags(measure: str) -> tuple[str, ...]:
 
 
 def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None:
-    """Return the best other finished run that compares with the ended run `run_id`; None if there is none."""
+    """Return the best other finished run comparable with the ended run `run_id`; None if there is none."""
     if record.objective is None:
         return None
     logged = record.tags | record.all_end_tags
@@ -346,7 +346,7 @@ def _nothing(tracker: Tracker, experiment: str, task: str) -> BadInput:
     )
 
 
-# ---- The runs that compare
+# ---- The comparable runs
 
 
 def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:

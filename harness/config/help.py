@@ -22,7 +22,7 @@ LONGEST = 40  # characters of a value that is shown whole
 
 
 def help_page(command: str, words: Sequence[str]) -> str:
-    """Return the help of a command. Values come from `words`, the command line, and from `harness.yaml`."""
+    """Return the help of a command. Values come from the command line (`words`) and from `harness.yaml`."""
     name, folders = primary(command), config_folders(words)
     own, from_file = manual.manual(name), command_defaults(name, words) if command != "init" else Defaults()
     given = {one.key: "null" if one.value is None else one.text or str(one.value) for one in from_file.settings}

@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, Self
 from harness.errors import BadInput, did_you_mean
 
 Node = Mapping[str, Any]  # the config of one component; `build` makes the component
-LARGEST = 10**15  # the bound of numbers without a bound; floats hold all integers up to it
+LARGEST = 10**15  # limits numbers that state no limit; floats represent all integers up to it exactly
 REQUIRED = "???"  # stands for the default of a key without one
 
 
@@ -111,7 +111,7 @@ class Group:
 
 # Stand for the defaults of keys that every choice of a group sets, or some choices.
 FROM_GROUP = "(from the group)"
-IF_GROUP = "(from the group, if it has it)"
+IF_GROUP = "(from the group, if it has this key)"
 
 
 def key(

@@ -62,7 +62,7 @@ def _checked(place: Path, output: Path) -> Manifest | None:
     if others := sorted(names - NAMES):
         raise BadInput(
             f"output={output} holds files that `harness prepare` did not write ({some(others)}). Choose another "
-            "folder, or move them away."
+            "folder, or move these files away."
         )
     DocumentsFolder(place, "output")
     manifest = Manifest.read(place)

@@ -118,7 +118,7 @@ def _read(path: Path, run: int) -> Iterator[Placed]:
 
 
 CORPORA, DOCUMENTS = "corpora", "documents"  # kinds of entries
-VERSION = 1  # raise it when the order of documents, the boundaries or the files of shards change
+VERSION = 1  # increase it when the order of documents, the boundaries or the files of shards change
 OFTEN = 1000  # documents between two reports of progress
 
 

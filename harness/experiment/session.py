@@ -148,7 +148,7 @@ def cache_for(retriever: Node, cache: Cache) -> Cache:
 
 
 def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") -> Chat:
-    """Return a chat with its replies in the cache. purpose: such as "gate". unasked: see `Chat`."""
+    """Return a chat whose replies are kept in the cache. purpose: such as "gate". unasked: see `Chat`."""
     folder = cache.log_folder("replies", model.log_identity(purpose))
     return Chat(model, folder, unasked, functools.partial(cache.adding, folder))
 

@@ -70,7 +70,7 @@ class SearchJob:
 
 @dataclass(frozen=True)
 class SummaryJob:
-    """A sum over the surveys of all shards. shards: fingerprints."""
+    """A job that adds up the surveys of all shards. shards: their fingerprints."""
 
     store: str
     node: Node

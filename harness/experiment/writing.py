@@ -86,7 +86,7 @@ def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -
     return read_prompt(Path(file), places, key=key) if file else read_prompt(PROMPTS / f"{shipped}.txt", places)
 
 
-VERSION = 1  # raise it when the same replies give other texts
+VERSION = 1  # increase it when the same replies give other texts
 # query.text -> most characters of a text, tokens of a usual one
 LENGTHS = {"rewrite": (1000, 40), "expand": (4000, 150)}
 WRITTEN = tuple(LENGTHS)  # values of query.text that have a language model write the queries
@@ -174,7 +174,7 @@ class LlmAnswers:
     """
 
     recorded_as = "answer/llm"
-    version = 1  # raise it when the same replies give other answers
+    version = 1  # increase it when the same replies come to give other answers
 
     llm: ChatModel
     prompt: ReadPath | None = None

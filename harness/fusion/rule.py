@@ -17,7 +17,7 @@ from harness.storage.typed import encoded, row_as
 from retrievers.base import Ranking
 from retrievers.combine.fusion import LARGEST, RankPoints, SumOfPoints, normalised, reciprocal_ranks
 
-VERSION = 1  # of fusion.json: raise it when an earlier rule would fuse differently
+VERSION = 1  # of fusion.json: increase it when an earlier rule would fuse differently
 
 
 def _returned(ranking: Ranking) -> RankPoints:

@@ -3,7 +3,8 @@
 A rule turns a query's signal into the number of documents to show. It has *levels* from the most to the least
 confident, such as (3, 0) for a gate or (1, 2, 3, 0), and a threshold between neighbours. A query gets the first level
 whose threshold its signal reaches. The payoff of each level is known for each query, so one sort is enough to try all
-thresholds. Bootstrap samples and training folds are weightings.
+thresholds. A bootstrap sample or a training fold is
+one weighting: the number of times it contains each query.
 
 Shapes: B weightings, n queries, L levels.
 """

@@ -21,15 +21,15 @@ from harness.errors import BadInput, did_you_mean
 from harness.llm.chat import Chat, ChatModel
 from retrievers.base import Query, Ranking, remembered
 
-_VERSION = 1  # raise it when a cached signal changes its values
+_VERSION = 1  # increase it when the values of a cached signal change
 _FLAT = 1e-12  # a spread below this share of the scores is rounding error
 
 
 class GateInputs(Protocol):
     """What a gate may read. Rankings and signals have one row per query (Q).
 
-    Implementations compute nothing slow before a method is called. Slow signals are kept while their `GateInputs`
-    exists, the others while their ranking exists.
+    Implementations compute slow values only when a method asks for them. Slow signals are kept as long as their
+    `GateInputs` exists, the others as long as their ranking exists.
     """
 
     @property

@@ -306,7 +306,7 @@ class Chat:
 
 
 def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Reply[T] | None:
-    """Return the first usable reply to a request, or its last problem; None if it must be asked (again)."""
+    """Return the first usable reply to a request, else what was wrong with the last; None: send the request (again)."""
     problem = ""
     for one in completions:
         try:

@@ -129,7 +129,7 @@ def checked_values(
 
 
 class _Scorer:
-    """Score lists by one set of labels. query_ids: the rows of the results; NaN for those without a label."""
+    """Scores lists by one set of labels. query_ids: one row of the results for each; NaN if it has no label."""
 
     def __init__(self, qrels: Qrels, query_ids: Sequence[str]) -> None:
         self._qrels = qrels

@@ -115,7 +115,7 @@ OOF = "oof/"  # prefix of the name of an out-of-fold number, from a fitted gate 
 LONGEST = 100_000  # longest cut-off; `depth` has the same limit
 OF_SPANS = ("span_recall", "span_precision")  # measures that need labels made of evidence
 SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # computed for such labels, besides `metrics`
-VERSION = 1  # raise it whenever the same lists and labels give another number
+VERSION = 1  # increase it whenever the same lists and labels give another number
 
 
 @dataclass(frozen=True)

@@ -220,9 +220,9 @@ def score_lists(
     read `lists.final`. Raise BadInput if a measure is unknown, if the labels do not suffice for it, or if no predicted
     query is labelled.
 
-    multi_turn: query_id -> whether it is a conversation of several user turns; None: no query is one.
-    missing: leave labelled queries without a row out ("skip"), or score them as wrong ("zero").
-    detailed: measures that get an interval or estimate, a public and a private part (slow); None: all.
+    multi_turn: query_id -> whether the query is a conversation of several user turns; None: none is.
+    missing: what happens to labelled queries without a row: "skip" leaves them out, "zero" scores them as wrong.
+    detailed: measures that also get an interval or estimate, and a public and a private part (slow); None: all.
     """
     check_labels(metrics, qrels)
     measures = list({measure.name: measure for measure in map(parse_measure, metrics)}.values())

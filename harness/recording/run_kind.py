@@ -21,7 +21,7 @@ class RunKind:
     """Runs of retrieval, or of a text task.
 
     node: the config of the task; None for retrieval. name: the tag `task` of its runs, or `retrieval`.
-    unit: "queries" or "items". rules: config key -> value, equal for runs that compare.
+    unit: "queries" or "items". rules: config key -> value, equal for comparable runs.
     """
 
     def __init__(self, node: Node | None = None) -> None:
@@ -31,7 +31,7 @@ class RunKind:
         self.rules = {f"task.{name}": value for name, value in task_rules(node).items()} if node else {}
 
     def shared(self, metric: str) -> Mapping[str, str]:
-        """Return tag -> its name in messages. Runs that compare by the measure have equal values of these tags."""
+        """Return tag -> its name in messages. Runs comparable by the measure have equal values of these tags."""
         measured = {"version.measures": "version of the measures"}
         if self.task:
             return {"data.references": "references"} | measured

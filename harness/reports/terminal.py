@@ -26,7 +26,7 @@ RANGES = {
 
 
 def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
-    """Yield a run's measurements other than scores, times with their range, and the machine."""
+    """Yield the machine and a run's measurements that are not scores; those of time with their range."""
     for name, value in measured.items():
         kind, slash, part = name.partition("/")
         if kind == MS:

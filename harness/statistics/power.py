@@ -34,7 +34,7 @@ _ENOUGH = 0.004  # a search ends where power is this close to the wanted one,
 _CLOSE = 0.003  # or where its bracket has this relative width
 _CELLS = 1 << 21  # sums in memory at once
 _TIE = 1e-12
-_FLOAT32_ROUNDING = 1e-5  # of the sum of absolute differences: sums of float32 that differ by less are equal
+_FLOAT32_ROUNDING = 1e-5  # times the sum of absolute differences: sums of float32 that differ by less count as equal
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,9 +20,9 @@ MacKinnon & White 1985). Without that, simulated 95 % intervals cover the truth 
 Student's, with Satterthwaite's degrees of freedom for the residuals' variances: n − 1 in one stratum. Small
 neighbouring strata share a variance. The interval holds for the queries that the test set was drawn from.
 
-A measure that applies to some queries only is a ratio of two means: of its values, and of whether it applies. Both
-means are estimated with the same λ; the residuals are those of the ratio (u = value − ratio, 0 where it does not
-apply).
+If a measure applies to some queries only, its score is the sum of its values divided by the number of queries that it
+applies to: a ratio of two means. Both means are estimated with the same λ; the residuals are those of the ratio
+(u = value − ratio, 0 where the measure does not apply).
 """
 
 from __future__ import annotations

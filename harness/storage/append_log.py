@@ -197,7 +197,7 @@ class AppendLog(Generic[T]):
         return text[:-1] + _FIELD + check.encode() + b'"}\n', check
 
     def _intact(self, line: bytes, before: str) -> tuple[Any, str] | None:
-        """Return the row of a line as JSON and its checksum; None if the line is damaged."""
+        """Return the JSON value that a line holds, and the line's checksum; None if the line is damaged."""
         text, _, end = line.rpartition(_FIELD)
         check = self._checksum(text, before)
         if end != check.encode() + b'"}':

@@ -216,7 +216,7 @@ class Cache:
         return found
 
     def contents(self, name: str) -> Iterator[bytes]:
-        """Yield the content of each undamaged file `name` in finished entries."""
+        """Yield the content of each file called `name` in the finished entries; skip damaged ones."""
         for entry in self.entries():
             place = f"{entry.kind}/{entry.key}"
             manifest = self._manifest(place) if entry.state == "finished" else None
@@ -376,7 +376,8 @@ def load_ranking(folder: Path) -> Ranking:
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Join small parts into (rows, scores) of FLUSH_SECONDS each. Yield the finished ones before an error."""
+    """Join small parts into (rows, scores) of FLUSH_SECONDS each. Before raising an error, yield the
+    parts that were finished."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     began = time.monotonic()
     failed: BaseException | None = None

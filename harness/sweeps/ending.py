@@ -247,7 +247,7 @@ def expected(
     config: RunConfig,
     replay: Replay | None = None,
 ) -> Expected | None:
-    """Return the expected score of the best run in the experiment that compares with the trial `best`.
+    """Return the expected score of the best run in the experiment that is comparable with the trial `best`.
 
     If the trials are not logged, the sweep's trials alone count. None if the objective is not a mean over queries or
     there is only one run.

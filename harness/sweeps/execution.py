@@ -76,7 +76,7 @@ class Execution:
         self._job_of: dict[int, int] = {}  # number of a trial -> of its job
 
     def close_running(self, status: str) -> None:
-        with suppress(Unreachable):  # they stay RUNNING, and the next start adopts them
+        with suppress(Unreachable):  # they stay RUNNING; the next start of the sweep takes them over
             for run in self.context.left_running(self.tracker).values():
                 self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), status)
 

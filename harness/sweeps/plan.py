@@ -320,7 +320,7 @@ def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
     needed = f", {counted(retrievals['compute'], 'retrieval')} to compute, {retrievals['cached']} cached"
     yield f"{counted(counts['trials'], 'trial')}{needed if any(retrievals.values()) else ''}"
     if requests := counts.get("requests"):
-        yield f"{counted(requests, 'request')} to a language model for query.text"
+        yield f"{counted(requests, 'request')} to a language model to write the texts to search (query.text)"
     if counts["finished_before"]:
         yield f"skipping {counted(counts['finished_before'], 'trial')} that finished before"
     if counts["same"]:

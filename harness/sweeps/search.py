@@ -149,7 +149,7 @@ class Search:
             if self.sampler == "gp":
                 return samplers.GPSampler(n_startup_trials=STARTUP, seed=seed)
             if self.sampler == "cmaes":
-                # A generation as large as a batch wastes none of its points. The margin keeps integers moving.
+                # A generation as large as a batch wastes none of its points. The margin keeps integers changing.
                 size = max(self.batch, 4 + int(3 * math.log(max(dimensions, 1))))
                 return samplers.CmaEsSampler(popsize=size, with_margin=True, warn_independent_sampling=False, seed=seed)
             return samplers.RandomSampler(seed=seed)

@@ -98,9 +98,10 @@ class SweepSummary:
     """The trials of a sweep and their results, by number.
 
     run_id: of the parent run. skipped: keys of the trials that finished before.
-    expected: for the best run of the experiment that compares with the best trial.
+    expected: the score to expect of the best run in the experiment that is comparable with the best trial.
     apart: swept key -> the values that separate these trials from the other groups.
-    groups: one summary each; () if all trials compare. A summary with groups has no best trial.
+    groups: one summary for each group of comparable trials; () if all are comparable. With groups, there is no best
+        trial.
     """
 
     sweep_id: str
@@ -119,7 +120,7 @@ class SweepSummary:
     systems: Sequence[System] = ()
 
     def grouped(self) -> SweepSummary:
-        """Split the trials into groups that compare, unless all do. Trials that cannot run are in no group."""
+        """Split the trials into groups of comparable ones, unless all are. Trials that cannot run are in no group."""
         members: dict[tuple[str, str], list[int]] = {}
         for number, trial in self.trials.items():
             if not trial.error:

@@ -30,7 +30,7 @@ from retrievers.dense.vectors import Flat, VectorIndex
 Kind = Literal["none", "sentences", "window"]
 Sentences = Annotated[int, AtMost(1000, "a window of more sentences is the document")]
 SHORTEST, LONGEST = 50, 1000  # characters of a sentence; shorter ones join the next, longer ones are cut
-VERSION = 1  # raise it when the same settings cut differently
+VERSION = 1  # increase it when the same settings cut differently
 FIRST = 4  # passages per requested document in the first search
 ROOM = 1 << 22  # passages found by one search, over all its queries
 

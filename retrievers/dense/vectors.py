@@ -397,7 +397,7 @@ def rank_candidates(
 
 
 def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rank known candidates as `rank_candidates` does, but pads score -inf."""
+    """Rank known candidates as `rank_candidates` does, except that empty ranks have the score -inf."""
     from retrievers.dense import _vector_kernels
 
     docs, scores = np.full((len(queries), k), -1, np.int32), np.zeros((len(queries), k))

@@ -151,7 +151,7 @@ def test_a_sweep_pays_once_for_each_conversation(harness, tracker, talk):
         assert (planned["trials"], planned["retrievals"]) == (6, {"compute": 6, "cached": 0})
         assert (planned["requests"], len(server.asked)) == (6, 0)
         assert (
-            "6 requests to a language model for query.text"
+            "6 requests to a language model to write the texts to search (query.text)"
             in harness("sweep", *words, "dry_run=true", "format=text").out
         )
         found = harness("sweep", *words).json

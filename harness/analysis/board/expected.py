@@ -40,7 +40,7 @@ class Expected:
 
     run_id: None if the best run is not logged. best: its score on the queries that chose it.
     value, low, high: with a 95 % interval; NaN if unknown, for the given reason.
-    runs, of: the value rests on `runs` of the `of` runs that compare. alone: whether all are trials of one sweep.
+    runs, of: the value rests on `runs` of the `of` comparable runs. alone: whether all are trials of one sweep.
     private: the number of private queries averaged; 0 unless `how` is "private".
     raw: whether the labels come partly from a model, so that all values are raw.
     """
@@ -80,7 +80,7 @@ class Expected:
         found, rests = self._found, Words("", "")
         if self.runs < self.of and self.how != "private":
             rests = Words(
-                f" It rests on {self.runs:,} of the {self.of:,} runs that compare.",
+                f" It rests on {self.runs:,} of the {self.of:,} comparable runs.",
                 f" 비교되는 실행 {self.of:,}개 가운데 {self.runs:,}개에 근거합니다.",
             )
         return Words(
@@ -117,7 +117,7 @@ class Replay:
 
 @dataclass(frozen=True, eq=False)
 class RunFamily:
-    """Runs that compare, best first. One of them is chosen.
+    """Comparable runs, best first. One of them is chosen.
 
     read: reads the values of the first so many runs, or of more. of, alone: see `Expected`.
     """
@@ -192,7 +192,7 @@ class RunFamily:
 
 
 def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
-    """Return what to expect of the best run of a board; None for text tasks. whole: it has all runs that compare."""
+    """Return what to expect of the best run of a board; None for text tasks. whole: it has all comparable runs."""
     if runs.submissions:
         return None
     best, of = runs.runs[0], len(runs.runs)

@@ -251,8 +251,8 @@ class Collected:
 
         ids: of the Q queries, ascending. needs, multi_turn, public: a "1" or "0" per query. matrix: `packed_matrix`.
         titles: the text of each query; None if unknown.
-        queries: per query {about, lists, texts}. lists, texts: per run its place in `about.lists` and `about.texts`,
-            plus 1; 0 if there is none. about:
+        queries: per query {about, lists, texts}. lists, texts: for each run, 1 + the place of its list in `about.lists`
+            and of its text in `about.texts`; 0 if it has none. about:
             turns: [role, text], or None.
             lists: [number of documents returned, places of the first documents].
             texts: the texts searched.

@@ -40,7 +40,7 @@ CLOSE = 1e-9  # values that differ by less are equal
 
 @dataclass(frozen=True, eq=False)
 class BoardRuns:
-    """R runs that compare by a measure, best first, on the same Q queries or items.
+    """R runs comparable by a measure, best first, on the same Q queries or items.
 
     select_on: the queries that rank the runs, "all" or "public".
     query_ids: ascending.

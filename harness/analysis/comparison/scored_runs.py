@@ -518,7 +518,7 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
 
     config: with `select_on=public` the public queries or items chose, and the private ones judge.
     family: float64 [R], corrected p of the first run against each of R runs, which begin with these, best first. None:
-    correct p over the pairs of these runs.
+    p is corrected over the pairs of these runs.
     """
     metric, labels, private = config.metric, runs.labels, config.select_on == "public"
     if private and runs.apart:

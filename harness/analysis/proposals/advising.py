@@ -197,7 +197,7 @@ class OtherRuns:
 
 @dataclass(frozen=True, eq=False)
 class RunToImprove:
-    """A run to improve. situation: None if no command line repeats it. others: finished runs that compare with it."""
+    """A run to improve. situation: None if no command line repeats it. others: finished runs comparable with it."""
 
     run: LoggedRun
     evidence: RunEvidence

@@ -42,7 +42,7 @@ from harness.sweeps.trials import dataset_of
 if TYPE_CHECKING:
     from harness.sweeps.execution import Execution
 
-VERSION = 2  # raise it when the same labels give another choice
+VERSION = 2  # increase it when the same labels give another choice
 SYSTEMS = 0.6  # share of the budget for component rankings
 LEARNING = 0.25  # share for each kind of gate, with the replays
 REPLAYS = "replays"  # in the cache
@@ -55,7 +55,7 @@ class AutoLoop:
         self._sweep, self._budget = sweep, seconds
         self._log = StepLog(folder / "steps.jsonl")
         self._numbers: dict[Words, int] = {}
-        self._made: set[str] = set()  # by the systems that were tried
+        self._made: set[str] = set()  # what the systems tried so far have computed
         began = time.perf_counter()
         self._space, self._costs = space_and_costs(sweep)
         self._untried = list(self._space.left_out)

@@ -86,8 +86,8 @@ class Arithmetic:
     def values(self, words: Words, known: np.ndarray) -> np.ndarray:
         """Return the objective of each query, float64 [Q]; NaN for queries outside its mean.
 
-        known: int [n], the queries whose labels a gate or fusion may learn from. Each of these is scored by what was
-        learnt without its label, as in a trial; every other query by what was learnt from all of `known`.
+        known: int [n], the queries whose labels a gate or fusion may learn from. For these, the
+        gate or fusion learns without the query's own label, as in a trial; for every other query, from all of `known`.
         """
         made = self._retrieve(words)
         key = (words, known.tobytes() if made.learns else b"")
@@ -133,7 +133,7 @@ class Replayed:
 def replay(
     space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
-    """Repeat the procedure without each fold of the queries. number: of the repeat; each one has other folds."""
+    """Repeat the procedure for each fold without that fold's queries. number: of the repeat; it decides the folds."""
     rows = labelled.rows
     fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []
@@ -245,7 +245,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Automatic:
-    """The findings of an automatic sweep beside its trials. systems: number that were tried."""
+    """What an automatic sweep found, apart from its trials. systems: how many were tried."""
 
     procedure: Procedure
     systems: int = field(metadata=HIDDEN)

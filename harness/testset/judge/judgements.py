@@ -100,8 +100,8 @@ class JudgementLog(AppendLog[Judgement]):
 
 
 def current(judgements: Iterable[Judgement], queries: Mapping[str, Query]) -> list[Judgement]:
-    """Return the judgements that count: the last by each judge of each pair and round, unless withdrawn or of a query
-    that has changed. queries: by id, of the test set."""
+    """Return the judgements that count: for each judge, pair and round the last one. A withdrawn judgement does not
+    count, nor does one of a query that has changed since. queries: those of the test set, by id."""
     digests = {query_id: text_digest(query) for query_id, query in queries.items()}
     last: dict[tuple[Pair, str, int], Judgement] = {}
     for one in judgements:

@@ -84,8 +84,8 @@ def test_a_number_that_does_not_know_all_runs_says_so():
     some = [dataclasses.replace(runs.runs[0], run=member), *runs.runs[1:]]
     replayed = dataclasses.replace(runs, runs=some).expected(Replay("s", 0.75, 0.6))
     assert (replayed.runs, replayed.of) == (1, 3)
-    assert replayed.sentence.endswith("It rests on 1 of the 3 runs that compare.")
-    assert dataclasses.replace(runs, of=7).expected(None).sentence.endswith("It rests on 3 of the 7 runs that compare.")
+    assert replayed.sentence.endswith("It rests on 1 of the 3 comparable runs.")
+    assert dataclasses.replace(runs, of=7).expected(None).sentence.endswith("It rests on 3 of the 7 comparable runs.")
     assert "rests" not in runs.expected(None).sentence
 
 
