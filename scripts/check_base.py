@@ -25,7 +25,7 @@ import stand_ins
 from base_check.pages import PAGES, Page
 from base_check.shown import commands
 from base_check.walking import Outcome, walk
-from measuring import ROOT, parsed, warm_up
+from measuring import ROOT, called, warm_up
 
 MORE_THAN_BASE = ("torch", "huggingface_hub", "pytest", "faiss", "pymilvus", "ray")
 AT_ONCE = max(2, len(os.sched_getaffinity(0)))  # chains
@@ -83,5 +83,4 @@ def report(outcomes: list[Outcome], seconds: float) -> None:
 
 
 if __name__ == "__main__":
-    names, options = parsed(main, sys.argv[1:], "check_base.py")
-    sys.exit(main(*names, **options))
+    sys.exit(called(main, sys.argv[1:], "check_base.py"))

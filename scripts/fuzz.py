@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from measuring import ROOT, Table, parsed  # isort: skip  (finds tests/support)
+from measuring import ROOT, Table, called  # isort: skip  (finds tests/support)
 from fuzzing import kept  # noqa: F401  (kept and brought register their formats)
 from fuzzing.mutations import Content, Odd
 from fuzzing.trial import FORMATS, Finding, Trial, minimised, start
@@ -134,4 +134,4 @@ def decoded(case: dict[str, Any]) -> Content:
 
 
 if __name__ == "__main__":
-    sys.exit(fuzz(**parsed(fuzz, sys.argv[1:], "fuzz.py")[1]))
+    sys.exit(called(fuzz, sys.argv[1:], "fuzz.py"))

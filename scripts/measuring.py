@@ -54,15 +54,14 @@ def run_case(cases: Mapping[str, str], words: Sequence[str], about: str | None) 
             module, _, function = place.partition(":")
             functions[one] = getattr(importlib.import_module(module), function)
     if name in functions:
-        positional, named = parsed(functions[name], rest, f"{Path(sys.argv[0]).name} {name}")
-        return functions[name](*positional, **named) or 0
+        return called(functions[name], rest, f"{Path(sys.argv[0]).name} {name}")
     listed = "\n".join(f"  {one:<18} {str(of.__doc__).splitlines()[0]}" for one, of in functions.items())
     print(f"{about}\nCases (`NAME --help` describes one):\n{listed or ', '.join(cases)}")
     return int(not functions)
 
 
-def parsed(function: Callable[..., Any], words: Sequence[str], program: str) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments of a function from the words of a command line.
+def called(function: Callable[..., int | None], words: Sequence[str], program: str) -> int:
+    """Call a function with the words of a command line; return its exit code.
 
     Positional arguments are positional words, keyword arguments are options, and a tuple takes several words.
     """
@@ -95,7 +94,8 @@ def parsed(function: Callable[..., Any], words: Sequence[str], program: str) -> 
         if one.kind is not one.KEYWORD_ONLY:
             value = given.pop(name)
             positional += value if one.kind is one.VAR_POSITIONAL else [value]
-    return positional, {name: parameters[name].default if value is None else value for name, value in given.items()}
+    named = {name: parameters[name].default if value is None else value for name, value in given.items()}
+    return function(*positional, **named) or 0
 
 
 # Times

@@ -10,7 +10,6 @@ import signal
 import sysconfig
 import tempfile
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -87,5 +86,5 @@ def _answers(address: str) -> bool:
     try:
         with urllib.request.urlopen(address, timeout=10) as page:
             return bool(page.read(1))
-    except (OSError, urllib.error.URLError):
+    except OSError:
         return False

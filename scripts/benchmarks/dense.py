@@ -98,11 +98,6 @@ def embeddings(rows: int, width: int, seed: int, folder: Path) -> np.ndarray:
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
-def _queries(width: int) -> np.ndarray:
-    with tempfile.TemporaryDirectory() as folder:
-        return np.array(embeddings(QUERIES, width, 2, Path(folder)))
-
-
 def search(*sizes: int, widths: tuple[int, ...] = (384, 1024)) -> None:
     """Compare exact vector search with bare faiss, on generated embeddings.
 
@@ -114,8 +109,9 @@ def search(*sizes: int, widths: tuple[int, ...] = (384, 1024)) -> None:
     table = Table("documents", "width", *(one.format("queries") for one in RATIO))
     for size in sizes or (5000, 50000):
         for width in widths:
-            with tempfile.TemporaryDirectory() as name:
-                vectors, queries, flat = embeddings(size, width, 1, Path(name)), _queries(width), Flat()
+            with tempfile.TemporaryDirectory() as name, tempfile.TemporaryDirectory() as other:
+                queries = np.array(embeddings(QUERIES, width, 2, Path(other)))
+                vectors, flat = embeddings(size, width, 1, Path(name)), Flat()
                 flat.build(vectors, Path(name))
                 bare = faiss.IndexFlatIP(width)
                 bare.add(vectors)

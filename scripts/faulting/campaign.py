@@ -129,14 +129,12 @@ class World:
             "HARNESS_CACHE": str(self.folder / "cache"), "TMPDIR": str(self.folder / "tmp"), "MPLBACKEND": "agg",
             "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(self.base / "torch"),
         } | self.environment  # fmt: skip
-        words = [*words[0].split(), *(self._addressed(word) for word in words[1:]), "format=json"]
+        for word, address in self.services.items():
+            words = [one.replace(f"={word}", f"={address}") for one in words]
+        words = [*words[0].split(), *words[1:], "format=json"]
         fresh = fresh_interpreter or "hydra/launcher=joblib" in words  # whose workers would outlive a fork
         anew = lambda: os.execve(HARNESS[0], [*HARNESS, *words], environment)  # noqa: E731
         return Child.start(anew if fresh else lambda: harness_here(words), self.folder, environment, self.logs)
-
-    def _addressed(self, word: str) -> str:
-        name, _, value = word.partition("=")
-        return f"{name}={self.services[value]}" if value in self.services else word
 
     def outcome(self, child: Child, moment: str = "", **about: Any) -> Outcome:
         if not watched(child.ended, LIMIT):
@@ -164,17 +162,14 @@ class World:
         found = [path for path in unfinished if path.exists()]
         found += [*(outputs / ".claims").glob("*"), *outputs.glob("scratch-*"), *self.folder.glob(".*.unfinished")]
         found += list((self.folder / "tmp").iterdir()) if temporary else []
-        return [f"left {path.relative_to(self.folder)}" for path in found] + self._running()
-
-    def _running(self) -> list[str]:
-        found = []
+        said = [f"left {path.relative_to(self.folder)}" for path in found]
         for database in (self.folder / "outputs" / "mlflow.db", self.base / "server" / "server.db"):
             if database.is_file():
                 with closing(sqlite3.connect(database)) as connection:
                     rows = connection.execute("SELECT name FROM runs WHERE status = 'RUNNING'").fetchall()
-                    found += [f"left RUNNING: {name}" for (name,) in rows]
-                    found += [f"trial {key[:12]} is FINISHED twice" for (key,) in connection.execute(TWICE)]
-        return found
+                    said += [f"left RUNNING: {name}" for (name,) in rows]
+                    said += [f"trial {key[:12]} is FINISHED twice" for (key,) in connection.execute(TWICE)]
+        return said
 
 
 def _lives(session: int) -> bool:
