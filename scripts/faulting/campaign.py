@@ -190,18 +190,15 @@ class Campaign:
 
     def begin(self, used: bool) -> None:
         if used and not self.world.template.exists():
-            self._prepare()
+            self.world.reset(used=False)
+            for name, text in FILES.items():
+                (self.world.folder / name).write_text(text, "utf-8")
+            for words in PREPARED:
+                self._undisturbed(words)
+            with closing(sqlite3.connect(self.world.folder / "outputs" / "mlflow.db")) as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # or damage to the file would spare its content
+            shutil.copytree(self.world.folder, self.world.template, symlinks=True)
         self.world.reset(used)
-
-    def _prepare(self) -> None:
-        self.world.reset(used=False)
-        for name, text in FILES.items():
-            (self.world.folder / name).write_text(text, "utf-8")
-        for words in PREPARED:
-            self._undisturbed(words)
-        with closing(sqlite3.connect(self.world.folder / "outputs" / "mlflow.db")) as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # or damage to the file would spare its content
-        shutil.copytree(self.world.folder, self.world.template, symlinks=True)
 
     def _undisturbed(self, words: list[str]) -> Outcome:
         done = self.world.run(words)

@@ -134,8 +134,6 @@ ROWS = lines(*(
      "references": [{"score": score, "content": content} for score, content in references]}
     for one, topk, references in SCORED
 ))  # fmt: skip
-
-
 LISTS = {"rows.csv": ROWS, "rows.jsonl": ROWS, "sample.csv": ROWS, "qrels.trec": b"q1 0 d1 1\nq2 0 d2 2\nq2 0 d1 -1\n",
          "run.trec": b"q1 Q0 d1 1 2.5 x\nq1 Q0 d2 2 2.5 x\nq2 Q0 d2 1 -1e9 x\n"}  # fmt: skip
 

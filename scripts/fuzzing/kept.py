@@ -546,8 +546,6 @@ def _received(client: HttpClient, request: HttpRequest, file: Path) -> HttpReply
 CHAT = {"choices": [{"message": {"content": "<think>x</think> yes"}, "finish_reason": "stop"}],
         "error": {"message": "no", "code": "content_filter"},
         "usage": {"prompt_tokens": 9, "completion_tokens": 3}}  # fmt: skip
-
-
 HITS = {"hits": {"total": 2, "list": [{"id": "d1", "score": 2.5}, {"id": 3, "score": "1.5", "text": "x"}]}}
 REPLIES = {"reply.json": CHAT, "found.json": HITS, "head.json": HEAD}
 

@@ -67,17 +67,15 @@ def population(sweep: Sweep, seed: int = 0, queries: int = POPULATION) -> Popula
         for level in range(sweep.sizes[key]):
             values[levels[:, key] == level] -= values[levels[:, key] == level].mean() - values.mean()
     tried = rng.permutation(len(levels))[: math.ceil(sweep.tried * len(levels))]
-    return Population(levels[tried], values[tried], _truth(levels, values.mean(axis=1)))
+    means = values.mean(axis=1)
+    by_key = [[means[column == level].mean() for level in range(column.max() + 1)] for column in levels.T]
+    truth = np.array([np.var(found) for found in by_key]) / means.var()
+    return Population(levels[tried], values[tried], truth)
 
 
 def _spread(size: int) -> np.ndarray:
     places = np.arange(size) - (size - 1) / 2
     return places / places.std()
-
-
-def _truth(levels: np.ndarray, means: np.ndarray) -> np.ndarray:
-    by_key = [[means[column == level].mean() for level in range(column.max() + 1)] for column in levels.T]
-    return np.array([np.var(found) for found in by_key]) / means.var()
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,13 +44,12 @@ def false_positives(
     return float((np.array(p) <= 0.05).mean())
 
 
-def either_sign(shares: dict[float, float]) -> dict[float, float]:
-    return {sign * size: share / (2 if size else 1) for size, share in shares.items() for sign in (1, -1)}
-
-
 def intervals(experiments: int = 1000) -> None:
     """Count how often intervals cover the true mean and tests find a difference that is not there; three minutes."""
-    differences = {name: either_sign(shares) for name, shares in DIFFERENCES.items()}
+    differences = {
+        name: {sign * size: share / (2 if size else 1) for size, share in shares.items() for sign in (1, -1)}
+        for name, shares in DIFFERENCES.items()
+    }
     print(f"Shares of {experiments} experiments.")
     for title, rows, share in (
         ("95 % interval of a mean covers the truth", VALUES, coverage),
