@@ -58,7 +58,7 @@ def _function(command: str) -> Callable[..., Any]:
 
     entry = COMMANDS[command]
     call.__name__ = call.__qualname__ = primary(command)
-    call.__doc__ = f"{entry.about}\n\nAs the command: {entry.example}"
+    call.__doc__ = f"{entry.about}\n\nAs the command: harness {command} {entry.example}"
     return call
 
 

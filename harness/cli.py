@@ -150,7 +150,10 @@ def _overview() -> str:
     width = max(map(len, COMMANDS))
     lines = ["harness COMMAND [key=value ...]: which retriever is really better on your own corpus?", ""]
     for name, command in COMMANDS.items():
-        lines += [f"  {name:<{width}}  {command.about}", f"  {'':<{width}}    {command.example}"]
+        lines += [
+            f"  {name:<{width}}  {command.about}",
+            f"  {'':<{width}}    harness {name} {command.example}".rstrip(),
+        ]
     lines += [
         "",
         "harness COMMAND --help shows its keys and choices, --cfg job its whole config, -m runs a grid.",

@@ -495,7 +495,8 @@ class InitConfig(RunConfig):
 class Command:
     """A command.
 
-    config: the class of its values; its docstring is the help text. function: module:name.
+    config: the class of its values; its docstring is the help text. function: module:name, below harness.commands.
+    example: the words after the name of the command.
     first: the keys at the top of its help; messages suggest the first one for a word without a key.
     composed: whether the function takes a checked config; else it takes the request and composes many.
     """
@@ -512,98 +513,50 @@ class Command:
 
     def load(self) -> Callable[..., Any]:
         module, _, name = self.function.partition(":")
-        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        function: Callable[..., Any] = getattr(importlib.import_module(f"harness.commands.{module}"), name)
         return function
 
 
 _FIRST = ("dataset", "retriever", "gate", "top_k", "objective", "metrics", "experiment_name")
 COMMANDS = {
-    "init": Command(
-        InitConfig,
-        "harness.commands.init:init",
-        "harness init dataset=contest dataset.path=data experiment_name=first",
-    ),
-    "run": Command(
-        RunConfig,
-        "harness.commands.run:run",
-        "harness run dataset=contest dataset.path=data gate=auto",
-        _FIRST,
-    ),
+    "init": Command(InitConfig, "init:init", "dataset=contest dataset.path=data experiment_name=first"),
+    "run": Command(RunConfig, "run:run", "dataset=contest dataset.path=data gate=auto", _FIRST),
     "sweep": Command(
         SweepConfig,
-        "harness.commands.sweep:sweep",
-        "harness sweep retriever=bm25,hybrid_lexical 'top_k=range(1,4)'",
+        "sweep:sweep",
+        "retriever=bm25,hybrid_lexical 'top_k=range(1,4)'",
         (*_FIRST, "sweep", "budget", "dry_run"),
         composed=False,
     ),
     "prepare": Command(
-        PrepareConfig,
-        "harness.commands.prepare:prepare",
-        "harness prepare files='corpus/**/*' output=docs chunk.size=400",
-        ("files", "output"),
+        PrepareConfig, "prepare:prepare", "files='corpus/**/*' output=docs chunk.size=400", ("files", "output")
     ),
     "score": Command(
         ScoreConfig,
-        "harness.commands.score:score_file",
-        "harness score predictions=my.run dataset=trec dataset.qrels=qrels.txt",
+        "score:score_file",
+        "predictions=my.run dataset=trec dataset.qrels=qrels.txt",
         ("predictions", "dataset"),
     ),
-    "search": Command(
-        SearchConfig,
-        "harness.commands.search:search",
-        "harness search query='달은 왜 모양이 변해?'",
-        ("query", "dataset", "retriever"),
-    ),
-    "runs": Command(RunsConfig, "harness.commands.runs:runs", "harness runs experiment_name=retrieval top=5"),
-    "compare": Command(
-        CompareConfig, "harness.commands.compare:compare", "harness compare experiment_name=retrieval top=3"
-    ),
-    "board": Command(
-        BoardConfig, "harness.commands.board:board", "harness board experiment_name=retrieval output=board.html"
-    ),
-    "advise": Command(AdviseConfig, "harness.commands.advise:advise_run", "harness advise experiment_name=retrieval"),
-    "power": Command(PowerConfig, "harness.commands.power:power", "harness power 'runs=[3f2a91bc,b07c44d2]'"),
-    "export": Command(
-        ExportConfig, "harness.commands.export.command:export", "harness export metric=modified_map@3", ("run",)
-    ),
-    "export record": Command(
-        RecordConfig,
-        "harness.commands.export.history:record",
-        "harness export record submission=best.csv public=0.81",
-        ("submission",),
-    ),
-    "export history": Command(HistoryConfig, "harness.commands.export.history:history", "harness export history"),
-    "reproduce": Command(
-        ReproduceConfig, "harness.commands.reproduce:reproduce", "harness reproduce experiment_name=retrieval"
-    ),
-    "testset draft": Command(
-        DraftConfig,
-        "harness.commands.testset.draft:draft",
-        "harness testset draft testset=ts model=gpt-4o-mini limit=5 dry_run=true",
-    ),
-    "testset pool": Command(
-        PoolConfig,
-        "harness.commands.testset.pool:pool",
-        "harness testset pool testset=ts experiment_name=first top=5",
-    ),
-    "testset judge": Command(
-        JudgeConfig,
-        "harness.commands.testset.judge:judge",
-        "harness testset judge testset=ts model=gpt-4o limit=20 dry_run=true",
-    ),
-    "testset review": Command(
-        ReviewConfig, "harness.commands.testset.review:review", "harness testset review testset=ts reviewer=kim"
-    ),
-    "testset audit": Command(AuditConfig, "harness.commands.testset.audit:audit", "harness testset audit testset=ts"),
-    "testset freeze": Command(
-        FreezeConfig, "harness.commands.testset.freeze:freeze", "harness testset freeze testset=ts version=1"
-    ),
-    "ui": Command(UiConfig, "harness.commands.ui:ui", "harness ui port=5000"),
-    "doctor": Command(DoctorConfig, "harness.commands.doctor.command:doctor", "harness doctor"),
-    "doctor cache": Command(
-        CacheConfig, "harness.commands.doctor.command:cache", "harness doctor cache prune.unused_days=30"
-    ),
-    "doctor sync": Command(SyncConfig, "harness.commands.doctor.sync:sync", "harness doctor sync"),
+    "search": Command(SearchConfig, "search:search", "query='달은 왜 모양이 변해?'", ("query", "dataset", "retriever")),
+    "runs": Command(RunsConfig, "runs:runs", "experiment_name=retrieval top=5"),
+    "compare": Command(CompareConfig, "compare:compare", "experiment_name=retrieval top=3"),
+    "board": Command(BoardConfig, "board:board", "experiment_name=retrieval output=board.html"),
+    "advise": Command(AdviseConfig, "advise:advise_run", "experiment_name=retrieval"),
+    "power": Command(PowerConfig, "power:power", "'runs=[3f2a91bc,b07c44d2]'"),
+    "export": Command(ExportConfig, "export.command:export", "metric=modified_map@3", ("run",)),
+    "export record": Command(RecordConfig, "export.history:record", "submission=best.csv public=0.81", ("submission",)),
+    "export history": Command(HistoryConfig, "export.history:history", ""),
+    "reproduce": Command(ReproduceConfig, "reproduce:reproduce", "experiment_name=retrieval"),
+    "testset draft": Command(DraftConfig, "testset.draft:draft", "testset=ts model=gpt-4o-mini limit=5 dry_run=true"),
+    "testset pool": Command(PoolConfig, "testset.pool:pool", "testset=ts experiment_name=first top=5"),
+    "testset judge": Command(JudgeConfig, "testset.judge:judge", "testset=ts model=gpt-4o limit=20 dry_run=true"),
+    "testset review": Command(ReviewConfig, "testset.review:review", "testset=ts reviewer=kim"),
+    "testset audit": Command(AuditConfig, "testset.audit:audit", "testset=ts"),
+    "testset freeze": Command(FreezeConfig, "testset.freeze:freeze", "testset=ts version=1"),
+    "ui": Command(UiConfig, "ui:ui", "port=5000"),
+    "doctor": Command(DoctorConfig, "doctor.command:doctor", ""),
+    "doctor cache": Command(CacheConfig, "doctor.command:cache", "prune.unused_days=30"),
+    "doctor sync": Command(SyncConfig, "doctor.sync:sync", ""),
 }
 PRIMARY = {name.replace(" ", "_"): command for name, command in COMMANDS.items()}  # by the name of their configs
 

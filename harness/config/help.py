@@ -32,7 +32,7 @@ def help_page(command: str, words: Sequence[str]) -> str:
         f"harness {command} [KEY=VALUE ...]",
         *_wrapped(own.about, ""),
         "",
-        f"Example: {COMMANDS[command].example}",
+        f"Example: harness {command} {COMMANDS[command].example}".rstrip(),
     ]
     groups = {group: entry for group, entry in own.groups.items() if (command, group) not in REFUSED}
     main = COMMANDS[command].first
