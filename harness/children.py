@@ -27,7 +27,10 @@ def protect() -> None:
 
 
 def refuse_settings(file: Path, library: str, decides: str, instead: str) -> None:
-    """Raise BadInput if a file with settings for a library exists. decides, instead: for the message."""
+    """Raise BadInput if a file with settings for a library exists.
+
+    The message needs two examples. decides: what such a file can decide. instead: an environment variable to use.
+    """
     if file.exists():
         raise BadInput(
             f"{file}: {library} takes settings from this file, such as {decides}. Remove it, and give the settings you "

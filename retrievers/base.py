@@ -275,7 +275,10 @@ def one_word(text: str) -> str:
 
 
 class DocIds:
-    """The doc_ids of an index, by document number. One text and the ends of the ids take a fifth of a list's memory."""
+    """The doc_ids of an index, by document number.
+
+    They are kept as one text and the position where each id ends, in a fifth of the memory that a list would need.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._text = (folder / "doc_ids.txt").read_bytes().decode("utf-8", "surrogatepass")

@@ -270,7 +270,7 @@ def check_fusion(make: Callable[[], Fusion]) -> None:
 
     - Every query has a row, in the order of the rankings.
     - A row has the documents that any ranking returned, at most k. A smaller k gives a prefix of a larger one.
-    - The order of the rankings does not matter. One ranking alone keeps its documents.
+    - The order of the rankings does not matter. If there is only one ranking, its documents stay.
     """
     first = Ranking.from_scores({"z": {"a": 3.0, "b": 1.0}, "m": {"c": 2.0}, "empty": {}})
     second = Ranking.from_scores({"z": {"b": 9.0, "d": 9.0, "e": 4.0}, "m": {}, "empty": {}})

@@ -80,7 +80,7 @@ def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
     for name in ("documents", "queries"):
         if run.tags.get(f"data.{name}") != dataset.fingerprints[name]:
             edited = ", or these were edited since" if name == "queries" else ", or these were prepared anew since"
-            return f"was made with other {name} than the test set has{edited}. Repeat it"
+            return f"was not made with the {name} that the test set has{edited}. Repeat it"
     return None
 
 

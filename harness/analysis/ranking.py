@@ -41,7 +41,7 @@ GET_LABELS = (  # how to get labels
 )
 
 C = TypeVar("C", bound=Config)
-MEANING = {  # tag, param or metric by which runs do not compare -> its name in messages
+MEANING = {  # tag, param or metric that makes runs incomparable -> its name in messages
     "task": "task",
     "data.qrels": "labels",
     "data.evidence": "evidence",
@@ -156,7 +156,7 @@ def require_finished(run: LoggedRun) -> None:
 
 
 def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
-    """Return the measure if a command about these runs must name it; None if all are ranked by it anyway."""
+    """Return the measure that a command about these runs must name; None if all are ranked by it without that."""
     return None if list(_ranked_by(runs)) == [metric] else metric
 
 
@@ -233,8 +233,8 @@ def chosen_run(
 def compares(one: LoggedRun, other: LoggedRun) -> bool:
     """Return whether the objectives of two runs can rank them: the same measure on the same queries and rules.
 
-    In-sample and out-of-fold scores compare. A tag that only one run has is ignored: a file scored without queries has
-    no `data.queries`.
+    An in-sample score may be ranked against an out-of-fold score. A tag that only one run has is ignored: a file scored
+    without queries has no `data.queries`.
     """
     own, others = one.objective, other.objective
     if own is None or others is None or (own.name, own.select_on) != (others.name, others.select_on):
@@ -243,7 +243,7 @@ def compares(one: LoggedRun, other: LoggedRun) -> bool:
 
 
 def differ(one: LoggedRun, other: LoggedRun, measure: str, select_on: str) -> str:
-    """Return the tag, param or metric that keeps the scores of two runs from comparing; "" if they compare.
+    """Return the tag, param or metric that makes the scores of two runs incomparable; "" if they are comparable.
 
     select_on: the queries that are scored, "all" or "public".
     """
@@ -306,7 +306,7 @@ def _shared_choice(wanted: Wanted, runs: Sequence[LoggedRun]) -> str:
     if len(counts) > 1:
         raise BadInput(
             f"Experiment {wanted.experiment!r} has {counted(counts['public'], 'run')} ranked by the public queries "
-            f"alone and {counts['all']} by all: these scores do not compare. Rank all of them by the same queries: "
+            f"alone and {counts['all']} by all: these scores are not comparable. Rank all of them by the same queries: "
             "select_on=public or select_on=all."
         )
     return "public" if counts["public"] else "all"
@@ -350,7 +350,7 @@ def _nothing(tracker: Tracker, experiment: str, task: str) -> BadInput:
 
 
 def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:
-    """Return the wanted runs. Raise BadInput if they do not compare, or if fewer than two differ."""
+    """Return the wanted runs. Raise BadInput if they are not comparable, or if fewer than two differ."""
     found = _of_experiment(tracker, asked) if asked.runs is None else _named(tracker, asked)
     once = distinct(found.runs)
     notes = [*found.notes, *repeated_note(once)]
@@ -406,13 +406,13 @@ def _of_experiment(tracker: Tracker, asked: Wanted) -> Chosen:
     scheme, schemes = asked.scheme, {one.run.params.get("task.scheme") for one in ranked}
     if scheme in schemes and len(schemes) > 1:
         ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
-        notes.append(f"Runs of task.scheme={scheme} alone: scores of different schemes do not compare.")
+        notes.append(f"Runs of task.scheme={scheme} alone: scores of different schemes are not comparable.")
     first = asked.like or ranked[0].run
     apart = [differ(first, one.run, asked.metric, ranking.select_on) for one in ranked]
     others = Counter(MEANING[name] for name in apart if name)
     notes += [
-        f"{counted(count, 'run')} of the experiment with other {meaning} than the best one: left out, since the scores "
-        "do not compare."
+        f"{counted(count, 'run')} of the experiment left out for a difference in {meaning} from the best one: the "
+        "scores are not comparable."
         for meaning, count in others.items()
     ]
     return Chosen(ranking.select_on, [one for one, name in zip(ranked, apart, strict=True) if not name], notes)
@@ -444,7 +444,7 @@ def _named(tracker: Tracker, asked: Wanted) -> Chosen:
 def of_runs(
     tracker: Tracker, runs: Sequence[LoggedRun], metric: str, select_on: str | None, notes: Sequence[str] = ()
 ) -> Chosen:
-    """Return these finished runs, best first. Raise BadInput unless all have the measure and their scores compare."""
+    """Return these finished runs, best first. Raise BadInput unless all have `metric` and are comparable by it."""
     select_on = select_on or ("public" if all(run.select_on == "public" for run in runs) else "all")
     ranked = []
     for run in runs:
@@ -457,8 +457,8 @@ def of_runs(
     for one in ranked[1:]:
         if name := differ(ranked[0].run, one.run, metric, select_on):
             raise BadInput(
-                f"Run {one.run.named} has other {MEANING[name]} than run {ranked[0].run.named} ({name}): such scores "
-                "do not compare. Name runs of the same data and measures."
+                f"Run {one.run.named} does not have the {MEANING[name]} of run {ranked[0].run.named} ({name}): their "
+                "scores are not comparable. Name runs of the same data and measures."
             )
     return Chosen(select_on, sorted(ranked, key=lambda one: (-one.score.value, one.run.began)), notes)
 

@@ -105,8 +105,8 @@ def _check_same(first: ScoredSubmission, other: ScoredSubmission) -> None:
             )
     if (other.public != first.public).any():
         raise BadInput(
-            f"Run {other.run.named} has another public part than {first.run.named}. Score both with the same `public` "
-            "and `seed`."
+            f"Run {other.run.named} does not have the public part of {first.run.named}. Score both with the same "
+            "`public` and `seed`."
         )
 
 

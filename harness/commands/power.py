@@ -81,7 +81,7 @@ def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
     """Return the two named runs (for a sweep the recommended trial), or the best run and the next one that differs from
     it.
 
-    Raise BadInput unless they compare query by query, by labels from people alone.
+    Raise BadInput unless they are comparable query by query, by labels from people alone.
     """
     check_by_query(asked.metric)
     if asked.runs is not None:

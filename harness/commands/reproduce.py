@@ -80,7 +80,7 @@ class Proof:
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
         """Compare metrics with the logged ones, by MLflow names. Ignore metrics that were not logged."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
-        changed: dict[bool, list[Row]] = {True: [], False: []}  # is a time -> metrics that differ
+        changed: dict[bool, list[Row]] = {True: [], False: []}  # whether they are times -> metrics that differ
         for name, value in logged.items():
             if abs(then[name] - value) > TOLERANCE:
                 changed[name.startswith(TIMES)].append({"name": name, "then": then[name], "now": value})
@@ -164,7 +164,7 @@ def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun,
     run = in_full(tracker, chosen_run(tracker, settings, verbs=("run",)))
     command = run.tags.get("harness.verb", "")
     if command not in DATA:
-        maker = f"`harness {command}`" if command else "another program than the harness"
+        maker = f"`harness {command}`" if command else "a program other than the harness"
         raise BadInput(f"Run {run.short_id} was made by {maker} and has no predictions. Choose a run of `harness run`.")
     if kind := run.tags.get("task"):
         raise BadInput(
@@ -212,7 +212,7 @@ def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: 
 
 
 def _require_own(run: LoggedRun, plan: Plan, dataset: Dataset, versions: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise BadInput if the config has another trial key than the run, and no changed version explains it."""
+    """Raise BadInput if the config and the run differ in their trial key, and no changed version explains it."""
     explained = any(pair["then"] != pair["now"] for pair in versions.values())
     if explained or not all(map(reusable, plan.retriever.values())):
         return

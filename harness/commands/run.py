@@ -43,7 +43,7 @@ class Result(Evaluation):
     run_id: None if MLflow does not have the run.
     gate, fusion: as in `gate.json` and `fusion.json`; None if nothing was learnt.
     predictions: the documents returned, by query. data_notes: sentences about unusual data.
-    best_before: the best finished run so far that compares.
+    best_before: the best comparable run that finished before this one.
     private_peeks: how often private scores of the experiment have been seen.
     untraced: why some traces are missing; "" if none is.
     """

@@ -61,7 +61,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Rows whose objectives compare, the best first; or those without an objective, the latest first.
+    """Rows whose objectives are comparable, the best first; or those without an objective, the latest first.
 
     expected: of the best run on new queries; None if unknown.
     """
@@ -214,7 +214,7 @@ def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
 
 
 def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
-    """Return groups of rows that compare: the latest first, those without an objective last. rows: the latest first."""
+    """Return groups of comparable rows: the latest first, those without an objective last. rows: the latest first."""
     found: list[list[RunRow]] = []
     for row in sorted((row for row in rows if row.objective), key=lambda row: -len(row.shown.tags)):
         same = next((group for group in found if compares(group[0].shown, row.shown)), None)

@@ -21,7 +21,7 @@ SENDS = (
     "host", "*url", "*uri", "*address", "*endpoint", "*server", "*headers*", "*_env", "*_key", "*token", "*secret*",
     "*password*", "entity",
 )  # fmt: skip
-CHOICES = {"tracking": ("mlflow", "csv", "none")}  # choices that send data only where the user has said
+CHOICES = {"tracking": ("mlflow", "csv", "none")}  # a file may choose these: only the user can say where they send data
 ENVIRONMENT = {"tracking.uri": "MLFLOW_TRACKING_URI", "store.path": "HARNESS_CACHE"}  # key -> its variable
 
 

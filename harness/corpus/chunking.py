@@ -100,8 +100,8 @@ def cut_long(text: str, borders: np.ndarray, size: int) -> np.ndarray:
 def cuts(text: str, starts: Sequence[int], size: int) -> Iterator[int]:
     """Yield positions that cut a text into parts of at most `size` units.
 
-    Cut after the last possible line break, else after the last white space, else before a unit of a long word. Keep
-    units that begin at the same character together. starts: the ascending start of each unit.
+    Cut after the last line break that fits. If there is none, cut after the last white space; if there is none either,
+    cut within the word. Keep units that begin at the same character together. starts: the ascending start of each unit.
     """
     first = 0
     while len(starts) - first > size:

@@ -165,7 +165,7 @@ class _Groups:
             beside.setdefault(b, []).append((a, similarity))
         members = np.array(sorted(beside), np.int64)
         firsts = self._roots(members)
-        linked: dict[int, tuple[int, float]] = {}  # document -> (the next towards the group's first, similarity)
+        linked: dict[int, tuple[int, float]] = {}  # document -> (its neighbour towards the first one, similarity)
         reached = np.unique(firsts).tolist()
         roots = set(reached)
         for document in reached:  # grows: breadth first

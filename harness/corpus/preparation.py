@@ -98,7 +98,7 @@ class Manifest:
             raise ValueError(f"sha256 must hold a text for {', '.join(SUMMED)}.")
 
     def write(self, folder: Path) -> None:
-        file = folder / WORK_FOLDER / MANIFEST  # a killed process leaves nothing in the way there
+        file = folder / WORK_FOLDER / MANIFEST  # what a killed process leaves there does no harm
         write_text(file, json_line({"version": VERSION} | encoded(self)))
         file.replace(folder / MANIFEST)
 
@@ -344,7 +344,10 @@ class _Reading:
         self.problems: dict[str, str] = {}
 
     def files(self, files: Sequence[SourceFile], unreadable: Unreadable, keys: str) -> list[_Read]:
-        """Return the files that can be read. Raise BadInput if there are none, or if `unreadable` forbids others."""
+        """Return the files that can be read. Raise BadInput if there are none.
+
+        With `unreadable="stop"`, raise it too if any file cannot be read.
+        """
         read: list[_Read] = []
         total, done = sum(one.size for one in files), 0
         with watch("prepare: reading files") as progress:

@@ -66,7 +66,7 @@ class DocumentsFolder:
             document = Document(doc_id, field(row, "content", str, where), title, source, native)
             spans = tuple(read_span(one, where) for one in field(row, "spans", list, where))
             if not spans:
-                raise BadInput(f"{where}: spans is empty, but a document stands in at least one place.")
+                raise BadInput(f"{where}: spans is empty, but a document has at least one place in a text.")
             yield Chunk(document, spans)
 
     def text(self, text_id: str) -> str:

@@ -291,7 +291,7 @@ def _read(path: Path, most: int) -> bytes:
     raw = bytearray()
     try:
         with open_unpacked(path) as file:
-            while len(raw) <= most and (block := file.read(BLOCK)):  # at once, memory for `most` would be reserved
+            while len(raw) <= most and (block := file.read(BLOCK)):  # reading at once would reserve memory for `most`
                 raw += block
     except DAMAGED as error:
         raise _unreadable(path, error) from None

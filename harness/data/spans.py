@@ -66,7 +66,7 @@ class EvidenceFinding:
 
 
 class Places:
-    """Where documents stand in their texts. spans: doc_id -> its spans."""
+    """Where documents are in their texts. spans: doc_id -> its spans."""
 
     def __init__(self, spans: Mapping[str, Sequence[Span]]) -> None:
         self._of_text: dict[str, list[tuple[int, int, str]]] = {}

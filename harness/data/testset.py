@@ -254,8 +254,8 @@ def _placed(
         for piece, where in pieces:
             if text[piece.span.start : piece.span.end] != piece.exact:
                 raise BadInput(
-                    f"{where}: text {text_id} has other characters from {piece.span.start} to {piece.span.end} than "
-                    f"exact, {piece.exact!r:.60}. Correct the evidence, or remove the line."
+                    f"{where}: what text {text_id} has from {piece.span.start} to {piece.span.end} differs from "
+                    f"`exact`, {piece.exact!r:.60}. Correct the evidence, or remove the line."
                 )
             placed[piece] = piece
     if gone:

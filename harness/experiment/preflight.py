@@ -168,8 +168,8 @@ def notes(dataset: Dataset, ranking: Ranking) -> Iterator[str]:
     if len(found) >= LEAST and len(found) >= SHARE * told:
         where = some([f"{query_id} in {doc_id}" for query_id, doc_id in found.items()], 3)
         yield (
-            f"{len(found):,} of {counted(told, 'query')} stand word for word in a document ({where}). If the documents "
-            "contain the questions, a high score says little about other questions."
+            f"{len(found):,} of {counted(told, 'query')} appear word for word in a document ({where}). If the "
+            "documents contain the questions, a high score says little about other questions."
         )
 
 

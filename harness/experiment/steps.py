@@ -261,7 +261,7 @@ def require_search(name: str, node: Node, why: str) -> None:
 def _require_contract(name: str, ranking: Ranking, session: Session, depth: int) -> None:
     unknown = [doc_id for doc_id in ranking.doc_ids if doc_id not in session.dataset.by_id]
     broken = {
-        "other rows than one for each query, in their order": ranking.query_ids
+        "rows that are not one for each query, in their order": ranking.query_ids
         != tuple(query.query_id for query in session.queries),
         f"{ranking.docs.shape[1]} documents, more than depth={depth}": ranking.docs.shape[1] > depth,
         f"documents that the dataset does not have: {some(unknown)}": bool(unknown),

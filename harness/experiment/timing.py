@@ -116,7 +116,10 @@ def seconds_to_read(cache: Cache, node: Node, letters: int) -> float | None:
 
 @contextmanager
 def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
-    """Time a tokenizer or encoder in the block, for estimates of costs. Few texts are not timed: loading dominates."""
+    """Time the block, in which a tokenizer or encoder reads texts, for estimates of costs.
+
+    Few texts are not timed: loading dominates.
+    """
     began = time.perf_counter()
     yield
     if (letters := sum(map(len, texts))) >= ENOUGH:

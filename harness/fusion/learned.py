@@ -37,7 +37,7 @@ STRENGTHS = (0.1, 1.0)  # inverse regularisation strengths to choose from
 FIRST = 20  # documents to learn from, per ranking
 MOST = 500  # queries to learn from: a few coefficients need no more
 ANCHORED = 10.0  # factor by which the fusion's score is penalised less than the other features
-STEPS = 100  # of Newton's method, at most; some ten are enough
+STEPS = 100  # of Newton's method, at most; about ten are enough
 Weights = Mapping[tuple[str, str], float]  # (ranking, feature) -> weight
 
 FIXED, WEIGHTS = "fixed", "weights"

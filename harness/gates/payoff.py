@@ -20,8 +20,8 @@ def fixed_mean(name: str, learner: str = "gate") -> Measure:
     measure = parse_measure(name)
     if measure.family not in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
         raise BadInput(
-            f"objective={name}: a {learner} is fitted to a mean over queries that the gate does not choose, and "
-            "this measure is not one. Choose another, such as objective=modified_map@3."
+            f"objective={name}: a {learner} needs a mean over the same queries whatever the gate decides, and "
+            "this measure is not such a mean. Choose another, such as objective=modified_map@3."
         )
     return measure
 

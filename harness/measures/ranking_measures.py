@@ -324,10 +324,10 @@ def bpref(judged: Judged) -> np.ndarray:
 def infap(judged: Judged) -> np.ndarray:
     """Average precision inferred from a pool that was judged in part, in [0, 1] (Yilmaz and Aslam 2006).
 
-    The sum over hits of the inferred precision, / relevant documents. At rank 1 the precision is 1; at rank r > 1 it is
-    1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e), with p, h and n the documents above that are in the pool,
-    relevant, and judged not relevant, and e = 0.00001, as in trec_eval's `infAP`. The pool: judged documents, and those
-    with a grade below 0 in TREC labels. Empty list: 0.
+    The inferred precision at each hit is summed, and divided by the number of relevant documents. At rank 1 the
+    precision is 1; at rank r > 1 it is 1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e). Of the documents above, p are
+    in the pool, h are relevant, and n are judged not relevant; e = 0.00001, as in trec_eval's `infAP`. The pool: judged
+    documents, and those with a grade below 0 in TREC labels. Empty list: 0.
     `[1, -, 1] of 2, 0` -> (1 + 1/3 + 2/3 * 1/2 * 1) / 2 = 0.8333.
     """
     if judged.holes is None:

@@ -35,7 +35,7 @@ from harness.statistics.split import Split, public_part
 from retrievers.base import Ranking, remembered
 
 Lists = Ranking | Predictions
-DEEP = 100  # a list this long counts as whole even if it may be cut; the default depth of a run
+DEEP = 100  # the default depth of a run; a list that may be cut counts as complete if it is this long
 
 
 @dataclass(frozen=True, eq=False)

@@ -120,8 +120,8 @@ def raw(found: Estimate, value: float) -> str:
 
 
 def raw_share(found: Estimate) -> str:
-    """Return the share of a model's labels, in words."""
-    return f"by labels that for {100 * found.share:.0f} % of the queries are a model's"
+    """Return in words how many of the labels are a model's."""
+    return f"by labels that are a model's for {100 * found.share:.0f} % of the queries"
 
 
 def result(one: Objective) -> str:

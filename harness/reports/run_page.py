@@ -249,12 +249,13 @@ def gate_data(
 
     payoff: from `view_payoff`. overrides: of the run's command; None if unknown.
 
+    Keys of the result:
     command: ends in `gate.threshold=`; None if `gate=score` cannot do the same.
-    Per query:
-    most: the number of documents it would be shown.
-    shows, withholds: its objective with and without documents; null if it does not count.
-    lost, hits: its kind of loss and number of relevant documents when shown documents; null if unlabelled.
-    counts: whether it enters the counts; private labels do not if the public part selects.
+    Keys with a list of one value for each query:
+    most: the number of documents that an open gate shows for the query.
+    shows, withholds: the objective with and without documents; null if the query does not count.
+    lost, hits: the kind of loss and the number of relevant documents if documents are shown; null if unlabelled.
+    counts: whether the query is counted; a private one is not if the public part selects.
     """
     signal = outcome.decision.signal
     if signal is None or not len(signal):

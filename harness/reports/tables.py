@@ -240,7 +240,7 @@ def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def _broken(name: str, most: int) -> str:
-    """Return a heading in lines of about so many letters: broken after `_`, `.` and `,`, before `(`, and at spaces."""
+    """Return a heading in lines of about `most` letters: broken after `_`, `.` and `,`, before `(`, and at spaces."""
     lines = [""]
     for part in re.split(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ", name):
         joint = "" if lines[-1][-1:] in ("", "_", ".") else " "
@@ -252,7 +252,7 @@ def _broken(name: str, most: int) -> str:
 
 
 def _at_dots(key: str, most: int) -> str:
-    """Return a dotted key in lines of at most so many letters where its dots allow that."""
+    """Return a dotted key in lines of at most `most` letters where its dots allow that."""
     first, *parts = key.split(".")
     lines = [first]
     for part in parts:

@@ -164,7 +164,7 @@ def estimates(
 ) -> dict[str, DesignEstimate]:
     """Estimate statistics of all queries, with intervals, from tables float64 [Q, C, C] of the checked queries.
 
-    Queries without a pair are left out. Percentile intervals are widened like a t-interval for so many queries
+    Queries without a pair are left out. Percentile intervals are widened like a t-interval for that many queries
     (Hesterberg 2015). Fewer than five queries give none.
     """
     used = tables.sum(axis=(1, 2)) > 0

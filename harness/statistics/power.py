@@ -105,7 +105,7 @@ class FlipTest:
         return math.ceil(1 - math.log2(self.alpha))
 
     def power(self, population: Population, queries: int) -> float:
-        """Return the share of samples of so many queries with a difference that the test finds."""
+        """Return the share of samples of `queries` queries with a difference that the test finds."""
         if queries * population.differ > SAMPLED:
             return self.students(population.mean / population.sd, queries)
         samples = self._samples(population, queries)
@@ -157,7 +157,7 @@ class FlipTest:
         return None if root is None else round(root**2)
 
     def smallest_difference(self, population: Population, queries: int, power: float) -> float | None:
-        """Return the least mean difference, in the observed direction, that so many queries find with this power.
+        """Return the least mean difference, in the observed direction, that `queries` queries find with this power.
 
         None if these differences can have no such mean.
         """
@@ -317,9 +317,11 @@ def needed_between(
 ) -> tuple[int | None, int | None]:
     """Return the 95 % interval of the queries needed, the lower end first.
 
-    None: no number is enough, or more than MOST are needed. The ends are Student's for the ends of the effect's
-        interval, scaled by the ratio of both tests' needs for the observed effect. needed: for the observed differences
-        [n].
+    An end is None if no number is enough, or more than MOST are needed. Each end is the number that Student's test
+    needs for one end of the effect's interval. It is multiplied by a ratio: what `test` needs for the observed effect,
+    divided by what Student's test needs for it.
+
+    known: the observed differences [n]. needed: the queries that `test` needs for them.
     """
     low, high = effect_interval(known)
     if math.isnan(low):

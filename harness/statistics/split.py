@@ -95,7 +95,7 @@ class ShakeUp:
 
 @dataclass(frozen=True)
 class Standing:
-    """Scores of a run on both parts, None for an empty part, and its ranks there."""
+    """The scores of a run on the public and the private part (None for an empty part), and its ranks there."""
 
     public: float | None
     public_rank: int

@@ -31,7 +31,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 15.0  # between two renewals
 DEAD_SECONDS = 60.0  # without renewal, until a lease counts as abandoned
-LOOK_SECONDS = (0.1, 3.0)  # between two looks at a taken lease: at first, and at most
+LOOK_SECONDS = (0.1, 3.0)  # between two checks of a taken lease: at first, and at most
 PROBE = ".conditions"  # an object that shows whether the server respects conditions
 
 

@@ -169,7 +169,7 @@ def _refuse_groups(planner: Planner, some: Mapping[str, Sequence[str]]) -> None:
         if len({(trial.data, trial.rules) for trial in trials if not trial.error}) > 1:
             way = f" Or search by objective={SPAN_MEASURES[0]}." if plan.cut_in_different_ways(trials) else ""
             raise BadInput(
-                f"{key} decides what trials are scored on or how: trials with different values do not compare, "
+                f"{key} decides what trials are scored on or how: trials with different values are not comparable, "
                 f"and a search would prefer the easier one. Search once per value, such as {first[key]}, or leave "
                 f"search out: a grid has a best trial for each.{way}"
             )

@@ -47,7 +47,7 @@ class Trial:
     """One point of a sweep.
 
     overrides: the swept ones, key=value. plan: None if it could not be made. error: why the trial cannot run.
-    data, rules: digests of the scoring data and of the scoring rules; trials compare if both are equal.
+    data, rules: digests of the scoring data and of the scoring rules; trials are comparable if both are equal.
     ranking_keys: digests of its component rankings.
     unwritten: (number of queries that a language model must still write, digest of the queries).
     job_key: digest of its expensive steps. order_key: digest of the other settings that order its candidates.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
     from submitit import Job
 
-SECONDS = 60.0  # after which a command of SLURM counts as unanswered
+SECONDS = 60.0  # that a command of SLURM may take to answer
 COMMANDS = ("sbatch", "srun", "squeue", "scancel")
 UNKNOWN_JOB = "Invalid job id specified"
 NO_ACCOUNTS = "accounting storage is disabled"
@@ -75,7 +75,7 @@ NEVER = (  # reasons why a job waits for ever, unless the cluster changes
 FOR_NOW = ("not available now", "down, drained", "partition not available", "is busy")  # sbatch: a job would wait
 SILENT = ("contact slurm controller", "timed out")  # what commands say when the controller is silent
 
-LOOK_SECONDS = 1.0  # between two looks for results
+LOOK_SECONDS = 1.0  # between two checks for results
 ASK_SECONDS = 10.0  # between two questions to SLURM's controller, which serves many users
 GRACE_SECONDS = 15.0  # for the result of a job that is over: file systems of clusters show files late
 CANCEL_SECONDS = 8.0  # for a cancelled job to end; its process stops within 1 or 2 s

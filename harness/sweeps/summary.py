@@ -1,6 +1,6 @@
 """A sweep in numbers: the best trials, the Pareto front, counts, and the parent run's metrics and tags.
 
-Trials compare if the same queries and labels score them by the same rules. If they do not all compare, the summary has
+Trials are comparable if the same queries and labels score them by the same rules. If not all are, the summary has
 a group, with its best trial, for each set of trials that do.
 """
 
@@ -149,7 +149,7 @@ class SweepSummary:
 
     @property
     def finished(self) -> list[int]:
-        """The finished trials, best first; [] if they do not all compare."""
+        """The finished trials, best first; [] if they are not all comparable."""
         value, best = self._finished, self.best
         return [] if self.groups else sorted(value, key=lambda n: (n != best, -value[n], n))
 
@@ -172,7 +172,7 @@ class SweepSummary:
 
     @cached_property
     def recommended(self) -> Recommendation | None:
-        """The finished trial to take; None if no trial finished or the trials do not all compare."""
+        """The finished trial to take; None if no trial finished or not all trials are comparable."""
         return None if self.groups else recommend(self.points)
 
     @property
@@ -217,7 +217,7 @@ class SweepSummary:
 
     def _notes_on_groups(self) -> list[str]:
         keys, count = " or ".join(dict.fromkeys(key for one in self.groups for key in one.apart)), len(self.groups)
-        found = [f"Trials that differ in {keys} do not compare: {count} groups, each with its best trial."]
+        found = [f"Trials that differ in {keys} are not comparable: {count} groups, each with its best trial."]
         if system := self.best_system:
             mean = f"{system.mean:.4f}{f' with {system.name}' if system.name else ''}"
             found.append(f"The best mean {self.objectives[0].name} over the {count} groups is {mean}.")

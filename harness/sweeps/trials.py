@@ -53,7 +53,7 @@ class RetrievalTrials:
         self.session = replace(session, timed="always") if job.timed else session
         index = steps.index_identity(next(iter(plan.retriever.values())), dataset)
         queries = {session.queries_digest}
-        if plan.writer:  # planned with stand-ins for queries that a language model writes
+        if plan.writer:  # the plan had stand-ins for the queries that a language model writes
             queries.add(queries_digest(plan.writer.stand_ins(session.dataset.queries)))
         if first.ranking_keys[0] not in {digest(steps.ranking_identity(index, one)) for one in queries}:
             raise RuntimeError(CHANGED)
@@ -203,7 +203,7 @@ class Jobs:
         tracking = OmegaConf.to_container(config.tracking, resolve=True)
         if digest(tracking) != self.context.tracking:
             raise RuntimeError(
-                "This worker logs to another place than the sweep: set MLFLOW_TRACKING_URI to the same value on both."
+                "This worker does not log to the place of the sweep: set MLFLOW_TRACKING_URI to the same value on both."
             )
         content = json.loads((self.context.jobs / f"{HydraConfig.get().job.num}.json").read_text("utf-8"))
         trials = []

@@ -129,7 +129,7 @@ class Corrections:
         return {"correction_recall": correction_recall(sums), "correction_precision": correction_precision(sums)}
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        """Return the recall of sentences that need no correction: its 0 or 1 is a convention."""
+        """Return the name of the recall if no sentence needs a correction: its 0 or 1 is then a convention."""
         needless = sums["fr"] if self._scheme == "token" else 0.0  # under `span` they are not in FP
         wanted = sums["tp"] + sums["fn"] + sums["fp"] - needless
         return () if wanted else ("correction_recall",)

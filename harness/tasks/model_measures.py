@@ -348,7 +348,7 @@ class PairMeasure:
         except BadInput as error:
             if self._model.path is not None:
                 raise
-            reason = str(error).partition(" Ways out:")[0].rstrip(".")  # the remedies after it are for encoders
+            reason = str(error).partition(" Ways out:")[0].rstrip(".")  # what follows is advice about encoders
             option = f" --revision {revision}" if revision else ""
             raise ModelAbsent(
                 f"{reason}. Ways out: fill the hub's cache on a machine that reaches the hub, `hf download {model}"

@@ -131,9 +131,9 @@ class WeightedSum(SumOfPoints):
       floor) / (max - floor), where `floors` gives the lowest possible score: 0 for BM25, -1 for cosine. A score at the
       floor becomes 0, even if it is the best. `fuse` raises BadInput for a score below its floor.
     - `rank`: 1 - (rank - 1) / n, ranks from 1.
-    - `distribution` (Mazzeschi 2023, Distribution-Based Score Fusion): (s - low) / (high - low) with low and high 3
-      standard deviations (dividing by n) below and above the mean; .5 where all scores are equal. As in the source,
-      outliers are not clipped to 0 and 1.
+    - `distribution` (Mazzeschi 2023, Distribution-Based Score Fusion): (s - low) / (high - low), where
+      low is the mean minus 3 standard deviations (dividing by n), and high the mean plus 3; .5 where all scores are
+      equal. As in the source, outliers are not clipped to 0 and 1.
 
     weights: ranking name -> weight, as in RRF.
     floors: ranking name -> lowest possible score, -1e9 to 1e9. Only `theoretical_min_max` needs it, for each ranking.

@@ -340,7 +340,7 @@ def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> t
     from threadpoolctl import threadpool_limits
 
     vectors, batch = read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
-    with threadpool_limits(1, "blas"):  # the matrix library's own threads would wait after every block
+    with threadpool_limits(1, "blas"):  # with threads of its own, BLAS would wait after every block
         return rank_candidates(queries, vectors, k, batch, lambda some: _scan(some, vectors, longest, k))
 
 

@@ -69,8 +69,8 @@ def test_ids_that_cannot_be_told_apart_are_refused(tmp_path):
         (run("r", **{"harness.verb": "score"}), "is a scored file"),
         (run("r", **{"harness.verb": "compare"}), "is a record of `harness compare`"),
         (run("r", task="answers"), "is of task=answers, which ranks no documents"),
-        (run("r", **{"data.documents": "other"}), "was made with other documents than the test set has"),
-        (run("r", **{"data.queries": "other"}), "was made with other queries than the test set has"),
+        (run("r", **{"data.documents": "other"}), "was not made with the documents that the test set has"),
+        (run("r", **{"data.queries": "other"}), "was not made with the queries that the test set has"),
         (run("r"), "has no full lists: a sweep logs them only for its best trial"),
         (run("r", **{"harness.verb": "sweep"}), "is a sweep without a single best trial"),
     ],
@@ -116,7 +116,7 @@ def test_the_best_that_fit_are_taken(tmp_path):
     assert notes == [
         "Left out: 1 run that has no full lists: a sweep logs them only for its best trial. Repeat it with `harness "
         "run`.",
-        "Left out: 1 run that was made with other queries than the test set has, or these were edited since. Repeat "
+        "Left out: 1 run that was not made with the queries that the test set has, or these were edited since. Repeat "
         "it.",
     ]
 
@@ -126,4 +126,4 @@ def test_without_any_that_fits_it_is_said_why(tmp_path):
     with pytest.raises(BadInput) as refused:
         best_repeatable(store, Wanted("e", "map@3", verbs=("run",)), 2, DATA, tmp_path)
     assert str(refused.value).startswith("Experiment 'e' has no run to pool. Left out: 1 run that has no full lists")
-    assert "other documents than the test set has" in str(refused.value)
+    assert "not made with the documents that the test set has" in str(refused.value)

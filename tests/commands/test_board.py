@@ -125,11 +125,11 @@ def test_runs_that_do_not_compare_are_left_out_or_refused(harness, runs, tmp_pat
     labels.write_text(labels.read_text("utf-8").replace("d2", "d1"), "utf-8")
     other = harness(*RUN).json["run_id"]
     assert harness(*BOARD).json["notes"] == [
-        "1 run of the experiment with other labels than the best one: left out, since the scores do not compare."
+        "1 run of the experiment left out for a difference in labels from the best one: the scores are not comparable."
     ]
     done = harness("board", f"runs=[{runs[0]},{other}]")
     assert done.code == 2
-    assert "has other labels than run" in done.err
+    assert "does not have the labels of run" in done.err
     assert not (tmp_path / "outputs" / "board.html.tmp").exists()
 
 

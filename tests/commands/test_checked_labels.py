@@ -89,7 +89,7 @@ def test_score_runs_and_compare_go_by_estimates(harness, scored):
     [verdict] = compared["verdicts"]
     assert verdict.startswith("A is better than B by ")
     assert "estimated from" in verdict
-    assert "the raw difference, by labels that for" in verdict
+    assert "the raw difference, by labels that are a model's for" in verdict
     found = {one["measure"]: one for one in compared["differences"]}["modified_map@3"]
     assert 0 < found["estimate"]["low"] < found["estimate"]["value"]
     assert found["low"] is None
@@ -101,7 +101,7 @@ def test_what_people_see(scored):
     assert "measure estimate 95 % interval raw mean queries" in text
     assert "Estimate of modified_map@3, in sample: 0." in text
     assert "Ranked by the raw 0." in text
-    assert "by labels that for" in text
+    assert "by labels that are a model's for" in text
 
 
 def test_a_run_from_outside_the_pool_has_no_estimate(harness, folder):

@@ -16,7 +16,7 @@ def test_sizes_of_chunks_are_swept_once_prepared(harness):
     apart = harness(*SWEEP)
     assert apart.code == 0, apart.err
     said = " ".join(apart.out.split())
-    assert "Trials that differ in dataset.chunk.size do not compare: 2 groups" in said
+    assert "Trials that differ in dataset.chunk.size are not comparable: 2 groups" in said
     assert "objective=span_recall@3 counts characters of evidence, and ranks all of them." in said
     ranked = harness(*SWEEP, "objective=span_recall@3")
     assert "span_recall@3 rises with their length" in " ".join(ranked.out.split())

@@ -290,8 +290,8 @@ def test_what_cannot_be_compared_is_refused(harness, runs, tmp_path):
 @pytest.mark.parametrize(
     ("name", "before", "after", "expected"),
     [
-        ("eval.jsonl", "물은 몇", "물이 몇", "has other queries than run .*data.queries is"),
-        ("qrels.jsonl", '["d2"]', '["d1"]', "has other labels than run .*data.qrels is"),
+        ("eval.jsonl", "물은 몇", "물이 몇", "does not have the queries of run .*data.queries is"),
+        ("qrels.jsonl", '["d2"]', '["d1"]', "does not have the labels of run .*data.qrels is"),
     ],
 )
 def test_other_data_is_refused(harness, runs, toy, name, before, after, expected):
@@ -313,7 +313,7 @@ def test_runs_that_cannot_be_judged_are_refused(harness, runs, tracker, toy, tmp
         assert re.search(expected, done.err), done.err
 
     tracker.client.set_tag(runs[1], "version.measures", "0")
-    refused("has other version of the measures than run")
+    refused("does not have the version of the measures of run")
     tracker.client.set_tag(runs[1], "version.measures", str(measures.VERSION))
     tracker.client.set_terminated(runs[1], "FAILED")
     refused("is FAILED: only finished runs")

@@ -120,7 +120,7 @@ def test_what_cannot_be_told_is_refused(harness, record):
         ("one", "other"): r"Runs .* applies to 1 query, and at least two",
         ("a", "half"): r"counts other queries in each run",
         ("a", "fewer"): r"number of scored queries|different queries",
-        ("a", "labels"): r"has other labels than run",
+        ("a", "labels"): r"does not have the labels of run",
         ("a", "running"): r"is RUNNING: only finished",
         ("a", "checked"): r"come partly from a model.*harness testset audit",
         ("a", "task"): r"is of task=answers.*harness compare task=answers",

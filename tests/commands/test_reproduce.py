@@ -308,7 +308,7 @@ def test_what_is_no_finished_run_is_refused(harness, prove, run_id, client):
     with pytest.raises(BadInput, match="is FAILED: only finished"):
         prove(run_id)
     other = client.create_run(client.get_run(run_id).info.experiment_id).info.run_id
-    for verb, expected in [("sweep", "a sweep without a single best trial"), ("", "another program than the harness")]:
+    for verb, expected in [("sweep", "a sweep without a single best trial"), ("", "a program other than the harness")]:
         client.set_tag(other, "harness.verb", verb)
         with pytest.raises(BadInput, match=expected):
             prove(other)

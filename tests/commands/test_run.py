@@ -356,7 +356,7 @@ def test_documents_that_hold_the_queries_are_said_in_the_run_and_on_its_page(har
     (toy / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (toy / "qrels.jsonl").write_text('{"eval_id": 0, "relevant": ["d0"]}\n')
     done = harness("run", *contest(toy), "tracking=none")
-    said = "3 of 3 queries stand word for word in a document (0 in d0, 1 in d1, 2 in d2)"
+    said = "3 of 3 queries appear word for word in a document (0 in d0, 1 in d1, 2 in d2)"
     assert f"Data: {said}" in done.out
     folder = next(line for line in done.out.splitlines() if line.startswith("Files: ")).removeprefix("Files: ")
     assert said in (Path(folder) / "report.html").read_text("utf-8")

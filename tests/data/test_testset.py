@@ -107,8 +107,8 @@ WRONG_ROWS = [
     (evidence(start=1.5), r"start 1\.5 and end 14 must be whole numbers"),
     (evidence(end=0), r"start 0 and end 0 must be whole numbers, 0 <= start < end"),
     (evidence(exact="해달"), r"exact has 2 characters, but start 0 and end 14 are 14 apart"),
-    (evidence(exact="문어는 조개를 돌로 깬다."), r"other characters from 0 to 14 than exact, '문어는"),
-    (evidence(start=9000, end=9014), r"other characters from 9000 to 9014 than exact"),
+    (evidence(exact="문어는 조개를 돌로 깬다."), r"has from 0 to 14 differs from `exact`, '문어는"),
+    (evidence(start=9000, end=9014), r"has from 9000 to 9014 differs from `exact`"),
     (evidence(grade=0), r"grade is 0, but must be a finite number > 0"),
     (evidence(prefix=3), r"prefix is 3, but must be text"),
 ]

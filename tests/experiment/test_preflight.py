@@ -100,7 +100,7 @@ def test_some_of_them_are_said_and_one_or_two_are_chance(held, told):
     said = list(preflight.notes(of, ranking(of)))
     assert bool(said) == told
     if told:
-        assert said[0].startswith(f"{held} of 20 queries stand word for word in a document (q00 in d00, q01 in d01")
+        assert said[0].startswith(f"{held} of 20 queries appear word for word in a document (q00 in d00, q01 in d01")
 
 
 def test_relevant_documents_are_read_even_if_nothing_found_them():

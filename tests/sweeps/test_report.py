@@ -195,7 +195,7 @@ def test_nothing_is_the_best_of_trials_that_do_not_compare():
     assert (metrics["mean/mrr"], "mrr" in metrics) == (pytest.approx(0.55), False)
     tags = found.parent_tags({"set=A": "#/a", "set=B": "#/b"})
     assert "best.run_id" not in tags
-    for said in ("Trials that differ in set do not compare", "0.5500 with k=2", "](#/a)", "](#/b)"):
+    for said in ("Trials that differ in set are not comparable", "0.5500 with k=2", "](#/a)", "](#/b)"):
         assert said in tags["mlflow.note.content"]
     said = said_of(found)
     assert said.steps[-1] == "harness export experiment_name=e run=run3  # the best with set=B"
@@ -209,7 +209,7 @@ def test_a_data_set_without_the_keys_of_another_is_a_group_of_its_own():
     assert [group.apart for group in found.groups] == [
         {"set": "A"}, {"set": "B", "path": "p"}, {"set": "B", "path": "q"},
     ]  # fmt: skip
-    assert "differ in set or path do not compare: 3 groups" in " ".join(found.notes)
+    assert "differ in set or path are not comparable: 3 groups" in " ".join(found.notes)
     assert [system.mean for system in found.systems] == pytest.approx([0.4, 0.3])
     assert found.axes() == {"set": ["A", "A", "B", "B", "B", "B"], "path": [None, None, "p", "p", "q", "q"],
                             "k": [1.0, 2.0] * 3}  # fmt: skip

@@ -119,7 +119,7 @@ class Replay:
 class RunFamily:
     """Comparable runs, best first. One of them is chosen.
 
-    read: reads the values of the first so many runs, or of more. of, alone: see `Expected`.
+    read: reads the values of the given number of runs, best first, or of more. of, alone: see `Expected`.
     """
 
     metric: str
@@ -166,8 +166,8 @@ class RunFamily:
             return replace(
                 start,
                 runs=0,
-                reason=f"{len(self.runs):,} runs compare, more than the {most:,} that are read here: `harness board` "
-                "says what to expect on new queries.",
+                reason=f"{len(self.runs):,} runs are comparable, more than the {most:,} that are read here: `harness "
+                "board` says what to expect on new queries.",
             )
         return self._choice(start)
 
@@ -227,7 +227,7 @@ def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str |
 def of_experiment(
     tracker: Tracker, asked: Wanted, most: int | None = None, replay: Replay | None = None
 ) -> Expected | None:
-    """Return what to expect of the best run of an experiment; None if fewer than two runs compare.
+    """Return what to expect of the best run of an experiment; None if fewer than two are comparable.
 
     asked: its `runs` are ignored. most: read no scores if there are more runs. replay: of a sweep about to end.
     """
@@ -249,7 +249,10 @@ def of_experiment(
 
 
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
-    """Return the replay of a sweep whose best trial ties with the best run. Several: the one with most of the runs."""
+    """Return the replay of a sweep whose best trial ties with the best run.
+
+    If there are several such sweeps, take the one with most of the runs.
+    """
     best, metric, select_on = family.runs[0], family.metric, family.select_on
     found = []
     for sweep in tracker.runs(best.run.experiment, {"harness.verb": "sweep"}):

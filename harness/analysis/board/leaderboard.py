@@ -221,7 +221,7 @@ def _cheaper(best: Row, other: Row) -> Words | None:
     return None
 
 
-# ---- What else to know of it
+# ---- Further facts about a run
 
 
 def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:

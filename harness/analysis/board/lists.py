@@ -48,7 +48,7 @@ class Returned:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """What a run logged in full had before its gate.
+    """The lists and signals that a run had before its gate. Trials do not log them.
 
     candidates: query_id -> {doc_id: score}, best first. White space in ids is percent-encoded.
     signals: query_id -> the gate's signal; queries without one are missing.
@@ -62,11 +62,14 @@ class Retrieved:
 
 
 def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[LoggedRun, str]]:
-    """Return (run, name) of the files that a ListReader reads, in order. detailed: read all files of so many runs."""
+    """Return (run, name) of the files that a ListReader reads, in order.
+
+    detailed: of how many runs all files are read, the first ones; of the others, only the predictions.
+    """
     found = []
     for place, run in enumerate(runs):
         found.append((run, RunKind().predictions(run)))
-        if place < detailed and "sweep.trial" not in run.tags:  # trials are logged in short
+        if place < detailed and "sweep.trial" not in run.tags:  # trials do not log these two files
             found += [(run, RUN_FILE), (run, TABLE)]
     return found
 

@@ -53,7 +53,10 @@ class Plateau:
 
     @property
     def at_end(self) -> Literal["", "least", "greatest"]:
-        """The end of the tried values where the best one lies; "" if by chance or by construction, or at no end."""
+        """The end of the tried values where the best one lies.
+
+        "" if it lies at neither end, or lies there by chance or by construction.
+        """
         if not self.clear or 0 < self.best < len(self.values) - 1:
             return ""
         return "least" if self.best == 0 else "" if self.grows else "greatest"

@@ -1,4 +1,4 @@
-"""Runs that compare: the score that ranks each, and its value and kind of loss on every query or item."""
+"""Comparable runs: the score that ranks each, and its value and kind of loss on every query or item."""
 
 from __future__ import annotations
 
@@ -118,7 +118,8 @@ class BoardRuns:
 def read_board_runs(tracker: Tracker, asked: Wanted, folder: Path) -> BoardRuns:
     """Return the wanted runs with their scores by query.
 
-    Raise BadInput if the measure is not a mean over queries, the runs do not compare, or one has no scores by query.
+    Raise BadInput if the measure is not a mean over queries, if the runs are not comparable, or if one has no scores by
+    query.
     """
     if asked.task == RETRIEVAL:
         check_by_query(asked.metric)
@@ -191,13 +192,13 @@ def check_by_query(metric: str) -> None:
 
 
 def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.ndarray:
-    """Return which queries or items judge, bool [N]. Raise BadInput if the public ones choose and all are public."""
+    """Return which queries or items judge the runs, bool [N]. Raise BadInput if the public ones choose and all are."""
     if select_on == "all":
         return np.ones(len(public), bool)
     if public.all():
         raise BadInput(
-            f"select_on=public: all {len(public):,} {unit} of these runs are public: none are left to "
-            "judge. Score the runs with a smaller share: public=0.4."
+            f"select_on=public: all {len(public):,} {unit} of these runs are public, so none are left "
+            "to judge the runs. Score the runs with a smaller share: public=0.4."
         )
     judges: np.ndarray = ~public
     return judges

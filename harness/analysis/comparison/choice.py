@@ -23,7 +23,7 @@ from harness.tracking.tracker import LoggedRun, Tracker
 
 CUT = (
     "The documents of these runs were cut from the same texts in different ways. Measures that count documents depend "
-    "on the cut, since the runs have different documents. Measures of spans compare them by characters of evidence"
+    "on the cut, since the runs have different documents. Measures of spans count characters of evidence instead"
 )
 LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter each limits how many are compared
 
@@ -91,8 +91,8 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
             first = next((other for other in chosen if tag in other.tags), run)
             if tag in run.tags and run.tags[tag] != first.tags[tag]:  # a file scored without queries lacks the tag
                 raise BadInput(
-                    f"Run {run.named} has other {meaning} than run {first.named}: {tag} is {run.tags[tag][:12]} and "
-                    f"{first.tags[tag][:12]}. Only runs with the same data and measures can be compared."
+                    f"Run {run.named} does not have the {meaning} of run {first.named}: {tag} is {run.tags[tag][:12]} "
+                    f"and {first.tags[tag][:12]}. Only runs with the same data and measures can be compared."
                 )
     return [CUT + ("." if of_spans(metric) else f", as metric={SPAN_MEASURES[0]} does.")] if recut else []
 

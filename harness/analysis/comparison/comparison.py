@@ -86,7 +86,7 @@ class RunScores:
     intervals: measure -> 95 % bootstrap interval of the mean; measures without one are left out.
     estimates: measure -> estimate if labels come partly from a model, and then `metrics` are raw; else None.
     out_of_fold: whether `metrics` and `losses` are out of fold, because the run learnt from the labels.
-    as_written: measure -> mean over the lists as written.
+    as_written: measure -> mean over the logged lists.
     losses: the parts of 1 - modified_map@3.
     unanswerable: the share of empty lists among the unanswerable queries; None if every query has an answer.
     """

@@ -261,7 +261,7 @@ class RetrievalRuns:
         if honest := [run.label for run in self.runs if run.table.oof]:
             notes.append(
                 f"{', '.join(honest)} learnt from these labels: values and losses are out of fold, decided without the "
-                "query's own label. The documents shown are from the lists as written."
+                "query's own label. The documents shown are those of the logged lists, which are in sample."
             )
         if self.apart:
             notes.append("The runs split the queries into public and private in different ways: parts are left out.")
@@ -523,8 +523,8 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
     metric, labels, private = config.metric, runs.labels, config.select_on == "public"
     if private and runs.apart:
         raise BadInput(
-            f"select_on=public: run {runs.apart[0].named} has another public part than run {runs.apart[1].named}. Make "
-            "both with the same `public` and `seed`, or use select_on=all."
+            f"select_on=public: run {runs.apart[0].named} does not have the public part of run {runs.apart[1].named}. "
+            "Make both with the same `public` and `seed`, or use select_on=all."
         )
     judges = judging(runs.public, config.select_on or "all", runs.unit)
     names, left_out = runs.measures(metric, judges)

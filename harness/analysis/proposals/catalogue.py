@@ -286,7 +286,7 @@ def _orders(setup: Setup) -> Iterator[Proposal]:
         depth = int(config.rerank.get("depth") or 0) or 20
         bound = ranked(evidence.reordered(depth), evidence) if evidence else 1.0
         second = evidence.first_within(2, depth) if evidence else 0
-        why = f"Relevant documents of {counted(second, 'query')} stand at ranks 2 to {depth}." if evidence else ""
+        why = f"Relevant documents of {counted(second, 'query')} are at ranks 2 to {depth}." if evidence else ""
         if choice != setup.choices.get("rerank"):
             yield Proposal("reranker", f"A reranker ({choice})", why, {"rerank": [choice]}, bound, MODEL)
     deeper = min(3 * config.depth, setup.documents)

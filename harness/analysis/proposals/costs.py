@@ -179,7 +179,10 @@ def _reads(node: Node, part: Node) -> list[Any]:
 
 
 def _operations(node: Node) -> float:
-    """Return the seconds a neural model takes for a token, at two operations per parameter; 0 if it is not here."""
+    """Return the seconds that a neural model takes per token, at two operations per parameter.
+
+    0 if the model is not on this machine.
+    """
     folder = here(ModelSource(node.get("model"), node.get("revision"), node.get("path")))
     if folder is None:  # then all its results are cached
         return 0.0

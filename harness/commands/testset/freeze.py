@@ -52,7 +52,11 @@ def freeze(config: FreezeConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _frozen(config: FreezeConfig, output: Path) -> tuple[bool, Sequence[Question], str]:
-    """Return (whether it was written now, open questions about queries left out, why people's checks are missing)."""
+    """Freeze the test set, unless it is frozen already.
+
+    Return (whether it was frozen now, the questions still open about queries left out, why there are no checks by
+    people).
+    """
     testset = config.testset
     with stage("reading judgements"):
         material = Material.read(testset, config.documents, config.relevant_from)

@@ -61,7 +61,7 @@ class TestSet:
         if before is not None:
             if before.about.queries and not before.about.queries.keys() & testset.texts.keys():
                 raise BadInput(
-                    f"{path / pools.MANIFEST}: the pool has other queries than {path} "
+                    f"{path / pools.MANIFEST}: the pool has none of the queries of {path} "
                     f"({some(before.about.queries)}). Does it belong to another test set? Move {pools.POOL} and "
                     f"{pools.MANIFEST} away to begin a new pool."
                 )

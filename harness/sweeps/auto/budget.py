@@ -44,7 +44,10 @@ class Step:
 
 
 class StepLog:
-    """The completed steps with the seconds that each took first. A restarted sweep never refuses one of them."""
+    """The completed steps, with the seconds that each took the first time.
+
+    A restarted sweep repeats these steps whatever is left of its budget.
+    """
 
     def __init__(self, file: Path) -> None:
         self._log = AppendLog(file, Step, lenient=True)

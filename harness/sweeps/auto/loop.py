@@ -150,7 +150,7 @@ class AutoLoop:
 
     def _replay(self, space: SearchSpace, arithmetic: Arithmetic, number: int) -> Replayed:
         config, labelled = self._sweep.config, arithmetic.labelled(space.baseline)
-        named = str(space).replace(SearchSpace.__name__, "Menu", 1)  # under which earlier replays are cached
+        named = str(space).replace(SearchSpace.__name__, "Menu", 1)  # earlier replays are cached by this name
         made_of = [VERSION, self._sweep.anchor, named, config.seed, config.select_on, number]
 
         def build(folder: Path) -> None:

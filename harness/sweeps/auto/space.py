@@ -48,7 +48,7 @@ class Untried:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The systems and gates to try. The first of each is the baseline; other systems follow by promise and cost."""
+    """The systems and gates to try. The first of each is the baseline; the most promising and cheapest follow."""
 
     systems: tuple[Candidate, ...]
     gates: tuple[Words, ...]

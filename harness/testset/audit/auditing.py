@@ -1,11 +1,12 @@
 """Audits: draw queries for people to check, compare people with the model, and estimate the worth of more checks.
 
-Strata are kinds of queries, divided by how hard the model's judgements make them for the pooled runs. The first draw
-fixes them. A pilot of ten is drawn in proportion to stratum size. Once people have checked it, the rest is drawn in
-proportion to size times the standard deviation of people's minus the model's values (Neyman 1934). Estimates weight
-strata by size: the sum of W_s * mean_s, where W_s is the share of stratum s. The pilot stays in the sample, so a bias
-of the order of 1/n remains where differences are skewed. In simulations with 40 of 270 queries it is 0 to 0.2 standard
-errors, and intervals lose at most half a point of coverage.
+A stratum holds the queries of one kind that are about equally hard for the pooled runs, by the model's judgements. The
+first draw fixes the strata. A pilot of ten queries is drawn in proportion to stratum size. Once people have checked the
+pilot, the rest is drawn in proportion to size times the standard deviation of the differences between people's and the
+model's values (Neyman 1934). Estimates weight strata by size: the sum of W_s * mean_s, where W_s is the share of
+stratum s. The pilot stays in the sample, so a bias of the order of 1/n remains where differences are skewed. In
+simulations with 40 of 270 queries the bias is 0 to 0.2 standard errors, and intervals lose at most half a point of
+coverage.
 
 Only blind judgements made for the audit count: people who see the model's grade tend to repeat it.
 """
@@ -54,10 +55,11 @@ Rated = tuple[str, int, int]  # query_id, value by the first rater, value by the
 
 
 def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int], total: int) -> list[int]:
-    """Return whole numbers in proportion to weights, given out by Webster's method: each to the largest w / (n + 1/2).
+    """Return whole numbers in proportion to weights, by Webster's method.
 
-    Ties go to the first. A weight of 0 gets only its least number, so the sum may stay below total. A larger total
-    makes no number smaller. least, most: bounds of each number; they override proportion and total.
+    Each unit goes where w / (n + 1/2) is largest, with w the weight and n the number so far. Ties go to the first. A
+    weight of 0 gets only its least number, so the sum may stay below total. A larger total makes no number smaller.
+    least, most: bounds of each number; they override proportion and total.
     """
     counts = [min(low, high) for low, high in zip(least, most, strict=True)]
     for _ in range(total - sum(counts)):

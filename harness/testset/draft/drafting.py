@@ -166,7 +166,7 @@ def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]
         text = chunk.spans[0].text
         if text not in paths:
             raise BadInput(
-                f"{folder.path}: document {chunk.document.doc_id} stands in text {text}, which no line of files.jsonl "
+                f"{folder.path}: document {chunk.document.doc_id} is in text {text}, which no line of files.jsonl "
                 "names. Prepare the files again."
             )
         files[chunk.document.doc_id] = paths[text]
@@ -252,7 +252,7 @@ def _unanswerable(task: DraftRequest, item: ReplyItem, texts: Sequence[str]) -> 
     for line in (line for text in texts for line in text.split("\n")):
         known = " ".join(line.casefold().split())
         if len(words) > 1 and " ".join(words) in known:
-            return _rejection(task, "answered by the texts", f"{item.missing!r} stands in {line.strip()!r:.200}", item)
+            return _rejection(task, "answered by the texts", f"{item.missing!r} is in {line.strip()!r:.200}", item)
         if len(flags) < MOST_FLAGS and all(word in known for word in words):
             flags.append(f"may have the answer: {line.strip():.200}")
     return replace(_draft(task, item), flags=tuple(flags))

@@ -39,7 +39,7 @@ class Easiness:
 
     labelled: number of queries with a known document.
     first, found: share of these that have a known document first, or among the first `DEPTH`; None without labels.
-    shared: mean share of a query's words that stand in the document ranked first.
+    shared: mean share of a query's words that appear in the document ranked first.
     gap: mean of 1 - s2 / s1, the scores of the first two documents; 0 if there is no first one.
     words: mean number of words of a query.
     """

@@ -82,7 +82,7 @@ def asks_nothing(question: str) -> bool:
     return bool(_NOTHING.fullmatch(question)) or bool(_STATES.search(question) and not _ASKS.search(question))
 
 
-ANSWERED = ("fact", "search", "conversation")  # the kinds whose answer stands in the corpus
+ANSWERED = ("fact", "search", "conversation")  # the kinds whose answer is in the corpus
 SHORTEST = 3  # letters and digits: real queries have five and more, but a name alone may have three
 LONGEST = 600  # characters: the longest real query seen has 527
 GRAM = 4  # morphemes: with particles and endings, about two Korean words
@@ -133,7 +133,7 @@ def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | No
 @dataclass(frozen=True)
 class _Case:
     """A draft and what the filters compare it with. shown: its document, or an empty one. allowed: scripts for its
-    questions; empty: any. copied: the largest share of a question's 4-grams of morphemes that may stand in the
+    questions; empty: any. copied: the largest share of a question's 4-grams of morphemes that may appear in the
     document. spoken: the user's turns. asked, names: their content words, and their names and numbers."""
 
     draft: Draft
@@ -250,7 +250,7 @@ def _copied(case: _Case) -> str:
     of_turns = [_grams(case.terms.morphemes[text]) for text in case.spoken]
     shares = [sum(gram in present for gram in grams) / len(grams) for grams in of_turns if len(grams) >= FEWEST_GRAMS]
     if max(shares, default=0) > case.copied:
-        return f"{100 * max(shares):.0f} % of its {GRAM}-grams of morphemes stand in the document"
+        return f"{100 * max(shares):.0f} % of its {GRAM}-grams of morphemes appear in the document"
     return ""
 
 

@@ -348,8 +348,8 @@ def _check(folder: Path, pool: Pool, queries: Mapping[str, EvidencedQuery], docu
     again = f"Run `harness testset pool testset={folder} ...` again: it keeps all judgements."
     if documents.fingerprint != pool.about.documents.sha256:
         raise BadInput(
-            f"testset={folder} was pooled from other documents than those in {documents.path}. Give those that were "
-            f"pooled (documents=FOLDER), or pool again. {again}"
+            f"testset={folder} was not pooled from the documents in {documents.path}. Give those that were pooled "
+            f"(documents=FOLDER), or pool again. {again}"
         )
     now, then = {query_id: text_digest(one.query) for query_id, one in queries.items()}, pool.about.queries
     for what, found in {

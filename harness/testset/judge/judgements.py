@@ -176,6 +176,8 @@ def read_judged_set(folder: Path) -> JudgedSet:
 
 
 def held(folder: Path, file: str, does: str) -> AbstractContextManager[None]:
-    """Hold the lock of a test set's file. A second process waits, then sees what the first has written. does: what the
-    other process does, for the message, such as "judges"."""
+    """Hold the lock of a test set's file. A second process waits, then sees what the first has written.
+
+    does: what the message says of the other process, such as "judges".
+    """
     return locked(folder / f".{file}.lock", f"{does} this test set")

@@ -116,7 +116,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class Verdict:
-    """grade: None if open. quote: the passage that supports the grade, as it stands in the document, or "". reason: why
+    """grade: None if open. quote: the passage that supports the grade, exactly as in the document, or "". reason: why
     the grade is open, such as "no quotation"; "" if it is not."""
 
     grade: int | None
@@ -152,7 +152,7 @@ def read_reply(text: str) -> tuple[int, str]:
 
 
 def reply_verdict(reply: Reply[tuple[int, str]], document: Document) -> Verdict:
-    """Return the verdict of a reply. A grade of 2 or 3 stays open unless its quotation stands in the document."""
+    """Return the verdict of a reply. A grade of 2 or 3 stays open unless its quotation is in the document."""
     if reply.value is None:
         return Verdict(None, reason="no usable reply")
     grade, quote = reply.value

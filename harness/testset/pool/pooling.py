@@ -26,7 +26,7 @@ from harness.measures.measures import parse_measure
 from harness.testset.pool.pool import Pool, PooledPair, pooled_ranking
 from harness.testset.review.resolution import Resolved
 
-COPIES = 20  # most near-duplicates to pool of a document: a notice may stand in thousands of documents
+COPIES = 20  # most near-duplicates to pool of a document: a notice may appear in thousands of documents
 
 
 @dataclass(frozen=True)

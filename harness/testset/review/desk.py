@@ -135,8 +135,11 @@ def _digest(*parts: str) -> str:
 
 
 def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, str]:
-    """Ask again for pairs that were only judged for repair: they were not drawn at random. The second round goes to
-    another person, or to the same one if nothing else is left."""
+    """Return the items to ask a reviewer about in an audit.
+
+    Pairs that were judged only for repair are asked again, since they were not drawn at random. The second round goes
+    to another person, or to the same one if nothing else is left.
+    """
     first: list[Item] = []
     second: list[Item] = []
     for query_id in audit.drawn:

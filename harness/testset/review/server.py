@@ -39,7 +39,7 @@ FILES = {
 HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 BODY_BYTES = 1000  # of a judgement, at most
 KEYS = 50  # texts in one answer, at most
-IDLE_SECONDS = 60  # after which a connection is closed
+IDLE_SECONDS = 60  # without a request, until a connection is closed
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"

@@ -39,7 +39,7 @@ MOST_ROWS = 1_048_575  # of a sheet, below its header
 _WIDTHS = {ID: 8, NUMBER: 7, QUERY: 45, DOCUMENT: 100, GRADE: 12, NEEDS: 18}  # in characters
 _ANSWERS = {QUERIES: NEEDS, PAIRS: GRADE}
 _CHOICES = {QUERIES: ("yes", "no", "?"), PAIRS: ("0", "1", "2", "3", "?")}
-_MEANINGS: dict[str, dict[str, Value]] = {  # of what may stand in a cell, in lower case
+_MEANINGS: dict[str, dict[str, Value]] = {  # what a cell may hold, in lower case -> its value
     QUERIES: {
         **dict.fromkeys(("yes", "y", "true", "예", "네"), 1),
         **dict.fromkeys(("no", "n", "false", "아니요", "아니오"), 0),
@@ -330,9 +330,12 @@ def _prolog(where: str) -> Callable[[bytes], None]:
 
 @dataclass(frozen=True)
 class Filled:
-    """new: judgements to append. changed: number of those that replace one by the same person. same: answers that are
-    already in the log. empty: rows without an answer. kept: empty rows that the person has judged before; these
-    judgements stay."""
+    """What a filled workbook adds.
+
+    new: judgements to append. changed: how many of them replace an earlier judgement by the same person.
+    same: number of answers that are already in the log. empty: number of rows without an answer.
+    kept: number of empty rows that the person judged before; those judgements stay.
+    """
 
     new: tuple[Judgement, ...]
     changed: int

@@ -98,7 +98,8 @@ def test_many_runs_are_not_read_where_a_command_is_to_be_quick():
     assert found.how == "unknown"
     assert math.isnan(found.value)
     assert found.sentence == (
-        "201 runs compare, more than the 200 that are read here: `harness board` says what to expect on new queries."
+        "201 runs are comparable, more than the 200 that are read here: `harness board` says what to expect on new "
+        "queries."
     )
     assert unread.expected(Replay("s", 1.0, 0.5), MOST).value == 0.5  # which needs no scores
     assert runs.expected(None).how == "choice"

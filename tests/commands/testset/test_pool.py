@@ -90,7 +90,7 @@ def test_edited_queries(harness, first, tmp_path):
     (first.folder / "queries.jsonl").write_text(lines(queries[:-1]))
     refused = harness("testset pool", *POOL)
     assert refused.code == 2
-    assert "made with other queries than the test set has, or these were edited since. Repeat it." in refused.err
+    assert "not made with the queries that the test set has, or these were edited since. Repeat it." in refused.err
 
     assert harness("run", *RUN, "retriever=bm25", "experiment_name=e").code == 0
     found = harness("testset pool", *POOL).json
@@ -127,7 +127,7 @@ def test_a_pool_that_does_not_fit_is_refused(harness, made, tmp_path):
     pool, manifest = made.folder / "pool.jsonl", made.folder / "pool.json"
     written, about = pool.read_text(), json.loads(manifest.read_text())
     wrong = {
-        "the pool has other queries than ts (elsewhere)": (about | {"queries": {"elsewhere": "ab"}}, ""),
+        "the pool has none of the queries of ts (elsewhere)": (about | {"queries": {"elsewhere": "ab"}}, ""),
         "The documents folder lacks pooled documents: gone. Were the files prepared anew": (
             about, written.replace(made.doc_ids[0][1], "gone", 1)
         ),
@@ -151,5 +151,5 @@ def test_runs_that_have_no_full_lists_are_refused(harness, first, tmp_path):
     documents = rows(tmp_path / "more" / "documents.jsonl")
     (tmp_path / "more" / "documents.jsonl").write_text(lines(documents[:-1]))
     refused = harness("testset pool", *POOL, "documents=more")
-    assert "Left out: 1 run that was made with other documents than the test set has" in refused.err
+    assert "Left out: 1 run that was not made with the documents that the test set has" in refused.err
     assert "dataset.documents=more" in refused.err

@@ -148,7 +148,7 @@ def test_thresholds_and_details():
     lifted, deictic = REJECTED[0][1], draft("위 글에서 본사는 어디인가요?")
     assert [one.detail for one in sift([lifted, deictic, draft("왜?")], DOCUMENTS)[1]] == [
         # 16 morphemes have 13 grams; only the one that ends in 나요 does not stand there.
-        "92 % of its 4-grams of morphemes stand in the document",
+        "92 % of its 4-grams of morphemes appear in the document",
         "'위 글' points at something that the user does not see",
         "shorter than 3 letters or digits",
     ]
