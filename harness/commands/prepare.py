@@ -12,8 +12,7 @@ from harness.config.commands import PrepareConfig
 from harness.config.text import counted
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
-from harness.corpus.output import prepare_output
-from harness.corpus.preparation import Lengths, Manifest
+from harness.corpus.preparation import Lengths, Manifest, prepare_output
 from harness.data.documents_folder import DOCUMENTS
 from harness.data.files import json_lines
 from harness.reports.next_steps import flag

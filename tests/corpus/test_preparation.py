@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from harness.corpus import preparation
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
-from harness.corpus.output import prepare_output
 from harness.corpus.preparation import (
     Lengths,
     Manifest,
@@ -25,6 +24,7 @@ from harness.corpus.preparation import (
     bytes_id,
     document_id,
     prepare_documents,
+    prepare_output,
 )
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import json_lines, json_text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.analysis.comparison.choice import choose_runs
+from harness.commands.compare import choose_runs
 from harness.config.commands import CompareConfig
 from harness.errors import BadInput
 from harness.measures import measures
