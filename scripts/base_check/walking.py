@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ from base_check.shown import PLACEHOLDER, Hint, Shown, commands, hints
 
 REFUSED = "! "  # before a command that must be refused
 RUN = re.compile(r"\bRun ([0-9a-f]{8})\b")
+ONCE = ("ui", "sweep")  # verbs of hints that take long
 IN_A_SHELL = 3  # commands, and as many hints, of the README that a true shell runs
 
 
@@ -49,7 +51,6 @@ class Walk:
     addresses: Mapping[str, str]
     runs: list[str] = field(default_factory=list)  # ids, the latest last
     called: Counter[str] = field(default_factory=Counter)  # commands of the document, and hints
-    kinds: set[str] = field(default_factory=set)  # of hints that ran
 
 
 def walk(page: Page, chain: str, scratch: Path, addresses: Mapping[str, str]) -> list[Outcome]:
@@ -142,18 +143,28 @@ def _called(walk: Walk, command: str, what: str) -> Done:
 
 
 def _in_a_copy(walk: Walk, shown: Shown, command: str, done: Done) -> Iterator[Outcome]:
-    new = {hint.kind: hint for hint in hints(done.text, command) if hint.kind not in walk.kinds}
+    new = [hint for hint in hints(done.text, command) if _claimed(walk, hint)]
     if not new:
         return
-    walk.kinds |= new.keys()
     kept, before = walk.folder.with_name("kept"), list(walk.runs)
     walk.folder.rename(kept)
     shutil.copytree(kept, walk.folder, symlinks=True)
-    for hint in new.values():
+    for hint in new:
         yield _hint(walk, shown.place, hint)
     shutil.rmtree(walk.folder)
     kept.rename(walk.folder)
     walk.runs[:] = before
+
+
+def _claimed(walk: Walk, hint: Hint) -> bool:
+    """Return whether a hint is the first of its kind in this document, or in all documents if its verb takes long."""
+    folder = walk.scratch / "claims" / ("all" if hint.words[0] in ONCE else walk.page.name.replace("/", "-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        (folder / hashlib.sha256(hint.kind.encode()).hexdigest()).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _hint(walk: Walk, place: str, hint: Hint) -> Outcome:
