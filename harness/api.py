@@ -27,9 +27,8 @@ from harness.config.composing import Request, check_flags, compose, hydras_state
 from harness.config.manual import shipped
 from harness.config.messages import check_words, explain, failure
 from harness.config.schema import Key, Role, check_value, keys, with_role
-from harness.data import given
 from harness.data.dataset import Dataset, conversations
-from harness.data.predictions import Predictions, read_predictions
+from harness.data.predictions import FORMS, Predictions, from_mapping, from_table, read_predictions, searched
 from harness.errors import BadInput, Failed
 from harness.experiment import session
 from harness.experiment.file_scores import labels_alone
@@ -207,12 +206,12 @@ def _shown(predictions: Any, dataset: Dataset, k: int) -> ShownLists:
     if isinstance(predictions, str | os.PathLike):
         predictions = read_predictions(Path(predictions))
     elif isinstance(predictions, Mapping):
-        predictions = given.from_mapping(predictions)
+        predictions = from_mapping(predictions)
     elif hasattr(predictions, "columns"):
-        predictions = given.from_table(predictions)
+        predictions = from_table(predictions)
     elif callable(predictions):
-        found = given.searched(predictions, dataset, k)
+        found = searched(predictions, dataset, k)
         return ShownLists(found, complete=found.docs.shape[1] < k)
     elif not isinstance(predictions, Predictions | Ranking):
-        raise BadInput(f"predictions are {predictions!r:.60}. Give {given.FORMS}.")
+        raise BadInput(f"predictions are {predictions!r:.60}. Give {FORMS}.")
     return ShownLists(predictions, complete=isinstance(predictions, Predictions) and predictions.whole)
