@@ -152,11 +152,6 @@ class _Spans:
     spans: Sequence[Sequence[int]]
 
 
-def document_id(note: str, content: str) -> str:
-    """Return the first 20 hexadecimal digits of the sha256 of note, NUL and content in UTF-8."""
-    return bytes_id(f"{note}\0{content}".encode())
-
-
 def bytes_id(content: bytes) -> str:
     """Return the first 20 hexadecimal digits of the sha256."""
     return hashlib.sha256(content).hexdigest()[: 2 * ID_BYTES]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -40,12 +39,6 @@ def new_figure(width: float, height: float, *, constrained: bool = True) -> Figu
 
 def save(figure: Figure, target: Path | BinaryIO, *, quick: bool = True) -> None:
     figure.savefig(target, dpi=120, format="png", pil_kwargs=QUICK if quick else {})
-
-
-def png(figure: Figure, *, quick: bool = True) -> bytes:
-    written = io.BytesIO()
-    save(figure, written, quick=quick)
-    return written.getvalue()
 
 
 def label_rows(panel: Axes, labels: Iterable[str]) -> None:

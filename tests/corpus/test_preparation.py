@@ -22,13 +22,17 @@ from harness.corpus.preparation import (
     Occurrences,
     TextSource,
     bytes_id,
-    document_id,
     prepare_documents,
     prepare_output,
 )
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import json_lines, json_text
 from harness.errors import BadInput
+
+
+def document_id(note, content):
+    return hashlib.sha256(f"{note}\0{content}".encode()).hexdigest()[:20]
+
 
 SMALL = Chunking(size=12, overlap=6)
 ONE = "가나다라마. 바사아자차.\n"  # size 12: both sentences are a document

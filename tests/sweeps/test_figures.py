@@ -1,10 +1,12 @@
 """Figures of a sweep: what is drawn, read back from the figure's artists."""
 
+import io
+
 import numpy as np
 import pytest
 
 from harness.reports import figure as reports_figure
-from harness.reports.figure import fonts, png
+from harness.reports.figure import fonts, save
 from harness.sweeps.report import draw_by_key, draw_pareto
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -15,6 +17,11 @@ TOKENIZERS = ["kiwi", "word", "char", "kiwi", "word", "char"]
 GRID = {"gate.threshold": THRESHOLDS, "tokenizer": TOKENIZERS}
 VALUES = np.array([0.5, 0.3, 0.4, 0.9, np.nan, 0.1])
 KOREAN = ["한국어 형태소 분석기", "아주 긴 이름을 가진 형태소 분석기", "kiwi"]
+
+
+def png(figure):
+    save(figure, written := io.BytesIO())
+    return written.getvalue()
 
 
 def lines(panel):
