@@ -31,7 +31,8 @@ GAP = 2  # characters between columns of a terminal
 WHOLE = 18  # characters of a text that a terminal never breaks over lines
 FOLDED = 10  # characters that a column of long texts keeps at least
 BROKEN = 14  # characters of a heading on a terminal that is broken between words; numbers below it are narrower
-KEY = re.compile(r"[a-z]\w*(\.\w+)*")
+KEY, AT_DOTS = re.compile(r"[a-z]\w*(\.\w+)*"), re.compile(r"(?<=\.)")
+IN_HEADINGS = re.compile(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # begin a cell that a spreadsheet computes
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
@@ -217,7 +218,7 @@ def terminal_table(table: Table, width: int) -> RichTable:
     keys, widths = [row[0] for row in rows], _widths(header, rows)
     if sum(widths) > width + GAP and shown.columns[0].shows == "text" and all(map(KEY.fullmatch, keys)):
         room = width - sum(min(one, FOLDED + GAP) if one > WHOLE + GAP else one for one in widths[1:])
-        rows = [[_at_dots(key, room), *row[1:]] for key, row in zip(keys, rows, strict=True)]
+        rows = [[_broken(key, room, AT_DOTS), *row[1:]] for key, row in zip(keys, rows, strict=True)]
         folds[0] = False
     found = RichTable(box=None, pad_edge=False, header_style="dim", show_header=any(header))
     for name, column, fold in zip(header, shown.columns, folds, strict=True):
@@ -239,28 +240,16 @@ def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
     return [max(len(line) for cell in cells for line in cell.split("\n")) + GAP for cells in columns]
 
 
-def _broken(name: str, most: int) -> str:
-    """Return a heading in lines of about `most` letters: broken after `_`, `.` and `,`, before `(`, and at spaces."""
+def _broken(text: str, most: int, at: re.Pattern[str] = IN_HEADINGS) -> str:
+    """Return a text in lines of about `most` letters, broken at matches of `at`. Matched spaces are dropped."""
     lines = [""]
-    for part in re.split(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ", name):
+    for part in at.split(text):
         joint = "" if lines[-1][-1:] in ("", "_", ".") else " "
         if lines[-1] and len(lines[-1]) + len(joint) + len(part) > most:
             lines.append("")
             joint = ""
         lines[-1] += joint + part
-    return "\n".join(lines) if len(name) > most else name
-
-
-def _at_dots(key: str, most: int) -> str:
-    """Return a dotted key in lines of at most `most` letters where its dots allow that."""
-    first, *parts = key.split(".")
-    lines = [first]
-    for part in parts:
-        lines[-1] += "."
-        if len(lines[-1]) + len(part) > most:
-            lines.append("")
-        lines[-1] += part
-    return "\n".join(lines)
+    return "\n".join(lines) if len(text) > most else text
 
 
 # ---- Ready to paste

@@ -374,7 +374,7 @@ def test_the_average_of_one_is_that_one() -> None:
 
 @pytest.mark.parametrize("name", ["abstention_accuracy", "abstention_recall", "abstention_f1", "abstention_auroc"])
 def test_a_gate_cannot_be_fitted_to_what_it_decides_the_queries_of(name: str) -> None:
-    with pytest.raises(BadInput, match=f"objective={name}: a gate is fitted to a mean over queries"):
+    with pytest.raises(BadInput, match=f"objective={name}: a gate needs a mean over the same queries"):
         fixed_mean(name)
     with pytest.raises(BadInput, match="objective="):
         payoffs(ranking({"q": "a"}), Qrels({"q": A}), name, 3)

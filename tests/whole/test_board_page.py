@@ -182,7 +182,7 @@ def test_the_keyboard_alone_selects_compares_and_explains(opened, board):
     press("2")
     assert tab.evaluate(focused.format("[role=tab][aria-selected=true]"))
     press("End")
-    assert tab.locator("#panel-report").is_visible()
+    tab.locator("#panel-report").wait_for()
     press("ArrowLeft")
     tab.locator("#panel-pair .verdict").wait_for()
     chips = tab.locator("#chosen .name").all_inner_texts()
@@ -229,7 +229,7 @@ def test_the_report_shows_sections_and_folds_long_tables(opened):
     assert tab.locator("#panel-report td.scale svg circle").count() == 2
     assert not tab.get_by_text("a text").first.is_visible()
     tab.get_by_text("60 rows").click()
-    assert tab.get_by_text("a text").first.is_visible()
+    tab.get_by_text("a text").first.wait_for()
 
 
 def test_a_sweep_of_the_sample_has_a_board(opened, sample):

@@ -127,7 +127,7 @@ def test_the_view_of_a_sweep_lists_its_trials_the_best_first(tab, pages, work):
     rows.first.wait_for()
     names = [row.inner_text() for row in rows.all()]
     assert names == [overrides_in_words(one["overrides"]) for one in sweep["top"]]
-    assert tab.get_by_text("Parameters", exact=True).is_visible()  # each swept key has a column
+    tab.get_by_text("Parameters", exact=True).wait_for()  # each swept key has a column
     keep(tab, "sweep")
     tab.goto(pages["sweep"] + "&compareRunsMode=CHART")
     # Parallel coordinates, and the objective by the threshold.
@@ -146,7 +146,7 @@ def test_the_page_of_a_run_tells_what_was_run(tab, pages, work):
     tab.get_by_text("Show more").click()
     text = tab.locator("table", has_text="needs no retrieval").first
     text.wait_for()  # the table of the gate's decisions
-    assert tab.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.is_visible()
+    tab.get_by_text(f"{auto['out_of_fold']['modified_map@3']:.4f}").first.wait_for()
     text.scroll_into_view_if_needed()
     keep(tab, "run")
     with tab.context.expect_page() as opened:  # MLflow opens a link of a description in a tab of its own
@@ -230,7 +230,7 @@ def test_a_link_to_a_query_opens_its_row_on_a_phone_too(tab, work):
     row = tab.locator(f"#{last}")
     assert row.get_attribute("aria-expanded") == "true"
     assert row.evaluate("one => one === document.activeElement")
-    assert tab.locator("#queries tr[data-of] .document").first.is_visible()
+    tab.locator("#queries tr[data-of] .document").first.wait_for()
     assert narrow(tab)
 
 
@@ -265,7 +265,7 @@ def test_the_page_of_corrections_shows_every_edit(tab, submissions):
     tab.goto((Path(eager["files"]["folder"]) / "report.html").as_uri())
     tab.get_by_text(f"{eager['metrics']['correction_recall']:.4f}").first.wait_for()
     tab.get_by_text("the worst by correction_recall first").evaluate("one => one.scrollIntoView()")
-    assert tab.locator("table .tp").first.is_visible()
+    tab.locator("table .tp").first.wait_for()
     keep(tab, "corrections")
 
 
@@ -281,7 +281,7 @@ def test_the_page_of_a_comparison_shows_how_ranks_shift(tab, submissions):
     tab.get_by_label("Search items").wait_for()
     assert tab.locator("#panel-queries h2 small").first.inner_text() == "60 of 60 items"
     tab.keyboard.press("j")
-    assert tab.locator("article.side mark.tp").first.is_visible()
+    tab.locator("article.side mark.tp").first.wait_for()
     tab.get_by_role("tab", name="Two runs").click()
     assert tab.locator("#panel-pair h2 small").first.inner_text() == "60 items"
     assert "quer" not in tab.locator("#panel-pair").inner_text().lower()
