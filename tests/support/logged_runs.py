@@ -54,9 +54,20 @@ class Done:
     err: str
 
     @property
-    def json(self) -> Any:
+    def text(self) -> str:
+        """The output of a command that must succeed."""
         assert self.code == 0, self.err
-        return json.loads(self.out)
+        return self.out
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def refusal(self) -> str:
+        """The message of a command that must refuse its input."""
+        assert self.code == 2, self.out + self.err
+        return self.err
 
 
 class LoggedRuns:
