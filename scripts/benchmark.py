@@ -1,7 +1,7 @@
-"""Measure the harness, as ratios within one run: speed against common libraries, memory, and growth.
+"""Measure the harness against common libraries, as ratios within one run; simulate what its statistics promise.
 
 python scripts/benchmark.py bm25 5000 50000     # NAME and its options
-python scripts/benchmark.py bm25 --help
+python scripts/benchmark.py intervals --help
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ CASES = {
     "metrics": "benchmarks.scoring:metrics",
     "sweep": "benchmarks.tracking:sweep",
     "growth": "benchmarks.growth:growth",
+    "intervals": "simulations.intervals:intervals",
+    "checked_labels": "simulations.checked_labels:checked_labels",
+    "importance": "simulations.importance:importances",
+    "power": "simulations.power:power",
+    "corpus": "generated_corpus:corpus",
 }
 if __name__ == "__main__":
     sys.exit(run_case(CASES, sys.argv[1:], __doc__))

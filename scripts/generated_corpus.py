@@ -47,7 +47,7 @@ def blocks(documents: int, words: int, seed: int = 0) -> Iterator[tuple[int, lis
 def corpus(output: Path, *, documents: int = 1_000_000, words: int = 60, queries: int = 200, seed: int = 0) -> None:
     """Write generated documents with queries and labels, in BEIR's format.
 
-    python scripts/simulate.py corpus /tmp/g1M --documents 1000000
+    python scripts/benchmark.py corpus /tmp/g1M --documents 1000000
     harness run dataset=beir dataset.path=/tmp/g1M retriever=bm25 tokenizer=whitespace
     """
     if not 1 <= queries <= documents < 2**32 or words < 1 or seed < 0:

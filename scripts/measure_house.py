@@ -17,7 +17,6 @@ Lines are counted as by `wc -l`. The product is harness/ and retrievers/. Counte
 
 from __future__ import annotations
 
-import argparse
 import ast
 import io
 import re
@@ -29,7 +28,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from measuring import ROOT, called
+
 BOUNDS = {
     "product, lines": 54_000,
     "product, modules": 280,
@@ -169,26 +169,23 @@ def _lines(path: Path) -> int:
     return path.read_bytes().count(b"\n")
 
 
-def main() -> int:
-    reader = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    reader.add_argument("--against", metavar="REV", help="also measure this revision")
-    reader.add_argument("--check", action="store_true", help="exit with 1 if a bound is exceeded")
-    given = reader.parse_args()
+def main(*, against: str | None = None, check: bool = False) -> int:
+    """Print the table. --against: also measure this revision. --check: return 1 if a bound is exceeded."""
     columns = {"here": House(ROOT).measured()}
-    if given.against:
+    if against:
         with tempfile.TemporaryDirectory() as folder:
-            packed = subprocess.run(["git", "archive", given.against], cwd=ROOT, capture_output=True, check=True).stdout
+            packed = subprocess.run(["git", "archive", against], cwd=ROOT, capture_output=True, check=True).stdout
             with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
                 archive.extractall(folder, filter="data")
-            columns = {given.against: House(Path(folder)).measured()} | columns
+            columns = {against: House(Path(folder)).measured()} | columns
     print(f"| | {' | '.join(columns)} | bound |\n|---|{'---:|' * (len(columns) + 1)}")
     for name in columns["here"]:
         bound = f"{BOUNDS[name]:,}" if name in BOUNDS else ""
         print(f"| {name} | {' | '.join(f'{column[name]:,}' for column in columns.values())} | {bound} |")
-    exceeded = [name for name, bound in BOUNDS.items() if given.check and columns["here"][name] > bound]
+    exceeded = [name for name, bound in BOUNDS.items() if check and columns["here"][name] > bound]
     print(f"Exceeded: {', '.join(exceeded)}." if exceeded else "", file=sys.stderr)
     return int(bool(exceeded))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(called(main, sys.argv[1:], "measure_house.py"))

@@ -185,10 +185,10 @@ def anonymous() -> int:
 
 
 class Peak:
-    """The highest memory use while open. size: return the bytes in use. every: seconds between samples."""
+    """The highest memory use while open. size: return the bytes in use."""
 
-    def __init__(self, size: Callable[[], int], every: float = 0.005) -> None:
-        self._size, self._every = size, every
+    def __init__(self, size: Callable[[], int]) -> None:
+        self._size = size
 
     def __enter__(self) -> Peak:
         self.bytes = self.before = self._size()
@@ -198,7 +198,7 @@ class Peak:
         return self
 
     def _watch(self) -> None:
-        while not self._stop.wait(self._every):
+        while not self._stop.wait(0.005):
             self.bytes = max(self.bytes, self._size())
 
     def __exit__(self, *_: object) -> None:

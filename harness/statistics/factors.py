@@ -11,7 +11,7 @@ of x_i' A x_j over i != j, where x_i are the scores of query i and A is the part
 
 The interval of a share holds each value s that a test does not reject: the estimate of V(part) - s V(all) is at most t
 standard errors from 0. The standard error holds for trials whose share is s (Fieller 1954). The interval of a key
-without an effect begins at 0. `scripts/simulate.py importance` counts how often intervals hold the truth.
+without an effect begins at 0. `scripts/benchmark.py importance` counts how often intervals hold the truth.
 
 Shapes: R trials, K keys, L values of a key, Q queries; a kernel is float64 [Q, Q], x_i' A x_j for every two queries.
 """

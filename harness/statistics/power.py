@@ -4,7 +4,7 @@ Power is the chance that the test finds an existing difference. Formulas for Stu
 Those of rankings are not normal: most queries tie, and the rest take a few values. So the test itself is repeated on
 samples of the observed differences: queries are drawn with replacement REPEATS times, and the signs of those that
 differ are flipped as in `significance`. If more than FLIPPED queries of a sample differ, the flipped sums are taken as
-normal; if more than SAMPLED do, the answer is Student's, from the noncentral t distribution. `scripts/simulate.py
+normal; if more than SAMPLED do, the answer is Student's, from the noncentral t distribution. `scripts/benchmark.py
 power` compares all of this with the test.
 
 For another true difference, the observed differences d are weighted by exp(θd), with the θ that gives that mean

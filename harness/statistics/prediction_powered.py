@@ -37,7 +37,7 @@ import numpy as np
 NO_ESTIMATE = "no estimate: "  # how the note of an estimate without a value begins
 NO_INTERVAL = "no interval: "  # the same for one without an interval
 LEAST = 20  # checked queries needed for an interval
-FEW = 30  # with fewer, a note: simulated 95 % intervals cover the truth less often (scripts/simulate.py checked_labels)
+FEW = 30  # with fewer, a note: simulated 95 % intervals cover the truth less often (benchmark.py checked_labels)
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # of a variance; with fewer, neighbouring strata share one
 SPARSE = 5  # with fewer checked queries that differ from the rest, no interval: as for shares, np must not be below 5

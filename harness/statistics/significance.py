@@ -14,7 +14,7 @@ from harness.statistics.bootstrap import EQUAL, Tallies, bootstrap_means, bootst
 ALPHA = 0.05  # two runs differ significantly up to this p
 SEED, RESAMPLES = 0, 10_000  # defaults; RESAMPLES swaps are drawn if there are too many to enumerate
 _CELLS = 1 << 22  # swaps in memory at once
-# With fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (simulate.py intervals).
+# With fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (benchmark.py intervals).
 FEW = 20
 ROWS = 512  # differences tested at once: their sums must fit into memory
 _TIE = 1e-12  # of the sum of absolute differences; smaller differences of sums are rounding errors

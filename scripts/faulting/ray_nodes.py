@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -32,20 +31,16 @@ def family(pid: int) -> list[int]:
 
 
 class Nodes:
-    """A running cluster.
+    """A running cluster of `count` nodes with one core each, beside the head, which does no work."""
 
-    count: nodes with one core each, beside the head, which does no work.
-    memory: bytes that each process of a node may allocate, beside files that it maps (RLIMIT_DATA); None: no limit.
-    """
-
-    def __init__(self, count: int, memory: int | None = None) -> None:
+    def __init__(self, count: int) -> None:
         from ray.cluster_utils import Cluster
 
         from harness.cluster.ray_connection import ray_module
 
         ray_module()
         self._options: dict[str, Any] = {"include_dashboard": False, "object_store_memory": OBJECTS}
-        self.count, self._memory = count, memory
+        self.count = count
         head = {"num_cpus": 0, "_system_config": HEALTH, **self._options}
         self._cluster = Cluster(initialize_head=True, head_node_args=head)
         self._nodes = [self._started() for _ in range(count)]
@@ -56,11 +51,7 @@ class Nodes:
         return str(self._cluster.address)
 
     def _started(self) -> Any:
-        node = self._cluster.add_node(wait=False, num_cpus=1, **self._options)
-        if self._memory is not None:  # workers inherit it: the harness has new ones started
-            raylet = node.all_processes["raylet"][0].process.pid
-            resource.prlimit(raylet, resource.RLIMIT_DATA, (self._memory, self._memory))
-        return node
+        return self._cluster.add_node(wait=False, num_cpus=1, **self._options)
 
     def pids(self, number: int) -> list[int]:
         started = [one.process for kind in self._nodes[number].all_processes.values() for one in kind]

@@ -78,21 +78,11 @@ def _spread(size: int) -> np.ndarray:
     return places / places.std()
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """Over many samples: share of intervals that hold the truth, mean value and mean width, float64 [K] each.
-
-    ordered: how often the key with the greatest share is found first.
+def simulate(drawn: Population, queries: int, samples: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Return, over many samples, for each key: the mean value, the mean width of the interval, and the share of
+    intervals that hold the truth, float64 [K] each; and how often the key with the greatest share is found first.
     """
-
-    covered: np.ndarray
-    value: np.ndarray
-    width: np.ndarray
-    ordered: float
-
-
-def simulate(drawn: Population, queries: int, samples: int, seed: int = 1) -> Outcome:
-    rng, found = np.random.default_rng(seed), []
+    rng, found = np.random.default_rng(1), []
     for _ in range(samples):
         known = effects(drawn.levels, drawn.values[:, rng.integers(0, drawn.values.shape[1], queries)])
         assert known is not None
@@ -101,7 +91,7 @@ def simulate(drawn: Population, queries: int, samples: int, seed: int = 1) -> Ou
     step = 0.5 / 2000  # shares are tested in steps
     covered = (low - step <= drawn.truth) & (drawn.truth <= high + step)
     first = value.argmax(axis=1) == drawn.truth.argmax()
-    return Outcome(covered.mean(axis=0), value.mean(axis=0), (high - low).mean(axis=0), float(first.mean()))
+    return value.mean(axis=0), (high - low).mean(axis=0), covered.mean(axis=0), float(first.mean())
 
 
 def importances(samples: int = 1000) -> None:
@@ -112,7 +102,6 @@ def importances(samples: int = 1000) -> None:
     for sweep in SWEEPS:
         drawn = population(sweep)
         for queries in SIZES:
-            one = simulate(drawn, queries, samples)
-            rows = (drawn.truth, one.value, one.width, one.covered)
-            cells = [" ".join(f"{number:.3f}" for number in row) for row in rows]
-            table.row(sweep.name, queries, *cells, f"{one.ordered:.3f}")
+            *rows, first = simulate(drawn, queries, samples)
+            cells = [" ".join(f"{number:.3f}" for number in row) for row in (drawn.truth, *rows)]
+            table.row(sweep.name, queries, *cells, f"{first:.3f}")
