@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from harness.config.canonical import digest
+from harness.errors import BadInput, Failed
 from harness.progress import stage
 from harness.storage.append_log import SharedLog
 from harness.storage.atomic import create_text
@@ -28,6 +30,7 @@ from harness.storage.entries import (
     KEY,
     MANIFEST,
     CacheEntry,
+    FolderEntries,
     checksum,
     delete,
     intact,
@@ -43,49 +46,51 @@ AT_ONCE = 4  # files of an entry that are sent or fetched in parallel
 MANIFESTS_AT_ONCE = 16  # that are read in parallel
 FETCHING = ".fetching"  # folder of the local copy, for entries that have arrived in part
 CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
+USED_SECONDS = 86_400  # a use is noted once a day
 
 T = TypeVar("T")
 
 
-class BucketEntries:
+class BucketEntries(FolderEntries):
     """The entries in a bucket. Methods raise the errors of `Bucket`. root: the folder of this machine's copy."""
 
     def __init__(self, bucket: Bucket, root: Path) -> None:
-        self._bucket, self._root = bucket, root
+        super().__init__(root)
+        self._bucket = bucket
         self._checked = False  # whether the server was checked to respect conditions
 
     @property
     def location(self) -> str:
         return self._bucket.place.url
 
+    @contextlib.contextmanager
+    def turn(self, name: str, until: Callable[[], object] | None = None) -> Iterator[None]:
+        with super().turn(name):
+            if intact(self.root / name):
+                yield
+            else:
+                with self._lease(name).held(until):
+                    yield
+
     def get(self, name: str, held: bool = False) -> bool:
-        """Fetch an entry; return whether there was one.
+        """Return whether an entry is there and undamaged, after fetching it to this machine.
 
-        held: the caller holds its lease. Then remove the manifest of a damaged entry, with a warning.
+        held: the caller holds its `turn`. Then remove the manifest of a damaged entry, with a warning.
         """
-        from filelock import FileLock
-
-        if (manifest := self._bucket.read(f"{name}/{MANIFEST}")) is None:
-            return False
-        place = self._root / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(place.with_name(f"{place.name}.fetch.lock")):
-            if intact(place):
-                return True  # another process has fetched it
-            arriving = self._root / FETCHING / digest([name])
-            if not self._fetch(name, arriving, manifest):
-                if held:
-                    log.warning("%s/%s is damaged and will be built again", self.location, name)
-                    self._bucket.delete([f"{name}/{MANIFEST}"])
-                delete(arriving)
-                return False
+        place = self.root / name
+        if intact(place):
+            return True
+        if os.path.lexists(place):
+            log.warning("%s is damaged and will be fetched or built again", place)
+        if self._fetched(name, held):
+            return True
+        if held:
             delete(place)
-            arriving.rename(place)
-        return True
+        return False
 
-    def put(self, name: str) -> bool:
-        """Send an entry that was built. If another machine was first, fetch its entry and return False."""
-        unfinished = unfinished_of(self._root / name)
+    def put(self, name: str) -> None:
+        """Send an entry that was built. If another machine was first, fetch that machine's entry instead."""
+        unfinished = unfinished_of(self.root / name)
         files = read_entry_manifest(unfinished)["files"]
 
         def send(file: str) -> None:
@@ -97,13 +102,15 @@ class BucketEntries:
             first = self._bucket.read(f"{name}/{MANIFEST}")
             if first and first.data == text:
                 break  # the same result, or ours, sent twice
-            if self.get(name, held=True):
-                return False
-        return True
+            if self._fetched(name, held=True):
+                delete(unfinished)
+                return
+        super().put(name)
 
-    def names(self, start: str) -> list[str]:
+    def names(self, start: str) -> Iterator[list[str]]:
+        yield from super().names(start)
         names = (one.name.rpartition("/") for one in self._bucket.listed(start))
-        return [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
+        yield [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
 
     def entries(self) -> list[CacheEntry]:
         """Return all entries in order of name. The time of their last use is exact to a day."""
@@ -122,45 +129,46 @@ class BucketEntries:
         with ThreadPoolExecutor(MANIFESTS_AT_ONCE) as pool:
             return [*pool.map(described, sorted(objects))]
 
-    def delete(self, name: str) -> bool:
-        """Remove an entry; return False if another machine is using it."""
-        if not (lease := self.lease(name)).acquire():
+    def manifest(self, name: str) -> Mapping[str, Any] | None:
+        if found := super().manifest(name):
+            return found
+        with contextlib.suppress(ValueError):
+            if content := self._bucket.read(f"{name}/{MANIFEST}"):
+                return parsed_manifest(content.data)
+        return None
+
+    def used(self, name: str) -> Path:
+        with contextlib.suppress(OSError, BadInput, Failed):  # the bucket may be read-only
+            if time.time() - (self.root / name / MANIFEST).stat().st_mtime >= USED_SECONDS:
+                super().used(name)
+                self._bucket.touch(f"{name}/{MANIFEST}")
+        return self.root / name
+
+    def _delete(self, name: str) -> bool:
+        if not (lease := self._lease(name)).acquire():
             return False
         try:
             self._bucket.delete([f"{name}/{MANIFEST}"])  # first, so that a half deleted entry does not count
             self._bucket.delete([one.name for one in self._bucket.listed(f"{name}/")])
         finally:
             lease.release()
-        return True
+        return super()._delete(name)
 
-    def manifest(self, name: str) -> Mapping[str, Any] | None:
-        with contextlib.suppress(ValueError):
-            if content := self._bucket.read(f"{name}/{MANIFEST}"):
-                return parsed_manifest(content.data)
-        return None
+    def log_folder(self, name: str, identity: Mapping[str, Any]) -> Path:
+        from filelock import Timeout
 
-    def read(self, name: str, file: str, sha256: str) -> bytes | None:
-        content = self._bucket.read(_object(name, file, sha256))
-        return content.data if content else None
-
-    def touch(self, name: str) -> None:
-        self._bucket.touch(f"{name}/{MANIFEST}")
-
-    def log(self, name: str) -> SharedLog:
-        return SharedLog(self._bucket, f"{name}/", self._root / name)
-
-    def lease(self, name: str) -> Lease:
-        if not self._checked:
-            require_conditions(self._bucket)
-            self._checked = True
-        return Lease(self._bucket, lock_name(name), self._machine)
+        place, shared = super().log_folder(name, identity), self._log(name)
+        shared.fetch()
+        with contextlib.suppress(Timeout, NotAllowed), self.lock(name, 0):
+            shared.send()  # rows that could not be sent before
+        return place
 
     @contextlib.contextmanager
     def adding(self, name: str) -> Iterator[None]:
         """Hold the lease of a log, and send the rows that this process adds."""
-        with self.lease(name).held():
-            self._bucket.create(f"{name}/{MANIFEST}", (self._root / name / MANIFEST).read_bytes())
-            with self.log(name).adding():
+        with self._lease(name).held():
+            self._bucket.create(f"{name}/{MANIFEST}", (self.root / name / MANIFEST).read_bytes())
+            with self._log(name).adding():
                 yield
 
     @property
@@ -175,6 +183,36 @@ class BucketEntries:
     @property
     def encrypted(self) -> bool:
         return urlsplit(bucket_address() or "https:").scheme == "https"
+
+    def _log(self, name: str) -> SharedLog:
+        return SharedLog(self._bucket, f"{name}/", self.root / name)
+
+    def _lease(self, name: str) -> Lease:
+        if not self._checked:
+            require_conditions(self._bucket)
+            self._checked = True
+        return Lease(self._bucket, lock_name(name), self._machine)
+
+    def _fetched(self, name: str, held: bool) -> bool:
+        from filelock import FileLock
+
+        if (manifest := self._bucket.read(f"{name}/{MANIFEST}")) is None:
+            return False
+        place = self.root / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(place.with_name(f"{place.name}.fetch.lock")):
+            if intact(place):
+                return True  # another process has fetched it
+            arriving = self.root / FETCHING / digest([name])
+            if not self._fetch(name, arriving, manifest):
+                if held:
+                    log.warning("%s/%s is damaged and will be built again", self.location, name)
+                    self._bucket.delete([f"{name}/{MANIFEST}"])
+                delete(arriving)
+                return False
+            delete(place)
+            arriving.rename(place)
+        return True
 
     def _fetch(self, name: str, arriving: Path, manifest: ObjectContent) -> bool:
         try:
@@ -207,7 +245,7 @@ class BucketEntries:
     @cached_property
     def _machine(self) -> str:
         """The name of the local copy; its users share locks."""
-        file = self._root / ".machine"
+        file = self.root / ".machine"
         create_text(file, uuid.uuid4().hex)
         return file.read_text("utf-8")
 

@@ -6,54 +6,30 @@ keeps the entries for all machines, and the cache's folder is this machine's cop
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import itertools
 import json
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from harness.config.canonical import digest
 from harness.config.places import BucketPlace, bucket_place
-from harness.errors import BadInput, Failed
-from harness.storage.atomic import write_text
-from harness.storage.bucket import Bucket, NotAllowed, bucket_address
+from harness.storage.bucket import Bucket, bucket_address
 from harness.storage.bucket_entries import BucketEntries
-from harness.storage.entries import (
-    KEY,
-    MANIFEST,
-    CacheEntry,
-    delete,
-    describe,
-    fill,
-    intact,
-    lock_name,
-    manifest_text,
-    missing_entry,
-    read_entry_manifest,
-    subfolders,
-    unfinished_of,
-    verify_entry,
-)
+from harness.storage.entries import CacheEntry, FolderEntries, fill, missing_entry, verify_entry
 from retrievers.base import Ranking, load_array
 
-if TYPE_CHECKING:
-    from filelock import FileLock
-
-log = logging.getLogger(__name__)
 LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable that names the folder of local copies
 FLUSH_SECONDS = 5.0  # between two segments of scored pairs; a killed process loses at most this work
 AT_ONCE = 4  # segments of scored pairs that are fetched in parallel
-USED_SECONDS = 86_400  # a use is noted in a bucket once a day
 
 
 def open_cache(path: str) -> Cache:
@@ -83,18 +59,18 @@ def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
 class Cache:
     """Results that processes share. An entry's name is `<kind>/<key>`, or `pairs/<key>/<key>` for a segment of pairs.
 
-    root: the folder of the entries on this machine; created if missing. bucket: keeps them for all machines.
+    root: the folder of the entries on this machine; created if missing. backend: keeps the entries; None: `root` alone.
     sealed: raise BadInput for a missing or changed result instead of building it.
     """
 
-    def __init__(self, root: Path, bucket: BucketEntries | None = None, sealed: bool = False) -> None:
+    def __init__(self, root: Path, backend: FolderEntries | None = None, sealed: bool = False) -> None:
         if not sealed:
             root.mkdir(parents=True, exist_ok=True)
-        self.root, self.bucket, self._sealed = root, bucket, sealed
+        self.root, self.backend, self._sealed = root, backend or FolderEntries(root), sealed
 
     @property
     def location(self) -> str:
-        return self.bucket.location if self.bucket else str(self.root)
+        return self.backend.location
 
     def folder(
         self, kind: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
@@ -111,13 +87,13 @@ class Cache:
 
     def size(self, kind: str, identity: Mapping[str, Any]) -> int | None:
         """Return the bytes of a cached result; None if it is not cached."""
-        manifest = self._manifest(_name(kind, identity))
+        manifest = self.backend.manifest(_name(kind, identity))
         return sum(size for size, _ in manifest["files"].values()) if manifest else None
 
     def found(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
         """Return the folder of a cached result; None if it is not cached or damaged."""
         name = _name(kind, identity)
-        return self._used(name) if self._get(name) else None
+        return self.backend.used(name) if self.backend.get(name) else None
 
     def log_folder(self, kind: str, identity: Mapping[str, Any]) -> Path:
         """Return the folder of a growing result, such as a log of replies; empty at first.
@@ -125,23 +101,7 @@ class Cache:
         Its manifest lists no files. Writers must check what they read, and hold the lock `FOLDER.lock` to keep the
         entry from being removed. It is never built again, even if damaged. Arguments: see `folder`.
         """
-        from filelock import Timeout
-
-        name = _name(kind, identity)
-        place = self.root / name
-        if not intact(place):
-            with self._lock(name):
-                place.mkdir(parents=True, exist_ok=True)
-                if not intact(place):  # if its manifest alone is lost, keep its content, which may have cost money
-                    delete(place / MANIFEST)
-                    write_text(place / MANIFEST, manifest_text(identity, {}))
-        if self.bucket is None:
-            return self._used(name)
-        shared = self.bucket.log(name)
-        shared.fetch()
-        with contextlib.suppress(Timeout, NotAllowed), self._lock(name, 0):
-            shared.send()  # rows that could not be sent before
-        return place
+        return self.backend.log_folder(_name(kind, identity), identity)
 
     def found_log(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
         """Return the folder of a growing result; None, without creating it, if there is none."""
@@ -149,8 +109,7 @@ class Cache:
 
     def adding(self, folder: Path) -> AbstractContextManager[None]:
         """Return the context for adding to a log. folder: from `log_folder`."""
-        name = folder.relative_to(self.root).as_posix()
-        return self.bucket.adding(name) if self.bucket else contextlib.nullcontext()
+        return self.backend.adding(folder.relative_to(self.root).as_posix())
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
         """Return a ranking at `depth`, cut from a cached one of that depth or more, or else from `build(depth)`."""
@@ -165,14 +124,14 @@ class Cache:
     def ranking_depth(self, identity: Mapping[str, Any], depth: int) -> int | None:
         """Return the least cached depth >= `depth`; None if there is none."""
         start = f"{_name('rankings', identity)}-"
-        for names in self._names(start):  # deeper ones begin with the same documents
+        for names in self.backend.names(start):  # deeper ones begin with the same documents
             depths = (int(name.removeprefix(start)) for name in names)
             if (least := min((other for other in depths if other >= depth), default=None)) is not None:
                 return least
         return None
 
     def holds_pairs(self, identity: Mapping[str, Any]) -> bool:
-        return any(self._names(f"{_name('pairs', identity)}/"))
+        return any(self.backend.names(f"{_name('pairs', identity)}/"))
 
     def pairs(
         self,
@@ -191,7 +150,7 @@ class Cache:
         name = _name("pairs", identity)
         known = self._known_pairs(name, keys)
         if any(key not in known for key in keys):
-            with self._turn(name):
+            with self.backend.turn(name):
                 known = self._known_pairs(name, keys, held=True)
                 missing = {key: i for i, key in enumerate(keys) if key not in known}
                 positions = list(missing.values())
@@ -203,45 +162,11 @@ class Cache:
 
     def entries(self) -> list[CacheEntry]:
         """Return all entries in any state."""
-        if self.bucket:
-            return self.bucket.entries()
-        seen: set[tuple[int, int]] = set()
-        found = []
-        for kind in subfolders(self.root):
-            for place in () if kind.name.startswith(".") else subfolders(kind):
-                inner = kind.name == "pairs" and KEY.fullmatch(place.name)
-                for one in subfolders(place) if inner else [place]:
-                    with contextlib.suppress(FileNotFoundError):  # another process has just removed it
-                        found.append(describe(self.root, one, seen))
-        return found
-
-    def contents(self, name: str) -> Iterator[bytes]:
-        """Yield the content of each file called `name` in the finished entries; skip damaged ones."""
-        for entry in self.entries():
-            place = f"{entry.kind}/{entry.key}"
-            manifest = self._manifest(place) if entry.state == "finished" else None
-            for file, (_, sha256) in manifest["files"].items() if manifest else ():
-                with contextlib.suppress(OSError):  # another process has just removed it
-                    if file.rpartition("/")[2] == name and (content := self._read(place, file, sha256)) is not None:
-                        yield content
+        return self.backend.entries()
 
     def remove(self, entry: CacheEntry) -> bool:
         """Delete an entry; return False if a process is using it or it is foreign."""
-        from filelock import Timeout
-
-        name = f"{entry.kind}/{entry.key}"
-        place = self.root / name
-        if entry.state == "foreign":
-            return False
-        try:
-            with self._lock(name, 0):
-                if self.bucket and not self.bucket.delete(name):
-                    return False
-                for left in (place / MANIFEST, place, unfinished_of(place)):  # a half deleted entry does not count
-                    delete(left)
-        except Timeout:
-            return False
-        return True
+        return entry.state != "foreign" and self.backend.remove(f"{entry.kind}/{entry.key}")
 
     def _entry(
         self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool = False
@@ -252,90 +177,26 @@ class Cache:
                 raise missing_entry(place, identity)
             verify_entry(place)
             return place
-        if not self._get(name):
-            with self._turn(name, until=lambda: self._get(name)):
-                if not self._get(name, held=True):
+        if not self.backend.get(name):
+            with self.backend.turn(name, until=lambda: self.backend.get(name)):
+                if not self.backend.get(name, held=True):
                     self._build(name, identity, build, resume)
-        return self._used(name)
-
-    def _get(self, name: str, held: bool = False) -> bool:
-        place = self.root / name
-        if intact(place):
-            return True
-        if os.path.lexists(place) and (held or self.bucket):
-            log.warning("%s is damaged and will be %sbuilt again", place, "fetched or " if self.bucket else "")
-        if self.bucket and self.bucket.get(name, held):
-            return True
-        if held:
-            delete(place)
-        return False
+        return self.backend.used(name)
 
     def _build(self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
-        """Build an entry unless there is one. The caller must hold `_turn`."""
-        place = self.root / name
-        fill(place, identity, build, resume)
-        if self.bucket is None or self.bucket.put(name):
-            unfinished_of(place).rename(place)
-        else:  # another machine was quicker
-            delete(unfinished_of(place))
-
-    @contextlib.contextmanager
-    def _turn(self, name: str, until: Callable[[], object] | None = None) -> Iterator[None]:
-        """Wait for other builders of an entry, then keep them out. until: see `Lease.held`."""
-        with self._lock(name):
-            if self.bucket is None or intact(self.root / name):
-                yield
-            else:
-                with self.bucket.lease(name).held(until):
-                    yield
-
-    def _lock(self, name: str, seconds: float = -1) -> FileLock:
-        from filelock import FileLock
-
-        file = self.root / lock_name(name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(file, timeout=seconds)
-
-    def _names(self, start: str) -> Iterator[list[str]]:
-        parent, _, prefix = start.rpartition("/")
-        try:
-            found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)
-        except FileNotFoundError:
-            found = []
-        yield [f"{parent}/{one}" for one in found if one.startswith(prefix) and KEY.fullmatch(one)]
-        if self.bucket:
-            yield self.bucket.names(start)
-
-    def _manifest(self, name: str) -> Mapping[str, Any] | None:
-        try:
-            return read_entry_manifest(self.root / name)
-        except (OSError, ValueError):
-            return self.bucket.manifest(name) if self.bucket else None
-
-    def _read(self, name: str, file: str, sha256: str) -> bytes | None:
-        content = self.bucket.read(name, file, sha256) if self.bucket else (self.root / name / file).read_bytes()
-        return content if content is not None and hashlib.sha256(content).hexdigest() == sha256 else None
-
-    def _used(self, name: str) -> Path:
-        """Note the use of an entry, for pruning; in a bucket, once a day. Return its folder."""
-        manifest = self.root / name / MANIFEST
-        with contextlib.suppress(OSError, BadInput, Failed):  # a shared cache may be read-only
-            old = time.time() - manifest.stat().st_mtime >= USED_SECONDS
-            if old or self.bucket is None:
-                os.utime(manifest)
-            if old and self.bucket:
-                self.bucket.touch(name)
-        return manifest.parent
+        """Build an entry. The caller must hold its `turn`."""
+        fill(self.root / name, identity, build, resume)
+        self.backend.put(name)
 
     def _known_pairs(self, name: str, keys: Sequence[bytes], held: bool = False) -> dict[bytes, float]:
         """Return key -> score from whole segments: this machine's, then the bucket's if keys are missing."""
         known: dict[bytes, float] = {}
         read: set[str] = set()
-        for names in self._names(f"{name}/"):
+        for names in self.backend.names(f"{name}/"):
             new = [one for one in names if one not in read]
             read.update(new)
             with ThreadPoolExecutor(AT_ONCE) as pool:
-                whole = [*pool.map(lambda one: self._get(one, held), new)]
+                whole = [*pool.map(lambda one: self.backend.get(one, held), new)]
             for segment in itertools.compress(new, whole):
                 found = np.load(self.root / segment / "keys.npy", allow_pickle=False)
                 scores = np.load(self.root / segment / "scores.npy", allow_pickle=False)

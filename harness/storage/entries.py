@@ -1,4 +1,4 @@
-"""An entry of the cache on this machine's disk: a folder, complete once it has its manifest.
+"""The entries of a cache on this machine's disk: folders, each complete once it has its manifest.
 
 An entry is built as `<key>.unfinished` under a lock. It is renamed after its manifest (sizes and sha256 of its files)
 is written, so a killed process never leaves an entry that looks complete.
@@ -10,18 +10,24 @@ import contextlib
 import errno
 import hashlib
 import json
+import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.config.canonical import flatten
 from harness.errors import BadInput
 from harness.storage.atomic import write_text
 
+if TYPE_CHECKING:
+    from filelock import FileLock
+
+log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
 _PART_WRITTEN = re.compile(r"\d+ requested and \d+ written")  # numpy's words for a full disk, without an errno
@@ -49,6 +55,115 @@ class CacheEntry:
     identity: Mapping[str, Any]
 
 
+class FolderEntries:
+    """The entries in a folder; `BucketEntries` has the same methods. An entry's name is its path in the folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @property
+    def location(self) -> str:
+        return str(self.root)
+
+    def lock(self, name: str, seconds: float = -1) -> FileLock:
+        """Return the lock that processes on this machine hold to change an entry."""
+        from filelock import FileLock
+
+        file = self.root / lock_name(name)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(file, timeout=seconds)
+
+    @contextlib.contextmanager
+    def turn(self, name: str, until: Callable[[], object] | None = None) -> Iterator[None]:
+        """Wait for other builders of an entry, then keep them out. until: see `Lease.held`."""
+        with self.lock(name):
+            yield
+
+    def get(self, name: str, held: bool = False) -> bool:
+        """Return whether an entry is there and undamaged.
+
+        held: the caller holds its `turn`. Then delete a damaged entry, with a warning.
+        """
+        place = self.root / name
+        if intact(place):
+            return True
+        if held:
+            if os.path.lexists(place):
+                log.warning("%s is damaged and will be built again", place)
+            delete(place)
+        return False
+
+    def put(self, name: str) -> None:
+        """Finish an entry that `fill` has built. The caller must hold its `turn`."""
+        place = self.root / name
+        unfinished_of(place).rename(place)
+
+    def names(self, start: str) -> Iterator[list[str]]:
+        """Yield lists of the entries whose names begin with `start`, the quickest list first."""
+        parent, _, prefix = start.rpartition("/")
+        try:
+            found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)
+        except FileNotFoundError:
+            found = []
+        yield [f"{parent}/{one}" for one in found if one.startswith(prefix) and KEY.fullmatch(one)]
+
+    def entries(self) -> list[CacheEntry]:
+        """Return all entries in any state."""
+        seen: set[tuple[int, int]] = set()
+        found = []
+        for kind in _subfolders(self.root):
+            for place in () if kind.name.startswith(".") else _subfolders(kind):
+                inner = kind.name == "pairs" and KEY.fullmatch(place.name)
+                for one in _subfolders(place) if inner else [place]:
+                    with contextlib.suppress(FileNotFoundError):  # another process has just removed it
+                        found.append(_described(self.root, one, seen))
+        return found
+
+    def manifest(self, name: str) -> Mapping[str, Any] | None:
+        """Return the manifest of an entry; None if there is none, or if it is damaged."""
+        try:
+            return read_entry_manifest(self.root / name)
+        except (OSError, ValueError):
+            return None
+
+    def used(self, name: str) -> Path:
+        """Note the use of an entry, for pruning. Return its folder."""
+        with contextlib.suppress(OSError):  # a shared cache may be read-only
+            os.utime(self.root / name / MANIFEST)
+        return self.root / name
+
+    def remove(self, name: str) -> bool:
+        """Delete an entry; return False if a process is using it."""
+        from filelock import Timeout
+
+        try:
+            with self.lock(name, 0):
+                return self._delete(name)
+        except Timeout:
+            return False
+
+    def _delete(self, name: str) -> bool:
+        place = self.root / name
+        for left in (place / MANIFEST, place, unfinished_of(place)):  # a half deleted entry does not count
+            delete(left)
+        return True
+
+    def log_folder(self, name: str, identity: Mapping[str, Any]) -> Path:
+        """Return the folder of a growing result: see `Cache.log_folder`."""
+        place = self.root / name
+        if not intact(place):
+            with self.lock(name):
+                place.mkdir(parents=True, exist_ok=True)
+                if not intact(place):  # if its manifest alone is lost, keep its content, which may have cost money
+                    delete(place / MANIFEST)
+                    write_text(place / MANIFEST, _manifest_text(identity, {}))
+        return self.used(name)
+
+    def adding(self, name: str) -> AbstractContextManager[None]:
+        """Return the context for adding rows to a log."""
+        return contextlib.nullcontext()
+
+
 def fill(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
     """Build an entry as `<key>.unfinished`. The caller must hold its lock."""
     unfinished = unfinished_of(place)
@@ -63,7 +178,7 @@ def fill(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None]
         files = {}
         for path in sorted(p for p in unfinished.rglob("*") if p.is_file()):
             files[path.relative_to(unfinished).as_posix()] = [path.stat().st_size, checksum(path, sync=True)]
-        write_text(unfinished / MANIFEST, manifest_text(identity, files))
+        write_text(unfinished / MANIFEST, _manifest_text(identity, files))
     except BaseException as error:
         if not resume:
             shutil.rmtree(unfinished, ignore_errors=True)
@@ -78,11 +193,11 @@ def unfinished_of(place: Path) -> Path:
     return place.with_name(place.name + UNFINISHED)
 
 
-def manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str:
+def _manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str:
     return json.dumps({"identity": identity, "files": files}, ensure_ascii=False, indent=1)
 
 
-def describe(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
+def _described(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
     """Describe the entry in a folder of the cache `root`. seen: (device, inode) of counted files; extended."""
     size = 0
     for folder, _, names in os.walk(place):  # leave out files that vanish meanwhile
@@ -136,7 +251,7 @@ def lock_name(name: str) -> str:
     return f"{'/'.join(name.split('/')[:2])}.lock"
 
 
-def subfolders(parent: Path) -> list[Path]:
+def _subfolders(parent: Path) -> list[Path]:
     try:
         return sorted(path for path in parent.iterdir() if path.is_dir())
     except FileNotFoundError:

@@ -183,7 +183,7 @@ def test_machines_wait_for_the_one_that_computes(machine, monkeypatch):
 def test_the_lock_of_a_dead_process_is_taken_over(machine, place, monkeypatch, left_by):
     monkeypatch.setattr(locks, "DEAD_SECONDS", 0.3 if left_by == "another" else 1000)
     cache = machine("one")
-    entries = cache.bucket
+    entries = cache.backend
     dead = Lease(entries._bucket, f"things/{KEY}.lock", entries._machine if left_by == "this machine" else "other")
     assert dead.acquire()
     dead._over.set()  # it died: nobody renews the lock
@@ -199,7 +199,7 @@ def test_a_lock_is_given_back_after_a_failure(machine, place):
 
 def test_a_lock_that_was_taken_over_is_left_alone(machine, place, monkeypatch, caplog):
     monkeypatch.setattr(locks, "BEAT_SECONDS", 0.05)
-    bucket = machine("one").bucket._bucket
+    bucket = machine("one").backend._bucket
     lock = Lease(bucket, "lock", "one")
     assert lock.acquire()
     place["lock"] = b"another's"
@@ -345,7 +345,7 @@ def test_who_may_only_read_reads(machine, refusing):
     assert logged(cache) == []
     with pytest.raises(BadInput, match=r"may not write s3://.*AccessDenied.*can be read.*s3:PutObject"):
         cache.folder("things", {"a": 1}, never)
-    assert not cache.bucket.writable
+    assert not cache.backend.writable
 
 
 REFUSALS = {

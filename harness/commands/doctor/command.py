@@ -103,7 +103,8 @@ def cache_findings(config: DoctorConfig) -> Iterator[Finding]:
     path = full_place(config.store.path)
     try:
         cache = open_cache(path)
-        yield _bucket(cache, cache.bucket) if cache.bucket else _folder(cache, Path(path))
+        backend = cache.backend
+        yield _bucket(cache, backend) if isinstance(backend, BucketEntries) else _folder(cache, Path(path))
     except OSError as error:
         yield Finding("cache", "error", f"{path}: {error.strerror}", ELSEWHERE)
     except (BadInput, Failed) as error:
