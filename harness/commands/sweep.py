@@ -7,9 +7,8 @@ Hydra job; finished trials are skipped.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,9 @@ from harness.recording.recording import ProcessWork
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.storage.locks import Claim
-from harness.sweeps import plan
-from harness.sweeps.auto.loop import AutoLoop, planned
-from harness.sweeps.auto.out_of_fold import Automatic
 from harness.sweeps.definition import HydraLauncher, Sweep, define
 from harness.sweeps.ending import Ending
-from harness.sweeps.execution import Execution, Forecast, finished_trials, run_grid, run_search, search_counts
-from harness.sweeps.search import Auto, Grid
+from harness.sweeps.execution import Execution, finished_trials
 from harness.sweeps.submitted import Submitted
 from harness.sweeps.trials import COMPUTED, Context, Jobs, TrialResult, sweep_lock
 from harness.tracking.mlflow_client import Unreachable
@@ -74,18 +69,7 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
     if tracker.exists(outputs):
         tracker.connect(outputs)
         finished = finished_trials(sweep, tracker)
-    counts: dict[str, Any]
-    lines: Iterable[str]
-    if isinstance(sweep.way, Auto):
-        counts, lines = planned(sweep, sweep.way.seconds)
-    elif isinstance(sweep.way, Grid):
-        counts = Forecast(sweep, finished)(sweep.points)
-        lines = plan.plan_lines(counts)
-    else:
-        folder = outputs / "sweeps" / sweep.sweep_id
-        started = (folder / "study.db").is_file()  # opening it would make the file
-        counts = search_counts(sweep, sweep.way, finished, sweep.open_study(sweep.way, folder) if started else None)
-        lines = plan.search_lines(counts, sweep.swept)
+    counts, lines = sweep.way.planned(sweep, finished)
     refused = [f"cannot run: {' '.join(trial.overrides)}: {trial.error}" for trial in sweep.points if trial.error]
     said = Report("", files=[*lines, *refused])
     return CommandAnswer({"sweep_id": sweep.sweep_id, **counts}, said, style=sweep.config.format)
@@ -93,29 +77,27 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
 
 def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
     """Run the trials under a parent run, the earlier one if the sweep was started before."""
-    outputs = sweep.config.outputs.absolute()
-    folder = outputs / "sweeps" / sweep.sweep_id
     sweep.launcher.check()
-    with sweep_lock(folder) as token:
+    with sweep_lock(sweep.folder) as token:
         tracker = sweep.tracker()
-        tracker.connect(outputs)
+        tracker.connect(sweep.config.outputs.absolute())
         recording.end_abandoned(tracker)
         finished = finished_trials(sweep, tracker)
         record = RunRecord(
             sweep.config.experiment_name,
-            f"sweep {'auto' if isinstance(sweep.way, Auto) else ' '.join(sweep.swept) or sweep.sweep_id}",
-            params={f"sweep.{key}": plan.value_text(override) for key, override in sweep.swept.items()},
+            f"sweep {sweep.way.name or ' '.join(sweep.swept) or sweep.sweep_id}",
+            params={f"sweep.{key}": (one.input_line or "").partition("=")[2] for key, one in sweep.swept.items()},
             tags=sweep.tags,
         )
         earlier = tracker.runs(record.experiment, {"harness.verb": "sweep", "sweep.id": sweep.sweep_id})
-        run_trials = runner_of(sweep, folder)
+        run_trials = sweep.way.runner(sweep)
         claim = recording.claim_run(tracker, record, None)
         parent = tracker.begin(record, earlier[0] if earlier else None)
         tags = sweep.tags | {"harness.verb": "run", member_tag(sweep.sweep_id): COMPUTED}
         context = Context(
             sweep_id=sweep.sweep_id,
             experiment=record.experiment,
-            folder=folder,
+            folder=sweep.folder,
             token=token,
             tags=tags | ({"mlflow.parentRunId": parent} if parent else {}),
             tracking=digest(sweep.config.tracking),
@@ -128,15 +110,6 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
             except (Exception, KeyboardInterrupt) as error:
                 raised = error
             return Ending(execution, parent, record, began, automatic).finish(raised)
-
-
-def runner_of(sweep: Sweep, folder: Path) -> Callable[[Execution], Automatic | None]:
-    """Return the function that runs the trials. folder: of the sweep. Raise BadInput if it cannot begin."""
-    if isinstance(sweep.way, Auto):
-        return AutoLoop(sweep, folder, sweep.way.seconds)
-    if isinstance(sweep.way, Grid):
-        return run_grid
-    return partial(run_search, way=sweep.way, study=sweep.open_study(sweep.way, folder))
 
 
 @contextmanager

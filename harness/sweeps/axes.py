@@ -29,13 +29,12 @@ class Values:
         return len(self.texts)
 
     @property
-    def ends(self) -> tuple[str, str]:
-        return self.texts[0], self.texts[-1]
-
-    @property
     def extremes(self) -> tuple[str, ...]:
-        """The values to check before a search: the ends of an ordered axis, else all."""
-        return self.ends if self.ordered else self.texts
+        """The values to check before a search: the first and the last of an ordered axis, else all."""
+        return (self.texts[0], self.texts[-1]) if self.ordered else self.texts
+
+    def overrides(self, key: str) -> list[str]:
+        return [f"{key}={text}" for text in self.texts]
 
     def distribution(self) -> optuna.distributions.BaseDistribution:
         from optuna.distributions import CategoricalDistribution, IntDistribution
@@ -61,6 +60,7 @@ class Interval:
     low: float
     high: float
     log: bool
+    ordered = True
 
     def __str__(self) -> str:
         text = f"interval({self.low},{self.high})"
@@ -72,12 +72,14 @@ class Interval:
         return self.high - self.low + 1 if isinstance(self.low, int) and isinstance(self.high, int) else None
 
     @property
-    def ends(self) -> tuple[str, str]:
+    def extremes(self) -> tuple[str, ...]:
         return self.text(self.low), self.text(self.high)
 
-    @property
-    def extremes(self) -> tuple[str, ...]:
-        return self.ends
+    def overrides(self, key: str) -> list[str]:
+        raise BadInput(
+            f"{key}={self} is an interval, and a grid needs a list of values: {key}=range(0,10,0.5). Or let a sampler "
+            "choose: search=tpe search.trials=50."
+        )
 
     def distribution(self) -> optuna.distributions.BaseDistribution:
         from optuna.distributions import FloatDistribution, IntDistribution

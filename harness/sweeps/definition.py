@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from harness.config.canonical import digest
 from harness.config.commands import SweepConfig
@@ -18,18 +18,15 @@ from harness.measures.measures import SPAN_MEASURES
 from harness.recording import provenance
 from harness.recording.run_kind import RunKind
 from harness.sweeps import plan
-from harness.sweeps.auto.space import check_request
+from harness.sweeps.auto.out_of_fold import Automatic
 from harness.sweeps.axes import Axis, axis_of
-from harness.sweeps.plan import Planner, Trial
-from harness.sweeps.search import Auto, Grid, Search, Study, SweepObjective
-from harness.sweeps.trials import Jobs
+from harness.sweeps.plan import Planner, SweepObjective, Trial
+from harness.sweeps.trials import Jobs, TrialResult
 from harness.tracking.tracker import LESS_IS_BETTER, Tracker
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
     from hydra.core.utils import JobReturn
-
-PER_JOB = 25  # trials of a grid's job under a launcher that runs jobs in parallel
 
 
 class JobsLost(Failed):
@@ -58,6 +55,31 @@ class HydraLauncher:
     config_dir: str | None = None
 
 
+class Way(Protocol):
+    """How a sweep chooses its trials.
+
+    name: for the parent run; "": its name lists the swept keys. per_job: the most trials in one of several jobs.
+    """
+
+    name: str = ""
+    per_job: int = 25
+
+    def check(self, config: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
+        """Raise BadInput if keys of the sweep do not go with this way. swept: keys. fixed: overrides."""
+        if config.budget is not None:
+            raise BadInput(f"budget={config.budget} is read only with sweep=auto: leave it out.")
+
+    def points(self, planner: Planner, axes: Mapping[str, Axis]) -> list[Trial]:
+        """Return all trials if they are known before the first one runs; else []."""
+        return []
+
+    def planned(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> tuple[dict[str, Any], Iterable[str]]:
+        """Return the plan for the JSON document and in words. finished: trial key -> earlier result."""
+
+    def runner(self, sweep: Sweep) -> Callable[[Any], Automatic | None]:
+        """Return the function that runs the trials of an `Execution`. Raise BadInput if it cannot begin."""
+
+
 @dataclass(frozen=True, eq=False)
 class Sweep:
     """A sweep that can run.
@@ -77,7 +99,7 @@ class Sweep:
     anchor: str
     partial: Mapping[str, Sequence[str]]
     config: SweepConfig
-    way: Grid | Search | Auto
+    way: Way
 
     @cached_property
     def kind(self) -> RunKind:
@@ -86,8 +108,7 @@ class Sweep:
     @property
     def trials_per_job(self) -> int | None:
         """The most trials in a job; None: no limit. A parallel launcher gets several jobs."""
-        in_parallel = 1 if isinstance(self.way, Search) else PER_JOB
-        return self.config.trials_per_job or (None if self.launcher.serial else in_parallel)
+        return self.config.trials_per_job or (None if self.launcher.serial else self.way.per_job)
 
     @cached_property
     def objectives(self) -> list[SweepObjective]:
@@ -116,15 +137,16 @@ class Sweep:
         return digest([identity, self.objectives])[:12]
 
     @property
+    def folder(self) -> Path:
+        return self.config.outputs.absolute() / "sweeps" / self.sweep_id
+
+    @property
     def tags(self) -> dict[str, str]:
         return provenance.provenance({}) | {"harness.verb": "sweep", "sweep.id": self.sweep_id}
 
     def tracker(self) -> Tracker:
         tracker: Tracker = build(self.config.tracking, where="tracking")
         return tracker
-
-    def open_study(self, way: Search, folder: Path) -> Study:
-        return way.open(folder / "study.db", self.axes, self.objectives, self.sweep_id)
 
 
 def define(launcher: HydraLauncher) -> Sweep:
@@ -136,17 +158,13 @@ def define(launcher: HydraLauncher) -> Sweep:
     some = {key: [f"{key}={text}" for text in axis.extremes] for key, axis in axes.items()}
     partial = composer.partial(fixed, some)
     tried = [planner.trial(0, [one[end] for one in some.values()]) for end in (0, -1)]
-    way: Grid | Search | Auto = build(planner.search, where="search")
-    points: list[Trial] = []
-    if isinstance(way, Grid):
-        words = dict.fromkeys(planner.words(one)[1] for one in plan.combinations(plan.expand(swept)))
-        points = tried = [planner.trial(n, overrides) for n, overrides in enumerate(words)]
-    elif isinstance(way, Auto) and planner.config:
-        check_request(planner.config, swept, fixed)
+    way: Way = build(planner.search, where="search")
+    if planner.config:
+        way.check(planner.config, swept, fixed)
+    points = way.points(planner, axes)
+    tried = points or tried
     if (anchor := next((trial.key for trial in tried if not trial.error), None)) is None or planner.config is None:
         raise next(trial.error for trial in tried if trial.error)
-    if not isinstance(way, Auto) and planner.config.budget is not None:
-        raise BadInput(f"budget={planner.config.budget} is read only with sweep=auto: leave it out.")
     if not points:
         _refuse_groups(planner, some)
     if len(names := {trial.plan.objective for trial in tried if trial.plan and not trial.error}) > 1:

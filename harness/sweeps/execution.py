@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -10,15 +9,13 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from harness.config.text import counted, runnable
-from harness.errors import BadInput, Failed
+from harness.config.text import runnable
+from harness.errors import Failed
 from harness.experiment import timing
 from harness.sweeps import plan
 from harness.sweeps.definition import JobsLost, Sweep
 from harness.sweeps.plan import Trial
 from harness.sweeps.report import watch_trials
-from harness.sweeps.search import Search, Study
-from harness.sweeps.summary import objective_values
 from harness.sweeps.trials import COMPUTED, REUSED, Context, TrialResult, claim_sweep, failed, read_journal
 from harness.tracking.file_hashes import FILE_HASHES
 from harness.tracking.mlflow_client import Unreachable
@@ -141,58 +138,6 @@ class Execution:
         overrides = [[*chain(*self.sweep.planner.words(job.trials[0].overrides))] for job in planned]
         for returned in launcher.launch(overrides, first):
             _ = returned.return_value  # raises what a job raised
-
-
-def run_grid(execution: Execution) -> None:
-    points = execution.sweep.points
-    tell(plan.plan_lines(execution.forecast(points)))
-    execution.batch(points)
-
-
-def run_search(execution: Execution, way: Search, study: Study) -> None:
-    """Run the points that a study proposes, batch by batch, and tell it their values."""
-    sweep, planner = execution.sweep, execution.sweep.planner
-    tell(plan.search_lines(search_counts(sweep, way, execution.finished, study), sweep.swept))
-    if earlier := study.finished:  # by an earlier start: their results are known, unless they failed
-        execution.batch([planner.trial(point.number, point.overrides) for point in earlier], way.trials)
-        tell([_so_far(execution, way)])
-    while (count := len(study.finished)) < way.trials:
-        proposals = study.ask(min(way.batch, way.trials - count))
-        if not proposals:
-            tell([f"The search space is exhausted after {counted(count, 'trial')}."])
-            break
-        planned = [planner.trial(proposal.number, proposal.overrides) for proposal in proposals]
-        if compute := execution.forecast.more_retrievals(planned):
-            tell([f"{counted(compute, 'retrieval')} to compute"])
-        execution.batch(planned, way.trials)
-        for proposal in proposals:
-            study.tell(proposal.number, _objectives(sweep, execution.results[proposal.number]))
-        tell([_so_far(execution, way)])
-
-
-def _so_far(execution: Execution, way: Search) -> str:
-    done = f"{len(execution.results)}/{way.trials}"
-    values = [one.objective.value for one in execution.results.values() if one.objective]
-    return f"{done}, best so far {max(values):.4f}" if values else f"{done}, none has a score yet"
-
-
-def _objectives(sweep: Sweep, result: TrialResult) -> list[float]:
-    values = objective_values(result, sweep.objectives, sweep.config.select_on)
-    if result.status == "FINISHED" and not all(map(math.isfinite, values)):
-        raise BadInput(f"objectives={[one.name for one in sweep.objectives]}: a trial finished without one of them.")
-    return values
-
-
-def search_counts(
-    sweep: Sweep, way: Search, finished: Mapping[str, TrialResult], study: Study | None
-) -> dict[str, Any]:
-    """Return the counts of a search's plan. study: None before the first start."""
-    earlier = [sweep.planner.trial(point.number, point.overrides) for point in study.finished] if study else []
-    return {
-        "trials": way.trials,
-        "finished_before": sum(trial.key in finished for trial in earlier),
-        "only_with": sweep.partial,
-    }
 
 
 def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, TrialResult]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from harness.analysis.board.settings import overrides_in_words
 from harness.config import check
@@ -22,7 +22,7 @@ from harness.config.components import component_identity
 from harness.config.composing import Composer
 from harness.config.places import full_place
 from harness.config.schema import Node, Role, keys, schema_groups
-from harness.config.text import counted, in_short, plural
+from harness.config.text import counted, plural
 from harness.data.files import sha256_of
 from harness.data.qrels import Qrels
 from harness.errors import BadInput
@@ -218,22 +218,6 @@ def swept_values(overrides: Iterable[str]) -> dict[str, str]:
     return {key: value.strip("'\"") for key, _, value in parts}
 
 
-def value_text(override: Override) -> str:
-    return (override.input_line or "").partition("=")[2]
-
-
-def expand(swept: Mapping[str, Override]) -> dict[str, list[str]]:
-    """Return key -> an override for each value. Raise BadInput for an interval."""
-    for key, override in swept.items():
-        if not override.is_discrete_sweep():
-            raise BadInput(
-                f"{key}={value_text(override)} is an interval, and a grid needs a list of values: "
-                f"{key}=range(0,10,0.5). Or let a sampler choose: search=tpe search.trials=50."
-            )
-    written = {key: [f"{key}={one}" for one in override.sweep_string_iterator()] for key, override in swept.items()}
-    return {key: [*dict.fromkeys(map(in_short, values))] for key, values in written.items()}
-
-
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
     """Return every combination of the overrides; the last key changes fastest. Raise BadInput for more than MOST."""
     if (count := math.prod(map(len, axes.values()))) > MOST:
@@ -243,6 +227,13 @@ def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
             "choose: search=tpe search.trials=50."
         )
     return list(itertools.product(*axes.values()))
+
+
+class SweepObjective(NamedTuple):
+    """A number that a sweep optimises. name: a measure or another logged number."""
+
+    name: str
+    direction: Literal["maximize", "minimize"]
 
 
 def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:

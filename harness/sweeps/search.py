@@ -11,16 +11,28 @@ import logging
 import math
 import random
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import numpy as np
 
+from harness.config.commands import SweepConfig
+from harness.config.text import counted
 from harness.errors import BadInput, did_you_mean
+from harness.sweeps import plan
+from harness.sweeps.auto import loop
 from harness.sweeps.auto.budget import seconds_of
-from harness.sweeps.axes import Axis, Values
+from harness.sweeps.auto.out_of_fold import Automatic
+from harness.sweeps.auto.space import check_request
+from harness.sweeps.axes import Axis
+from harness.sweeps.definition import Sweep, Way
+from harness.sweeps.execution import Execution, Forecast, tell
+from harness.sweeps.plan import Planner, SweepObjective, Trial
+from harness.sweeps.summary import objective_values
+from harness.sweeps.trials import TrialResult
 from retrievers.base import AtMost, Seed
 
 if TYPE_CHECKING:
@@ -29,36 +41,55 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Sampler = Literal["random", "tpe", "cmaes", "gp"]
-Direction = Literal["maximize", "minimize"]
 
 Trials = Annotated[int, AtMost(100_000, "every proposal reads all trials before it")]
 STARTUP = 10  # points drawn at random before tpe and gp fit a model to them
 PATIENCE = 20  # repeated proposals in a row before a point is drawn at random
+STUDY = "study.db"  # in the folder of a sweep
 _BATCH_END = "batch_end"  # attribute of a stored point
 
 
-class SweepObjective(NamedTuple):
-    """A number that a sweep optimises. name: a measure or another logged number."""
-
-    name: str
-    direction: Direction
-
-
-class Grid:
+class Grid(Way):
     """Every combination of the listed values."""
 
     recorded_as = "search/grid"
 
     def __init__(self) -> None: ...
 
+    def points(self, planner: Planner, axes: Mapping[str, Axis]) -> list[Trial]:
+        listed = {key: axis.overrides(key) for key, axis in axes.items()}
+        words = dict.fromkeys(planner.words(one)[1] for one in plan.combinations(listed))
+        return [planner.trial(n, overrides) for n, overrides in enumerate(words)]
 
-class Auto:
+    def planned(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> tuple[dict[str, Any], Iterable[str]]:
+        counts = Forecast(sweep, finished)(sweep.points)
+        return counts, plan.plan_lines(counts)
+
+    def runner(self, sweep: Sweep) -> Callable[[Execution], None]:
+        def run(execution: Execution) -> None:
+            tell(plan.plan_lines(execution.forecast(sweep.points)))
+            execution.batch(sweep.points)
+
+        return run
+
+
+class Auto(Way):
     """The installed proposals of the catalogue, within a time budget such as 90s, 10m or 2h. None: 10m."""
 
     recorded_as = "search/auto"
+    name = "auto"
 
     def __init__(self, budget: str | None = None) -> None:
         self.seconds = seconds_of("10m" if budget is None else budget)
+
+    def check(self, config: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
+        check_request(config, swept, fixed)
+
+    def planned(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> tuple[dict[str, Any], Iterable[str]]:
+        return loop.planned(sweep, self.seconds)
+
+    def runner(self, sweep: Sweep) -> Callable[[Execution], Automatic]:
+        return loop.AutoLoop(sweep, self.seconds)
 
 
 @dataclass(frozen=True)
@@ -69,7 +100,7 @@ class DrawnPoint:
     overrides: tuple[str, ...]
 
 
-class Search:
+class Search(Way):
     """Points proposed by one of Optuna's samplers, from the values of earlier points.
 
     sampler: random; tpe (tree-structured Parzen estimator), for any space; cmaes (covariance matrix adaptation), for
@@ -78,6 +109,7 @@ class Search:
     """
 
     recorded_as = "search/sampler"
+    per_job = 1
 
     def __init__(self, sampler: Sampler, trials: Trials = 50, batch: Trials = 10, seed: Seed = 0) -> None:
         known = get_args(Sampler)
@@ -89,6 +121,46 @@ class Search:
                 raise BadInput(f"search.{name}={value} is too small: give {least} or more.")
         self.sampler, self.trials, self.batch, self.seed = sampler, trials, batch, seed
         self.patience = 2 if sampler == "gp" else PATIENCE  # a proposal of gp takes about a second
+
+    def planned(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> tuple[dict[str, Any], Iterable[str]]:
+        started = (sweep.folder / STUDY).is_file()  # opening a study would create its file
+        counts = self._counts(sweep, finished, self._study(sweep) if started else None)
+        return counts, plan.search_lines(counts, sweep.swept)
+
+    def runner(self, sweep: Sweep) -> Callable[[Execution], None]:
+        return partial(self._run, study=self._study(sweep))
+
+    def _study(self, sweep: Sweep) -> Study:
+        return self.open(sweep.folder / STUDY, sweep.axes, sweep.objectives, sweep.sweep_id)
+
+    def _counts(self, sweep: Sweep, finished: Mapping[str, TrialResult], study: Study | None) -> dict[str, Any]:
+        earlier = [sweep.planner.trial(point.number, point.overrides) for point in study.finished] if study else []
+        known = sum(trial.key in finished for trial in earlier)
+        return {"trials": self.trials, "finished_before": known, "only_with": sweep.partial}
+
+    def _run(self, execution: Execution, study: Study) -> None:
+        sweep, trial = execution.sweep, execution.sweep.planner.trial
+        tell(plan.search_lines(self._counts(sweep, execution.finished, study), sweep.swept))
+        if earlier := study.finished:  # by an earlier start: their results are known, unless they failed
+            execution.batch([trial(point.number, point.overrides) for point in earlier], self.trials)
+            tell([self._so_far(execution)])
+        while (count := len(study.finished)) < self.trials:
+            proposals = study.ask(min(self.batch, self.trials - count))
+            if not proposals:
+                tell([f"The search space is exhausted after {counted(count, 'trial')}."])
+                break
+            planned = [trial(proposal.number, proposal.overrides) for proposal in proposals]
+            if compute := execution.forecast.more_retrievals(planned):
+                tell([f"{counted(compute, 'retrieval')} to compute"])
+            execution.batch(planned, self.trials)
+            for proposal in proposals:
+                study.tell(proposal.number, _objectives(sweep, execution.results[proposal.number]))
+            tell([self._so_far(execution)])
+
+    def _so_far(self, execution: Execution) -> str:
+        done = f"{len(execution.results)}/{self.trials}"
+        values = [one.objective.value for one in execution.results.values() if one.objective]
+        return f"{done}, best so far {max(values):.4f}" if values else f"{done}, none has a score yet"
 
     def open(self, file: Path, space: Mapping[str, Axis], objectives: Sequence[SweepObjective], name: str) -> Study:
         """Open or create a study. Raise BadInput if the sampler cannot search this space or the file is not a study."""
@@ -129,7 +201,7 @@ class Search:
             return
         if len(objectives) > 1:
             raise BadInput("search=cmaes takes one objective: for several, choose search=tpe, gp or random.")
-        unordered = [key for key, axis in space.items() if isinstance(axis, Values) and not axis.ordered]
+        unordered = [key for key, axis in space.items() if not axis.ordered]
         if len(unordered) == len(space):
             raise BadInput("search=cmaes needs a key with numbers, and there is none: choose search=tpe or random.")
         if unordered:
@@ -153,6 +225,13 @@ class Search:
                 size = max(self.batch, 4 + int(3 * math.log(max(dimensions, 1))))
                 return samplers.CmaEsSampler(popsize=size, with_margin=True, warn_independent_sampling=False, seed=seed)
             return samplers.RandomSampler(seed=seed)
+
+
+def _objectives(sweep: Sweep, result: TrialResult) -> list[float]:
+    values = objective_values(result, sweep.objectives, sweep.config.select_on)
+    if result.status == "FINISHED" and not all(map(math.isfinite, values)):
+        raise BadInput(f"objectives={[one.name for one in sweep.objectives]}: a trial finished without one of them.")
+    return values
 
 
 def _create(file: Path) -> None:
@@ -217,7 +296,7 @@ class Study:
         # In memory, repeated proposals stay running, which samplers avoid, and the point is saved in one write.
         memory = optuna.create_study(directions=self._stored.directions)
         memory.add_trials(trials)
-        numbers = sum(not isinstance(axis, Values) or axis.ordered for axis in self._space.values())
+        numbers = sum(axis.ordered for axis in self._space.values())
         patience = self._search.patience
         for attempt in range(patience + 1):
             seed = int(np.random.SeedSequence([self._search.seed, len(trials), attempt]).generate_state(1)[0])

@@ -23,9 +23,8 @@ from harness.measures.objective import Objective
 from harness.reports import markup
 from harness.storage.typed import HIDDEN, encoded
 from harness.sweeps.auto.out_of_fold import Automatic
-from harness.sweeps.plan import Trial, cut_in_different_ways, keys_that_change, swept_values
+from harness.sweeps.plan import SweepObjective, Trial, cut_in_different_ways, keys_that_change, swept_values
 from harness.sweeps.recommendation import Edge, Points, Recommendation, recommend
-from harness.sweeps.search import SweepObjective
 from harness.sweeps.trials import Status, TrialResult
 from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, measured
 

@@ -39,7 +39,8 @@ from harness.measures.measures import SPAN_MEASURES
 from harness.measures.scores import ShownLists, score_lists
 from harness.storage.cache import Cache
 from harness.sweeps.axes import Values
-from harness.sweeps.search import Search, SweepObjective
+from harness.sweeps.plan import SweepObjective
+from harness.sweeps.search import Search
 from harness.tasks.answers import Answers
 from harness.tasks.corrections import Corrections
 from harness.testset.draft.drafts import example_lines, read_examples

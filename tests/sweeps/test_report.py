@@ -17,9 +17,8 @@ from harness.reports.report import show_report
 from harness.reports.tables import Number
 from harness.storage.typed import encoded
 from harness.sweeps import report
-from harness.sweeps.plan import Trial
+from harness.sweeps.plan import SweepObjective, Trial
 from harness.sweeps.report import watch_trials, write_sweep_files
-from harness.sweeps.search import SweepObjective
 from harness.sweeps.summary import SweepSummary, objective_values
 from harness.sweeps.trials import Context, TrialResult, write_journal
 from harness.tracking.tracker import measured

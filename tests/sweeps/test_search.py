@@ -8,12 +8,12 @@ import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from harness.config import components
+from harness.config.places import conf_folder
 from harness.errors import BadInput
 from harness.sweeps import search as sweep_search
 from harness.sweeps.axes import Interval, Values, axis_of
-from harness.sweeps.plan import expand
-from harness.sweeps.search import Search, SweepObjective, importlib
+from harness.sweeps.plan import SweepObjective
+from harness.sweeps.search import Grid, Search, importlib
 
 ONE = [SweepObjective("map", "maximize")]
 TWO = [SweepObjective("map", "maximize"), SweepObjective("seconds", "minimize")]
@@ -66,14 +66,15 @@ def searched(search, file, words, measure=value, objectives=ONE):
         ("a=range(0,2,0.5)", Values(("0", "0.5", "1", "1.5"), True)),
         ("a=range(3,0,-1)", Values(("3", "2", "1"), True)),
         ("a=range(0,3)", Values(("0", "1", "2"), True)),
+        ("a=1,1.0,2,1_0,10,0.50,0.5,5e-1", Values(("1", "2", "10", "0.5"), False)),  # one value in several spellings
         ("a=10,30,100", Values(("10", "30", "100"), True)),
         ("a=choice(3,2,0.5)", Values(("3", "2", "0.5"), True)),
         # Neither rising nor falling, no numbers, numbers in quotes.
         ("a=1,3,2", Values(("1", "3", "2"), False)),
-        ("a=true,false", Values(("True", "False"), False)),
+        ("a=null,true,false", Values(("null", "True", "False"), False)),
         ("a='1','2'", Values(("'1'", "'2'"), False)),
-        ("a=kiwi,'한국 어',kiwi", Values(("kiwi", "'한국 어'"), False)),
-        ("a=[1,2],[3]", Values(("[1,2]", "[3]"), False)),
+        ("a=kiwi,'한국, 어',kiwi", Values(("kiwi", "'한국, 어'"), False)),  # which Hydra reads again as it was
+        ("+a=[1,2],[3]", Values(("[1,2]", "[3]"), False)),
         ("a=shuffle(range(0,9))", Values(tuple("012345678"), True)),
     ],
 )
@@ -82,21 +83,10 @@ def test_axes_by_hand(word, expected):
     assert axis_of(override) == expected
 
 
-def test_the_ends_of_axes():
-    for axis, size, ends in (
-        (Values(("1", "2", "9"), True), 3, ("1", "9")),
-        (Interval(1, 5, False), 5, ("1", "5")),
-        (Interval(1.0, 5.0, False), None, ("1", "5")),
-    ):
-        assert (axis.size, axis.ends, axis.extremes) == (size, ends, ends)
-    unordered = Values(("b", "a", "c"), False)
-    assert (unordered.ends, unordered.extremes) == (("b", "c"), ("b", "a", "c"))
-
-
-def test_words_are_those_of_a_grid():
-    for word in ("a=range(-1,1,0.1)", "a=range(5,1,-2)", "a=1,2.50,1e3", "a='x y',\"q'\",b", "a=0,1"):
-        [override] = parsed(word)
-        assert expand({"a": override}) == {"a": [f"a={text}" for text in axis_of(override).texts]}
+def test_two_values_of_an_ordered_axis_are_checked_before_a_search_and_all_of_another():
+    axes = space("a=1,2,9", "b=int(interval(1,5))", "c=interval(1.0,5.0)", "d=b,a,c").values()
+    assert [axis.extremes for axis in axes] == [("1", "9"), ("1", "5"), ("1", "5"), ("b", "a", "c")]
+    assert [axis.size for axis in axes] == [3, 5, None, 3]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +113,11 @@ def test_words_are_those_of_a_grid():
 def test_overrides_that_are_no_axes(word, message):
     with pytest.raises(BadInput, match=message):
         axis_of(parsed(word)[0])
+
+
+def test_a_grid_takes_no_intervals():
+    with pytest.raises(BadInput, match=r"x=interval\(1\.0,5\.0\) is an interval, and a grid needs a list of values"):
+        Grid().points(None, space("x=interval(1,5)"))
 
 
 def test_arguments_that_make_no_search():
@@ -334,11 +329,7 @@ def test_several_objectives_have_their_directions(tmp_path):
     assert sum(late) / len(late) < 3.5  # by chance 4.5, with a standard deviation of 0.64
 
 
-def test_the_shipped_searches(monkeypatch):
-    for path in sorted((components.conf_folder() / "search").glob("*.yaml")):
+def test_a_shipped_search_is_named_after_its_sampler_and_has_the_seed_of_the_sweep():
+    for path in (conf_folder() / "search").glob("*.yaml"):
         node = yaml.safe_load(path.read_text("utf-8"))
-        assert node.get("seed", "${seed}") == "${seed}"
-        given = {name: value for name, value in {"seed": 7, "budget": None}.items() if name in node}
-        made = components.build(node | given, where="search")
-        assert path.stem == getattr(made, "sampler", made.recorded_as.removeprefix("search/"))
-        assert getattr(made, "seed", 7) == 7
+        assert (node.get("sampler", path.stem), node.get("seed", "${seed}")) == (path.stem, "${seed}")

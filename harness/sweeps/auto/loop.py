@@ -49,11 +49,11 @@ REPLAYS = "replays"  # in the cache
 
 
 class AutoLoop:
-    """One automatic sweep. folder: of the sweep, for the log. seconds: its budget."""
+    """One automatic sweep. seconds: its budget."""
 
-    def __init__(self, sweep: Sweep, folder: Path, seconds: float) -> None:
+    def __init__(self, sweep: Sweep, seconds: float) -> None:
         self._sweep, self._budget = sweep, seconds
-        self._log = StepLog(folder / "steps.jsonl")
+        self._log = StepLog(sweep.folder / "steps.jsonl")
         self._numbers: dict[Words, int] = {}
         self._made: set[str] = set()  # what the systems tried so far have computed
         began = time.perf_counter()

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from harness.commands import sweep
 from harness.gates.calibration import folds
 from harness.storage.typed import encoded, row_as
 from harness.sweeps.auto import loop, out_of_fold
@@ -140,7 +139,7 @@ LEARNED = ("fusion=learned", "fusion.folds=3", "fusion.repeats=1")
 def arithmetic(harness, monkeypatch):
     """Values for the sample."""
     swept = []
-    monkeypatch.setattr(sweep, "planned", lambda sweep, _: swept.append(sweep) or ({}, []))
+    monkeypatch.setattr(loop, "planned", lambda sweep, _: swept.append(sweep) or ({}, []))
     assert harness("sweep", "sweep=auto", "tokenizer=word", "dry_run=true").code == 0
     return Arithmetic(swept[0].planner)
 

@@ -4,7 +4,6 @@ import math
 
 import pytest
 
-from harness.commands import sweep
 from harness.sweeps.auto import loop
 from harness.sweeps.auto.space import LEADERS, Candidate, SearchSpace, best_of, changed
 
@@ -85,7 +84,7 @@ def test_a_value_replaces_another_of_its_key():
 def listed(harness, monkeypatch):
     """What a sweep of the sample would choose from, by the words of its command line."""
     swept = []
-    monkeypatch.setattr(sweep, "planned", lambda sweep, _: swept.append(sweep) or ({}, []))
+    monkeypatch.setattr(loop, "planned", lambda sweep, _: swept.append(sweep) or ({}, []))
 
     def of(*words):
         assert harness("sweep", "sweep=auto", "dry_run=true", *words).code == 0
