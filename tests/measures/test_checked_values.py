@@ -66,30 +66,32 @@ def test_values_by_both_sets_of_labels():
         np.testing.assert_array_equal(found.model[name], model)
 
 
+def unjudged(found):
+    return {name: float(np.nansum(counts)) for name, counts in found.unjudged.items()}
+
+
 def test_documents_that_a_measure_reads_and_nobody_has_judged():
     """c of q1 is unjudged: modified_map@3 reads it, recall@2 does not, and mrr ends at b."""
-    unjudged = {name: float(np.nansum(counts)) for name, counts in scored().checked.unjudged.items()}
-    assert unjudged == {"modified_map@3": 1, "hit@1": 0, "mrr": 0, "recall@2": 0, "abstention_accuracy": 0}
-    found = scored().estimates["modified_map@3"]
-    assert found.note == "no estimate: no person has judged 1 document that it reads for 1 checked query"
-    assert (math.isnan(found.value), found.checked, found.others) == (True, 2, 2)
-    assert scored().checked.outside
-
-
-def test_measures_that_skip_what_is_unjudged_have_an_estimate():
-    lists = ShownLists(ranking(LISTS))
-    found = score_lists(
-        lists, frozen(), ["ndcg_condensed@3", "bpref", "judged@3", "hit_upper@3", "precision_upper@3"]
-    ).checked
-    unjudged = {name: float(np.nansum(counts)) for name, counts in found.unjudged.items()}
-    assert unjudged == {"ndcg_condensed@3": 0, "bpref": 0, "hit_upper@3": 1, "precision_upper@3": 1}
-
-
-def test_the_estimate_of_the_example():
-    """abstention_accuracy: people 1, 0; model 1, 1 in both; others 1, 1 by the model: λ = 0, so the checked mean."""
-    found = scored().estimates["abstention_accuracy"]
-    assert (found.value, found.weight, found.checked, found.others) == (0.5, 0.0, 2, 2)
-    assert found.note == "no interval: people have checked fewer than 20 queries (2)"
+    found = scored()
+    assert unjudged(found.checked) == {
+        "modified_map@3": 1,
+        "hit@1": 0,
+        "mrr": 0,
+        "recall@2": 0,
+        "abstention_accuracy": 0,
+    }
+    assert found.checked.outside
+    one = found.estimates["modified_map@3"]
+    assert one.note == "no estimate: no person has judged 1 document that it reads for 1 checked query"
+    assert (math.isnan(one.value), one.checked, one.others) == (True, 2, 2)
+    # abstention_accuracy: people 1, 0; model 1, 1 in both; others 1, 1 by the model: λ = 0, so the checked mean.
+    one = found.estimates["abstention_accuracy"]
+    assert (one.value, one.weight, one.checked, one.others) == (0.5, 0.0, 2, 2)
+    assert one.note == "no interval: people have checked fewer than 20 queries (2)"
+    # Measures that skip what is unjudged, or read whole lists
+    of_holes = ["ndcg_condensed@3", "bpref", "judged@3", "hit_upper@3", "precision_upper@3"]
+    found = score_lists(ShownLists(ranking(LISTS)), frozen(), of_holes)
+    assert unjudged(found.checked) == {"ndcg_condensed@3": 0, "bpref": 0, "hit_upper@3": 1, "precision_upper@3": 1}
 
 
 def test_means_over_labels_of_both_origins_have_no_interval():
@@ -121,12 +123,6 @@ def test_means_over_labels_of_both_origins_have_no_interval():
     assert "estimate" not in encoded(objective_of("hit@1", plain, None, "all"))
 
 
-def test_the_model_must_have_labelled_every_query():
-    lacking = labels({one: grades for one, grades in MODEL.grades.items() if one != "q2"}, {})
-    with pytest.raises(BadInput, match=r"The model's labels lack 1 query of the strata, such as 'q2'\."):
-        scored(frozen(model=lacking))
-
-
 def test_a_query_that_only_people_find_unanswerable_counts_as_checked():
     people = labels({"q1": {"b": 3.0}}, {"q1": ["a", "c"]}, unanswerable=("q3",))
     found = scored(frozen(people=people)).checked
@@ -140,6 +136,9 @@ def test_a_query_without_a_row_is_as_wrong_as_can_be():
     row = found.query_ids.index("q1")
     assert (found.people["mrr"][row], found.model["mrr"][row], found.unjudged["mrr"][row]) == (0, 0, 0)
     assert "q1" not in scored(lists=lists).checked.query_ids
+    lacking = labels({one: grades for one, grades in MODEL.grades.items() if one != "q2"}, {})
+    with pytest.raises(BadInput, match=r"The model's labels lack 1 query of the strata, such as 'q2'\."):
+        scored(frozen(model=lacking))
 
 
 def test_the_table_is_read_as_it_was_written(tmp_path):
@@ -159,11 +158,6 @@ def test_folds_are_averaged_and_keep_what_is_unjudged():
     one, other = scored().checked, scored(lists=LISTS | {"q1": ["b"]}).checked
     both = averaged_checked([one, other])
     assert both.people["modified_map@3"][0] == (0.5 + 1.0) / 2
-    assert both.unjudged["modified_map@3"][0] == 1
-    assert other.unjudged["modified_map@3"][0] == 0
-
-
-def test_part_of_the_queries():
-    found = scored().checked.within(["q3", "q1", "q9"])
-    assert found.query_ids == ("q1", "q3")
-    assert found.people["mrr"].tolist()[0] == 0.5
+    assert [of.unjudged["modified_map@3"][0] for of in (one, other, both)] == [1, 0, 1]
+    part = one.within(["q3", "q1", "q9"])
+    assert (part.query_ids, part.people["mrr"].tolist()[0]) == (("q1", "q3"), 0.5)

@@ -2,30 +2,20 @@
 
 import numpy as np
 import pytest
+from fakes import predictions
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from harness.data.predictions import Predictions
 from harness.data.qrels import Qrels
 from harness.data.spans import Evidence, Places, Span, label
 from harness.errors import BadInput
 from harness.measures.judged import judge_lists
 from harness.measures.measures import OF_SPANS, SPAN_MEASURES, parse_measure, requested
 from harness.measures.scores import ShownLists, score_lists
-from retrievers.base import Ranking
 
 
 def piece(text, start, end, grade=1.0):
     return Evidence(Span(text, start, end), "x" * (end - start), grade=grade)
-
-
-def lists(*rows, doc_ids=None):
-    """Predictions of q0, q1, ...; each row is a list of document ids."""
-    table = tuple(doc_ids or sorted({doc for row in rows for doc in row}))
-    docs = np.full((len(rows), max(map(len, rows))), -1, np.int32)
-    for row, listed in enumerate(rows):
-        docs[row, : len(listed)] = [table.index(doc) for doc in listed]
-    return Predictions(tuple(f"q{row}" for row in range(len(rows))), table, docs)
 
 
 def labels(evidence, places):
@@ -36,8 +26,10 @@ def labels(evidence, places):
     return Qrels(grades, evidence=kept, places=places)
 
 
-def value(name, found, qrels):
-    return parse_measure(name).values(judge_lists(found, qrels)).tolist()
+def values(name, listed, qrels):
+    """The measure of each query of a list of lists."""
+    lists = predictions({f"q{row}": docs for row, docs in enumerate(listed)})
+    return parse_measure(name).values(judge_lists(lists, qrels)).tolist()
 
 
 # Chunks of 100 characters that overlap by 20; "e" is the text of "d" again, in another file, as one document "twice".
@@ -68,19 +60,15 @@ WORKED = [
 
 @pytest.mark.parametrize(("evidence", "listed", "k", "recall", "precision"), WORKED)
 def test_worked_by_hand(evidence, listed, k, recall, precision):
-    qrels, found = labels([evidence], PLACES), lists(listed, doc_ids=list(PLACES))
-    cut = "" if k is None else f"@{k}"
-    assert value(f"span_recall{cut}", found, qrels) == pytest.approx([recall])
-    assert value(f"span_precision{cut}", found, qrels) == pytest.approx([precision])
+    qrels, cut = labels([evidence], PLACES), "" if k is None else f"@{k}"
+    assert values(f"span_recall{cut}", [listed], qrels) == pytest.approx([recall])
+    assert values(f"span_precision{cut}", [listed], qrels) == pytest.approx([precision])
 
 
 def test_queries_without_evidence_have_no_value():
     qrels = labels([[piece("A", 0, 50)], []], PLACES)
-    found = lists(["a"], ["a"], doc_ids=list(PLACES))
-    np.testing.assert_array_equal(value("span_recall@3", found, qrels), [1.0, np.nan])
-    np.testing.assert_array_equal(value("span_precision@3", found, qrels), [0.5, np.nan])
-    whole = judge_lists(found, qrels)
-    assert parse_measure("span_recall@3").values(whole.take(np.array([True, False]))).tolist() == [1.0]
+    np.testing.assert_array_equal(values("span_recall@3", ["a", "a"], qrels), [1.0, np.nan])
+    np.testing.assert_array_equal(values("span_precision@3", ["a", "a"], qrels), [0.5, np.nan])
 
 
 # ---- an independent oracle: sets of positions
@@ -111,12 +99,11 @@ def test_span_measures_are_those_of_sets_of_positions(places, evidence, data):
     wanted = positions(evidence)
     everywhere = set().union(*(positions(places[doc]) for doc in listed[:k]))
     once = set().union(*(shown_places(places[doc], wanted) for doc in listed[:k]))
-    pieces = tuple(Evidence(span, "x" * (span.end - span.start)) for span in evidence)
-    qrels = Qrels({"q0": {"a": 1.0}}, evidence={"q0": pieces}, places=places)
-    cut, found = "" if k is None else f"@{k}", lists(listed, doc_ids=sorted(places))
-    assert value(f"span_recall{cut}", found, qrels) == pytest.approx([len(everywhere & wanted) / len(wanted)])
+    pieces = tuple(piece(span.text, span.start, span.end) for span in evidence)
+    qrels, cut = Qrels({"q0": {"a": 1.0}}, evidence={"q0": pieces}, places=places), "" if k is None else f"@{k}"
+    assert values(f"span_recall{cut}", [listed], qrels) == pytest.approx([len(everywhere & wanted) / len(wanted)])
     expected = len(once & wanted) / len(once) if once else 0.0
-    assert value(f"span_precision{cut}", found, qrels) == pytest.approx([expected])
+    assert values(f"span_precision{cut}", [listed], qrels) == pytest.approx([expected])
 
 
 @settings(deadline=None, max_examples=100)
@@ -129,30 +116,22 @@ def test_labels_are_those_of_sets_of_positions(places, evidence):
     grades, split, uncovered = {}, [], []
     for span, grade in evidence:
         wanted = positions([span])
-        shares = {
-            doc: max(len(positions([one]) & wanted) for one in spans) / len(wanted) for doc, spans in places.items()
-        }
-        chosen = [doc for doc, share in shares.items() if share >= 0.5]
-        if not any(shares.values()):
+        shares = {doc: max(len(positions([one]) & wanted) for one in spans) for doc, spans in places.items()}
+        most = max(shares.values(), default=0)
+        chosen = [doc for doc, share in shares.items() if share >= len(wanted) / 2]
+        if not most:
             uncovered.append(span)
         elif not chosen:
             split.append(span)
-            # of equals the first in the text
-            reach = {
-                doc: min(
-                    (one.start, one.end)
-                    for one in spans
-                    if len(positions([one]) & wanted) == max(shares.values()) * len(wanted)
-                )
+            reach = {  # of equals the first in the text
+                doc: min((one.start, one.end) for one in spans if len(positions([one]) & wanted) == most)
                 for doc, spans in places.items()
-                if shares[doc] == max(shares.values())
+                if shares[doc] == most
             }
             chosen = [min(reach, key=lambda doc: (reach[doc], doc))]
         for doc in chosen:
             grades[doc] = max(grades.get(doc, 0.0), grade)
-    found = label(
-        [Evidence(span, "x" * (span.end - span.start), grade=grade) for span, grade in evidence], Places(places)
-    )
+    found = label([piece(span.text, span.start, span.end, grade) for span, grade in evidence], Places(places))
     assert found.grades == grades
     assert [one.span for one in found.split] == split
     assert [one.span for one in found.uncovered] == uncovered
@@ -163,28 +142,18 @@ def test_labels_are_those_of_sets_of_positions(places, evidence):
 
 def test_labels_made_of_evidence_are_scored_by_spans_too():
     qrels = labels([[piece("A", 90, 110)]], PLACES)
-    assert requested(["hit@1", "span_recall@3"], qrels) == [
-        "hit@1",
-        "span_recall@3",
-        "span_recall@10",
-        "span_precision@3",
-    ]
+    spans = ["span_recall@3", "span_recall@10", "span_precision@3"]
+    assert requested(["hit@1", "span_recall@3"], qrels) == ["hit@1", *spans]
     assert requested(["hit@1"], Qrels({"q0": {"a": 1.0}})) == ["hit@1"]
     assert {name.partition("@")[0] for name in SPAN_MEASURES} == set(OF_SPANS)
 
 
-def test_other_labels_are_refused():
-    found = Ranking.from_scores({"q0": {"a": 1.0}})
+def test_other_labels_are_refused_and_documents_of_another_chunking_leave_spans_unknown():
+    lists = ShownLists(predictions({"q0": ["a", "elsewhere"]}))
     with pytest.raises(BadInput, match=r"'span_recall@3' counts characters of evidence, .* dataset=testset"):
-        score_lists(ShownLists(found), Qrels({"q0": {"a": 1.0}}), ["hit@1", "span_recall@3"])
-
-
-def test_a_document_of_another_chunking_leaves_them_unknown():
-    qrels = labels([[piece("A", 90, 110)]], PLACES)
-    scores = score_lists(ShownLists(lists(["a", "elsewhere"])), qrels, ["hit@1", "span_precision@3"])
-    assert scores.summary["hit@1"].mean == 1.0
-    assert np.isnan(scores.summary["span_precision@3"].mean)
-    assert (
-        scores.summary["span_precision@3"].note
-        == "the dataset does not have 1 document of the lists, such as elsewhere"
-    )
+        score_lists(lists, Qrels({"q0": {"a": 1.0}}), ["hit@1", "span_recall@3"])
+    found = score_lists(lists, labels([[piece("A", 90, 110)]], PLACES), ["hit@1", "span_precision@3"]).summary
+    assert found["hit@1"].mean == 1.0
+    assert np.isnan(found["span_precision@3"].mean)
+    note = "the dataset does not have 1 document of the lists, such as elsewhere"
+    assert found["span_precision@3"].note == note

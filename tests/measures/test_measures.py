@@ -1,11 +1,7 @@
-"""Measures against tables worked by hand, the reference file, trec_eval, ir_measures and plain loops."""
-
-from __future__ import annotations
+"""Measures against tables worked by hand, trec_eval, ir_measures, scikit-learn and plain loops."""
 
 import math
-import random
-from collections.abc import Mapping
-from pathlib import Path
+import re
 
 import numpy as np
 import pytest
@@ -13,61 +9,46 @@ from fakes import predictions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harness.data.labels import Label, qrels_of
 from harness.data.qrels import Qrels
 from harness.errors import BadInput
-from harness.measures.judged import Judged, judge_lists
-from harness.measures.measures import MEASURES, MeasureFamily, ceilings, losses, of_holes, of_spans, parse_measure
+from harness.measures.judged import judge_lists
+from harness.measures.measures import (
+    MEASURES,
+    MeasureFamily,
+    ceilings,
+    check_labels,
+    losses,
+    of_holes,
+    of_spans,
+    parse_measure,
+    requested,
+)
+from harness.measures.scores import ShownLists, score_lists
 from harness.tracking.tracker import mlflow_name
 from retrievers.base import Ranking
 
-SHARED = Path(__file__).resolve().parents[3] / "shared"
-PLAIN = {name: family for name, (family, _) in MEASURES.items() if not of_holes(name)}
+OF_HOLES = list(filter(of_holes, MEASURES))
+PLAIN = {name: family for name, (family, _) in MEASURES.items() if name not in OF_HOLES}
 STANDARD = [name for name, family in PLAIN.items() if family is MeasureFamily.STANDARD and not of_spans(name)]
 
 
-def judged(
-    lists: Mapping[str, list[str]], grades: Mapping[str, Mapping[str, float]], abstention: bool = True
-) -> Judged:
+def trec(pairs):
+    """Labels as TREC has them: grade 0 is judged and not relevant, -1 pooled and unjudged."""
+    graded = {query: {doc: float(grade) for doc, grade in row.items() if grade > 0} for query, row in pairs.items()}
+    zero, pooled = (
+        {query: frozenset(doc for doc, grade in row.items() if grade == wanted) for query, row in pairs.items()}
+        for wanted in (0, -1)
+    )
+    return Qrels(graded, abstention=False, not_relevant=zero, pooled=pooled)
+
+
+def judged(lists, grades, abstention=True):
     return judge_lists(predictions(lists), Qrels(grades, abstention))
 
 
-def one(name: str, returned: str, relevant: dict[str, float]) -> float:
-    """A measure for one query; documents are letters."""
-    return float(parse_measure(name).values(judged({"q": list(returned)}, {"q": relevant}))[0])
-
-
-def mean(name: str, of: Judged) -> float:
-    measure = parse_measure(name)
-    if measure.family is MeasureFamily.POOLED:
-        return measure.pooled(of)[0]
-    values = measure.values(of)
-    return float(np.nanmean(values)) if not np.isnan(values).all() else 0.0
-
-
-# Judging ------------------------------------------------------------------------------------------
-
-
-def test_a_query_without_relevant_documents_needs_retrieval_where_labels_cannot_say_otherwise() -> None:
-    got = judged({"q": ["a"]}, {"q": {}}, abstention=False)
-    assert got.needs.tolist() == [True]
-    assert [mean(name, got) for name in ("map", "ndcg@3", "recall", "f1@2", "modified_map@3")] == [0] * 5
-
-
-def test_a_query_without_a_row_is_as_wrong_as_can_be() -> None:
-    qrels = Qrels({"q": {"a": 1}, "gone": {"a": 1}, "gone_none": {}, "none": {}})
-    got = judge_lists(predictions({"q": ["a"], "none": []}), qrels, list(qrels.grades), np.array([2.0, 1.0]))
-    for name in ("modified_map@3", "modified_mrr", "modified_ndcg@3", "abstention_accuracy"):
-        assert parse_measure(name).values(got).tolist() == [1, 0, 0, 1]
-    assert parse_measure("ndcg").values(got)[:2].tolist() == [1, 0]
-    assert got.signal is not None
-    assert got.signal.tolist() == [2, -math.inf, math.inf, 1]
-
-
-def test_empty_lists_and_no_query_at_all() -> None:
-    empty = judged({"q": []}, {"q": {"a": 1}})
-    assert all(one(name, "", {"a": 1}) == 0 for name in STANDARD)
-    assert all(len(parse_measure(name).values(judge_lists(predictions({}), Qrels({})))) == 0 for name in STANDARD)
-    assert empty.gains.shape == (1, 0)
+def values(name, of):
+    return parse_measure(name).values(of).tolist()
 
 
 # One query, worked by hand ------------------------------------------------------------------------
@@ -77,224 +58,141 @@ def test_empty_lists_and_no_query_at_all() -> None:
 #   DCG@3  = 2 + 1/log2(4) = 2.5;    ideal 3 + 2/log2(3) + 1/2 = 4.761859507
 #   exp    : 3 + 1/2 = 3.5;          ideal 7 + 3/log2(3) + 1/2 = 9.392789261
 #   f1@4   : P 2/4, R 2/3 -> 2 * (1/3) / (7/6) = 4/7;  f1@10 the same, since 4 are returned
+LOG3 = math.log2(3)
 TABLE = {
     "hit@1": 1, "hit": 1, "recall@1": 1 / 3, "recall@3": 2 / 3, "recall": 2 / 3,
     "precision@1": 1, "precision@3": 2 / 3, "precision@10": 0.2, "precision": 0.5,
     "precision_retrieved@3": 2 / 3, "precision_retrieved@10": 0.5, "precision_retrieved": 0.5,
     "f1@4": 4 / 7, "f1@10": 4 / 7, "f1": 4 / 7, "mrr@1": 1, "mrr": 1,
     "map@1": 1 / 3, "map@3": 5 / 9, "map": 5 / 9, "modified_map@1": 1, "modified_map@3": 5 / 6,
-    "ndcg@1": 2 / 3, "ndcg@3": 2.5 / (3.5 + 2 / math.log2(3)), "ndcg@10": 2.5 / (3.5 + 2 / math.log2(3)),
-    "ndcg_exp@3": 3.5 / (7.5 + 3 / math.log2(3)), "modified_mrr@3": 1,
-    "modified_ndcg@3": 2.5 / (3.5 + 2 / math.log2(3)),
+    "ndcg@1": 2 / 3, "ndcg@3": 2.5 / (3.5 + 2 / LOG3), "ndcg@10": 2.5 / (3.5 + 2 / LOG3),
+    "ndcg_exp@3": 3.5 / (7.5 + 3 / LOG3), "modified_mrr@3": 1, "modified_ndcg@3": 2.5 / (3.5 + 2 / LOG3),
 }  # fmt: skip
 
-
-@pytest.mark.parametrize(("name", "value"), TABLE.items())
-def test_one_list_worked_by_hand(name: str, value: float) -> None:
-    assert one(name, "axby", {"a": 2, "b": 1, "c": 3}) == pytest.approx(value, abs=1e-12)
-
-
-def test_examples_of_the_docstrings() -> None:
-    assert (one("hit@1", "xa", {"a": 1}), one("hit@2", "xa", {"a": 1})) == (0, 1)
-    assert one("recall@3", "axb", dict.fromkeys("abcd", 1)) == 2 / 4
-    assert (one("precision@4", "ax", {"a": 1}), one("precision", "ax", {"a": 1})) == (1 / 4, 1 / 2)
-    assert one("precision_retrieved@4", "ax", {"a": 1}) == 1 / 2
-    assert one("f1@2", "ax", dict.fromkeys("abc", 1)) == pytest.approx(2 / 5)
-    assert (one("mrr@3", "xab", {"a": 1, "b": 1}), one("mrr@1", "xab", {"a": 1, "b": 1})) == (1 / 2, 0)
-    assert one("map@3", "axb", dict.fromkeys("abc", 1)) == pytest.approx(0.5556, abs=5e-5)
-    assert one("ndcg@3", "ca", {"a": 3, "b": 2, "c": 1}) == pytest.approx(0.6075, abs=5e-5)
-    assert one("ndcg_exp@2", "ba", {"a": 2, "b": 1}) == pytest.approx(0.7967, abs=5e-5)
-    two = judged({"q1": list("xa"), "q2": []}, {"q1": {"a": 1}, "q2": {}})
-    assert mean("modified_mrr", two) == 0.75
-    assert mean("modified_ndcg", two) == pytest.approx(0.8155, abs=5e-5)
-
-
-def test_returning_less_can_score_more_in_the_contest() -> None:
-    assert one("modified_map@3", "a", {"a": 1, "b": 1}) == 1.0
-    assert one("modified_map@3", "axb", {"a": 1, "b": 1}) == pytest.approx(0.8333, abs=5e-5)
-
-
-def test_the_ideal_ranking_holds_all_relevant_documents() -> None:
-    # Grades 3, 1, 2 -> 3 + 2/log2(3) + 1/2; a list that finds one of two relevant documents is not perfect.
-    ideal = judged({"q": []}, {"q": {"a": 3, "b": 1, "c": 2}}).ideal_dcg[0, -1]
-    assert ideal == pytest.approx(4.7619, abs=5e-5)
-    assert one("ndcg@4", "a", {"a": 1, "b": 1}) < 1
-
-
-def test_a_course_sample_with_two_queries() -> None:
-    # q1: a hit at rank 1 of 1. q2: hits at ranks 3 and 4 of 2. Hence mrr (1 + 1/3)/2 = 2/3,
-    # map (1 + (1/3 + 2/4)/2)/2 = .708333, ndcg (1 + (1/2 + 1/log2 5)/(1 + 1/log2 3))/2 = .785321.
-    got = judged(
-        {"q1": ["doc1", "doc3"], "q2": ["doc4", "doc1", "doc5", "doc2"]},
-        {"q1": {"doc1": 1}, "q2": {"doc2": 1, "doc5": 1}},
-    )
-    assert mean("hit@4", got) == 1.0
-    assert mean("mrr@4", got) == pytest.approx(0.6667, abs=5e-5)
-    assert mean("map@4", got) == pytest.approx(0.708333, abs=5e-7)
-    assert mean("ndcg@4", got) == pytest.approx(0.785321, abs=5e-7)
-
-
-def test_a_repeat_counts_again_in_the_contest_only() -> None:
-    # a a b, both relevant: contest (1 + 2/2 + 3/3)/3; elsewhere the second a is a miss at rank 2.
-    both = {"a": 1.0, "b": 1.0}
-    assert one("modified_map@3", "aax", both) == 1.0
-    assert one("modified_map@3", "xaa", both) == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert one("map@3", "aab", both) == pytest.approx((1 + 2 / 3) / 2)
-    assert one("recall@2", "aab", both) == one("precision_retrieved@2", "aab", both) == 1 / 2
-    assert one("precision_retrieved", "aab", both) == pytest.approx(2 / 3)
-    assert one("ndcg@3", "aab", both) == pytest.approx(1.5 / (1 + 1 / math.log2(3)))
-
-
-def test_large_grades_do_not_overflow() -> None:
-    assert one("ndcg_exp", "ba", {"a": 5000, "b": 4999}) == pytest.approx(
-        (0.5 + 1 / math.log2(3)) / (1 + 0.5 / math.log2(3))
-    )
+# Returned x a u b p, of which x is judged and not relevant, a and b are relevant (grades 2 and 1), u is unknown and p
+# was pooled alone; c is relevant, y and z are not, and none of them was returned. R = 3, N = 3.
+#   judged     x a b of x a u b p: 3/5; of x a u: 2/3; of the first 10 the same as of all
+#   bpref      x is above a and b: 2 * (1 - 1/3) / 3 = 4/9
+#   infap      a, rank 2: 1/2 + 1/2 * 1/1 * e / (1 + 2e); b, rank 4: 1/4 + 3/4 * 2/3 * (1 + e) / (2 + 2e)
+#   condensed  x a b: ranks 2 and 3. map (1/2 + 2/3) / 3 = 7/18; DCG 2/log2(3) + 1/2
+#   at best    x a u b p with u and p relevant: 4 of 5
+PAIRS = {"x": 0, "y": 0, "z": 0, "a": 2, "b": 1, "c": 1, "p": -1}
+E = 0.00001
+WITH_HOLES = {
+    "judged": 3 / 5, "judged@3": 2 / 3, "judged@1": 1, "judged@10": 3 / 5,
+    "bpref": 4 / 9,
+    "infap": (1 / 2 + E / (1 + 2 * E) / 2 + 1 / 4 + 1 / 2 * (1 + E) / (2 + 2 * E)) / 3,
+    "hit_condensed@1": 0, "hit_condensed@2": 1, "recall_condensed@2": 1 / 3, "recall_condensed@3": 2 / 3,
+    "precision_condensed@3": 2 / 3, "precision_condensed@5": 2 / 5, "precision_condensed": 2 / 3,
+    "mrr_condensed@3": 1 / 2, "map_condensed@2": 1 / 6, "map_condensed@3": 7 / 18, "map_condensed": 7 / 18,
+    "ndcg_condensed@3": (2 / LOG3 + 1 / 2) / (2 + 1 / LOG3 + 1 / 2),
+    "hit_upper@1": 0, "hit_upper@3": 1, "mrr_upper@3": 1 / 2, "precision_upper@3": 2 / 3, "precision_upper@5": 4 / 5,
+    "precision_upper@10": 4 / 10, "precision_upper": 4 / 5,
+}  # fmt: skip
+A, AB, ABC = (dict.fromkeys(docs, 1) for docs in ("a", "ab", "abc"))
+WORKED = [
+    ("axby", {"a": 2, "b": 1, "c": 3}, TABLE),
+    ("xaubp", PAIRS, WITH_HOLES),
+    # the examples of the docstrings
+    ("xa", A, {"hit@1": 0, "hit@2": 1}),
+    ("axb", AB | {"c": 1, "d": 1}, {"recall@3": 2 / 4}),
+    ("ax", A, {"precision@4": 1 / 4, "precision": 1 / 2, "precision_retrieved@4": 1 / 2}),
+    ("ax", ABC, {"f1@2": 2 / 5}),
+    ("xab", AB, {"mrr@3": 1 / 2, "mrr@1": 0}),
+    ("axb", ABC, {"map@3": (1 + 2 / 3) / 3}),
+    ("ca", {"a": 3, "b": 2, "c": 1}, {"ndcg@3": (1 + 3 / LOG3) / (3 + 2 / LOG3 + 1 / 2)}),
+    ("ba", {"a": 2, "b": 1}, {"ndcg_exp@2": (1 + 3 / LOG3) / (3 + 1 / LOG3)}),
+    ("au", A, {"judged@1": 1, "judged@4": 1 / 2}),
+    ("xaub", AB | {"x": 0, "y": 0, "z": 0}, {"bpref": 1 / 2}),
+    ("aub", AB, {"infap": (1 + 1 / 3 + (1 + E) / (1 + 2 * E) / 3) / 2}),
+    ("uax", A | {"x": 0}, {"mrr_condensed@3": 1, "precision_condensed@3": 1 / 3}),
+    ("xua", A | {"x": 0}, {"mrr_upper@3": 1 / 2, "precision_upper@3": 2 / 3}),
+    # returning less can score more in the contest, but does not hide a relevant document elsewhere
+    ("a", AB, {"modified_map@3": 1, "ndcg@4": 1 / (1 + 1 / LOG3)}),
+    ("axb", AB, {"modified_map@3": (1 + 2 / 3) / 2}),
+    # a repeat takes up a rank and counts once, but in the contest each time
+    ("aax", AB, {"modified_map@3": 1}),
+    ("xaa", AB, {"modified_map@3": (1 / 2 + 2 / 3) / 2}),
+    ("aab", AB, {"map@3": (1 + 2 / 3) / 2, "recall@2": 1 / 2, "precision_retrieved": 2 / 3}),
+    ("aab", AB, {"ndcg@3": 1.5 / (1 + 1 / LOG3)}),
+    ("xxaauu", A | {"x": 0}, {"judged": 4 / 6, "mrr_condensed": 1 / 3, "precision_upper@6": 2 / 6}),
+    ("xxa", AB | {"x": 0, "y": 0}, {"bpref": (1 - 1 / 2) / 2}),
+    ("xxa", A | {"x": 0}, {"infap": 1 / 3 + E / (1 + 2 * E) / 3}),  # one x above
+    # empty lists, lists of unknown documents, and labels without a relevant document
+    ("", PAIRS, dict.fromkeys((*STANDARD, *OF_HOLES), 0) | {"judged": math.nan, "judged@3": math.nan}),
+    ("uv", PAIRS, dict.fromkeys(("judged", "bpref", "infap", "map_condensed"), 0)),
+    ("xup", {"x": 0, "p": -1}, {"bpref": 0, "infap": 0, "judged": 1 / 3, "precision_upper": 2 / 3}),
+    ("a", {}, dict.fromkeys(("map", "ndcg@3", "recall", "f1@2", "modified_map@3"), 0)),
+    ("ua", A, {"bpref": 1}),  # no document is judged not relevant
+    ("ba", {"a": 5000, "b": 4999}, {"ndcg_exp": (0.5 + 1 / LOG3) / (1 + 0.5 / LOG3)}),  # no overflow
+]  # fmt: skip
 
 
-def test_abstention_worked_by_hand() -> None:
+@pytest.mark.parametrize(("returned", "pairs", "expected"), WORKED)
+def test_one_list_worked_by_hand(returned, pairs, expected):
+    of = judge_lists(predictions({"q": list(returned)}), trec({"q": pairs}))
+    found = {name: values(name, of)[0] for name in expected}
+    assert found == pytest.approx(expected, abs=1e-12, nan_ok=True)
+
+
+# Queries that need no retrieval, and queries without a row ----------------------------------------
+
+
+def test_abstention_worked_by_hand():
     # Empty for q1 and q2; q1 and q3 need no retrieval.
-    grades: dict[str, dict[str, float]] = {"q1": {}, "q2": {"a": 1}, "q3": {}, "q4": {"a": 1}}
-    got = judged({"q1": [], "q2": [], "q3": ["a"], "q4": ["a"]}, grades)
-    assert parse_measure("abstention_precision").values(got).tolist()[:2] == [1, 0]
-    assert np.isnan(parse_measure("abstention_precision").values(got)[2:]).all()
-    assert parse_measure("abstention_accuracy").values(got).tolist() == [1, 0, 0, 1]
-    assert (mean("abstention_precision", got), mean("abstention_recall", got)) == (0.5, 0.5)
+    got = judged({"q1": [], "q2": [], "q3": ["a"], "q4": ["a"]}, {"q1": {}, "q2": A, "q3": {}, "q4": A})
+    nan = math.nan
+    np.testing.assert_array_equal(values("abstention_precision", got), [1, 0, nan, nan])
+    np.testing.assert_array_equal(values("abstention_recall", got), [1, nan, 0, nan])
+    assert values("abstention_accuracy", got) == [1, 0, 0, 1]
     assert parse_measure("abstention_f1").pooled(got) == (0.5, 3)
-    kept = judged({"q2": ["a"]}, {"q2": {"a": 1}})
-    assert parse_measure("abstention_f1").pooled(kept) == (0.0, 0)
+    assert parse_measure("abstention_f1").pooled(judged({"q2": ["a"]}, {"q2": A})) == (0, 0)
+    two = judged({"q1": list("xa"), "q2": []}, {"q1": A, "q2": {}})
+    assert values("modified_mrr", two) == [1 / 2, 1]
+    assert values("modified_ndcg", two) == pytest.approx([1 / LOG3, 1])
 
 
-def auroc(signal: list[float], needs: list[bool]) -> tuple[float, int]:
-    grades: dict[str, dict[str, float]] = {str(i): {"a": 1} if need else {} for i, need in enumerate(needs)}
+def auroc(signal, needs):
+    grades = {str(i): A if need else {} for i, need in enumerate(needs)}
     lists = predictions({query: [] for query in grades})
-    return parse_measure("abstention_auroc").pooled(judge_lists(lists, Qrels(grades), signal=np.array(signal)))
+    return parse_measure("abstention_auroc").pooled(
+        judge_lists(lists, Qrels(grades), signal=None if signal is None else np.array(signal))
+    )
 
 
-def test_auroc_worked_by_hand() -> None:
+def test_auroc_worked_by_hand():
     assert auroc([3, 1, 2], [True, True, False]) == (0.5, 3)
     assert auroc([2, 2], [True, False]) == (0.5, 2)  # a tie counts half
     assert auroc([3, 1], [True, False]) == (1.0, 2)
     assert np.isnan(auroc([3, 1], [True, True])[0])
-    no_signal = judged({"q": []}, {"q": {}})
-    assert np.isnan(parse_measure("abstention_auroc").pooled(no_signal)[0])
+    assert np.isnan(auroc(None, [True, False])[0])
 
 
-@settings(deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=40))
-def test_auroc_is_that_of_scikit_learn(rows: list[tuple[int, bool]]) -> None:
-    sklearn = pytest.importorskip("sklearn.metrics")
-    signal, needs = [float(s) for s, _ in rows], [n for _, n in rows]
-    if len(set(needs)) == 2:
-        assert auroc(signal, needs)[0] == pytest.approx(sklearn.roc_auc_score(needs, signal), abs=1e-12)
+def test_a_query_without_a_row_is_as_wrong_as_can_be():
+    qrels = Qrels({"q": A, "gone": A, "gone_none": {}, "none": {}})
+    got = judge_lists(predictions({"q": ["a"], "none": []}), qrels, list(qrels.grades), np.array([2.0, 1.0]))
+    for name in ("modified_map@3", "modified_mrr", "modified_ndcg@3", "abstention_accuracy"):
+        assert values(name, got) == [1, 0, 0, 1]
+    assert values("ndcg", got)[:2] == [1, 0]
+    assert got.signal.tolist() == [2, -math.inf, math.inf, 1]
 
 
-# Reference values and independent implementations -------------------------------------------------
+def test_measures_of_holes_are_of_queries_that_need_retrieval():
+    rows = [("needs", True, {"a": 1.0}), ("none", False, {}), ("unmet", True, {})]
+    qrels = qrels_of([Label(*row, frozenset("x")) for row in rows])
+    got = judge_lists(predictions({"needs": ["a"], "none": ["x"], "unmet": ["x"]}), qrels)
+    for name in OF_HOLES:
+        np.testing.assert_array_equal(values(name, got), [1, math.nan, 1 if name == "judged" else 0])
 
 
-def random_case(seed: int, queries: int = 40) -> tuple[Ranking, dict[str, dict[str, int]]]:
-    """Distinct scores, lists of 0 to 15 documents, graded labels some of which say 'not relevant'."""
-    rng = random.Random(seed)
-    docs = [f"d{i:02}" for i in range(40)]
-    run = {}
-    for query in range(queries):
-        returned = rng.sample(docs, rng.randint(0, 15))
-        run[f"q{query}"] = {
-            doc: float(s) for doc, s in zip(returned, rng.sample(range(999), len(returned)), strict=True)
-        }
-    qrels = {query: {doc: rng.randint(0, 3) for doc in rng.sample(docs, rng.randint(1, 8))} for query in run}
-    return Ranking.from_scores(run), qrels
+def test_no_query_at_all():
+    assert all(values(name, judge_lists(predictions({}), Qrels({}))) == [] for name in STANDARD)
 
 
-def positive(qrels: dict[str, dict[str, int]]) -> Qrels:
-    graded = {query: {doc: float(g) for doc, g in row.items() if g > 0} for query, row in qrels.items()}
-    return Qrels(graded, abstention=False)
+# Names and labels ---------------------------------------------------------------------------------
 
 
-TREC_EVAL = {
-    "hit@1": "success_1", "hit@5": "success_5", "recall@5": "recall_5", "recall@10": "recall_10",
-    "recall": "set_recall", "precision@1": "P_1", "precision@5": "P_5", "precision@10": "P_10",
-    "precision": "set_P", "f1": "set_F", "mrr": "recip_rank", "map": "map", "map@5": "map_cut_5",
-    "map@10": "map_cut_10", "ndcg": "ndcg", "ndcg@5": "ndcg_cut_5", "ndcg@10": "ndcg_cut_10",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_equal_to_trec_eval(seed: int) -> None:
-    pytrec_eval = pytest.importorskip("pytrec_eval")
-    ranking, qrels = random_case(seed)
-    qrels["q0"] = dict.fromkeys(ranking.doc_ids[:5], 0)  # no positive judgement: counts, as 0
-    theirs = pytrec_eval.RelevanceEvaluator(
-        qrels,
-        {"success.1,5", "recall.5,10", "P.1,5,10", "recip_rank", "map", "map_cut.5,10", "ndcg", "ndcg_cut.5,10"}
-        | {"set_P", "set_recall", "set_F"},
-    ).evaluate(ranking.to_dict())
-    got = judge_lists(ranking, positive(qrels))
-    for name, trec_name in TREC_EVAL.items():
-        expected = [theirs[query][trec_name] for query in ranking.query_ids]
-        np.testing.assert_allclose(parse_measure(name).values(got), expected, atol=1e-9, err_msg=name)
-
-
-lists_with_repeats = st.lists(st.sampled_from("abcdef"), max_size=6)
-labels = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3), max_size=4)
-case = st.lists(st.tuples(lists_with_repeats, labels), min_size=1, max_size=12)
-
-
-def contest(returned: list[str], relevant: dict[str, int]) -> float:
-    """The contest's rule for one query, as a plain loop."""
-    if not relevant:
-        return 0.0 if returned else 1.0
-    hits, total = 0, 0.0
-    for rank, doc in enumerate(returned[:3], start=1):
-        if doc in relevant:
-            hits += 1
-            total += hits / rank
-    return total / hits if hits else 0.0
-
-
-@settings(deadline=None)
-@given(case)
-def test_the_contest_score_is_that_of_a_plain_loop(rows: list[tuple[list[str], dict[str, int]]]) -> None:
-    got = judged({str(i): row[0] for i, row in enumerate(rows)}, {str(i): row[1] for i, row in enumerate(rows)})
-    np.testing.assert_allclose(parse_measure("modified_map@3").values(got), [contest(*row) for row in rows], atol=1e-12)
-
-
-# Properties ---------------------------------------------------------------------------------------
-
-
-@settings(deadline=None)
-@given(case, st.randoms())
-def test_the_order_of_queries_and_labels_and_irrelevant_names_do_not_matter(rows, rng) -> None:  # type: ignore[no-untyped-def]
-    lists, grades = {str(i): row[0] for i, row in enumerate(rows)}, {str(i): row[1] for i, row in enumerate(rows)}
-    order = list(lists)
-    rng.shuffle(order)
-    mixed = {query: dict(rng.sample(list(grades[query].items()), len(grades[query]))) for query in order}
-    renamed = {q: [doc if doc in grades[q] else f"other {doc}" for doc in lists[q]] for q in order}
-    before, after = judged(lists, grades), judged(renamed, mixed)
-    for name, (family, _) in MEASURES.items():
-        if family is MeasureFamily.POOLED:
-            assert parse_measure(name).pooled(before) == pytest.approx(parse_measure(name).pooled(after), nan_ok=True)
-            continue
-        values = dict(zip(lists, parse_measure(name).values(before), strict=True))
-        np.testing.assert_allclose(parse_measure(name).values(after), [values[query] for query in order], err_msg=name)
-
-
-@settings(deadline=None)
-@given(case, st.sampled_from(["", "@1", "@2", "@3", "@10"]))
-def test_every_measure_lies_between_0_and_1_and_applies_where_it_says(rows, cutoff) -> None:  # type: ignore[no-untyped-def]
-    got = judged({str(i): row[0] for i, row in enumerate(rows)}, {str(i): row[1] for i, row in enumerate(rows)})
-    for name, family in PLAIN.items():
-        if family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
-            values = parse_measure(name + cutoff).values(got)
-            applies = np.ones(len(rows), bool) if family is MeasureFamily.MODIFIED else got.needs & (not of_spans(name))
-            assert (np.isnan(values) == ~applies).all()
-            assert (values[applies] >= 0).all()
-            assert (values[applies] <= 1 + 1e-12).all()
-
-
-# Names --------------------------------------------------------------------------------------------
-
-
-def test_names() -> None:
+def test_names():
     assert (parse_measure("ndcg@10").name, parse_measure("ndcg@10").k, parse_measure("map").k) == ("ndcg@10", 10, None)
     assert mlflow_name("ndcg@10") == "ndcg_at_10"
     assert mlflow_name("private/map@3") == "private/map_at_3"
@@ -311,42 +209,228 @@ def test_names() -> None:
         ("accuracy", "Known: "),
         (3, "'3' is unknown"),
         ("", "'' is unknown"),
-        ("ndcg@", "integer from 1"),
-        ("ndcg@0", "integer from 1"),
-        ("ndcg@-1", "integer from 1"),
-        ("ndcg@1.5", "integer from 1"),
-        ("ndcg@ten", "integer from 1"),
-        ("ndcg@٣", "integer from 1"),
-        ("abstention_f1@3", "takes no cut-off"),
-        ("abstention_recall@3", "takes no cut-off"),
+        *((f"ndcg@{cut}", "integer from 1") for cut in ("", "0", "-1", "1.5", "ten", "٣")),
+        *((f"{name}@3", "takes no cut-off") for name in ("abstention_f1", "abstention_recall", "bpref", "infap")),
     ],
 )
-def test_names_that_are_refused(name: object, part: str) -> None:
+def test_names_that_are_refused(name, part):
     with pytest.raises(BadInput, match=r"^metrics: ") as error:
         parse_measure(name)
     assert part in str(error.value)
 
 
+def test_labels_that_do_not_say_what_was_judged_have_no_such_measure():
+    without = Qrels({"q": A})
+    for name in OF_HOLES:
+        assert np.isnan(values(name, judge_lists(predictions({"q": ["a"]}), without))).all()  # never 0
+        with pytest.raises(BadInput, match=rf"metrics: '{name}' asks which documents were judged, and these labels do"):
+            check_labels(["hit", name], without)
+    check_labels(OF_HOLES, trec({"q": A}))
+    check_labels(["hit@3", "ndcg"], without)
+
+
+def test_a_run_counts_what_was_judged_where_the_labels_have_zeros():
+    zeros = trec({"q": {"a": 1, "b": 0}})
+    assert requested(["hit@1"], zeros, 5) == ["hit@1", "judged@5"]
+    assert requested(["hit@1"], zeros) == ["hit@1", "judged@3"]
+    assert requested(["judged@5"], zeros, 5) == ["judged@5"]
+    # Where all judged documents are relevant, it would be the precision by another name.
+    assert requested(["hit@1"], trec({"q": {"a": 1, "b": -1}}), 5) == requested(["hit@1"], None, 5) == ["hit@1"]
+
+
+def test_condensed_lists_are_made_of_whole_lists():
+    # Shown u v w, below them a: the first judged document of the whole list is relevant, of the shown ones none is.
+    deep = Ranking.from_scores({"q": {"u": 4.0, "v": 3.0, "w": 2.0, "a": 1.0}})
+    expected = {"mrr@3": 0, "mrr_condensed@3": 1, "mrr_upper@3": 1, "judged@3": 0, "bpref": 1}
+    found = score_lists(ShownLists(deep.top(3), deep=deep, top_k=3), trec({"q": A | {"x": 0}}), [*expected])
+    assert {name: summary.mean for name, summary in found.summary.items()} == expected
+    # Lists that may be cut have no measures of whole lists.
+    expected = {"judged@3": 1, "mrr_upper@3": 1, "mrr_condensed@3": 0, "bpref": 0}
+    found = score_lists(
+        ShownLists(predictions({"q": list("uax")}), complete=False), trec({"q": A | {"x": 0}}), [*expected]
+    )
+    assert {name: summary.n for name, summary in found.summary.items()} == expected
+    assert found.summary["bpref"].note == "the longest list has 3 documents"
+
+
+# Independent implementations ----------------------------------------------------------------------
+
+DOCS = [f"d{i}" for i in range(12)]
+with_holes = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from(DOCS), unique=True),
+        st.dictionaries(st.sampled_from(DOCS), st.sampled_from([-1, 0, 0, 1, 2, 3]), min_size=1, max_size=8),
+    ),
+    min_size=1,
+    max_size=6,
+)
+TREC_EVAL = {
+    "hit@1": "success_1", "hit@3": "success_3", "recall@3": "recall_3", "recall@10": "recall_10",
+    "recall": "set_recall", "precision@1": "P_1", "precision@3": "P_3", "precision@10": "P_10",
+    "precision": "set_P", "f1": "set_F", "mrr": "recip_rank", "map": "map", "map@3": "map_cut_3",
+    "map@10": "map_cut_10", "ndcg": "ndcg", "ndcg@3": "ndcg_cut_3", "ndcg@10": "ndcg_cut_10",
+    "bpref": "bpref", "infap": "infAP",
+}  # fmt: skip
+
+
+def by_query(rows):
+    """(lists, pairs), both by query."""
+    return tuple({f"q{i}": row[side] for i, row in enumerate(rows)} for side in (0, 1))
+
+
+def run_of(lists):
+    return {query: {doc: float(-rank) for rank, doc in enumerate(docs)} for query, docs in lists.items()}
+
+
+@settings(deadline=None)
+@given(with_holes)
+def test_equal_to_trec_eval(rows):
+    """Measures of whole lists, and condensed measures against lists without unjudged documents."""
+    pytrec_eval = pytest.importorskip("pytrec_eval")
+    lists, pairs = by_query(rows)
+    known = {query: {doc: grade for doc, grade in row.items() if grade >= 0} for query, row in pairs.items()}
+    left = {query: [doc for doc in docs if doc in known[query]] for query, docs in lists.items()}
+    got = judge_lists(predictions(lists), trec(pairs))
+    of_holes = {"bpref", "infap"}  # others do not read that a document was pooled
+    for end, returned, labels, names in (
+        ("", lists, pairs, of_holes),
+        ("", lists, known, TREC_EVAL.keys() - of_holes),
+        ("_condensed", left, known, TREC_EVAL.keys() - of_holes),
+    ):
+        asked = {query: row for query, row in labels.items() if row and returned[query]}
+        wanted = {re.sub(r"_(\d+)$", r".\1", TREC_EVAL[name]) for name in names}
+        theirs = pytrec_eval.RelevanceEvaluator(asked, wanted).evaluate(run_of({one: returned[one] for one in asked}))
+        for name in names:
+            ours = name.replace("@", f"{end}@") if "@" in name else name + end
+            if ours.partition("@")[0] in MEASURES:
+                expected = [theirs[query][TREC_EVAL[name]] if query in asked else 0 for query in lists]
+                np.testing.assert_allclose(values(ours, got), expected, atol=1e-9, err_msg=ours)
+
+
+@settings(deadline=None)
+@given(with_holes)
+def test_judged_is_that_of_ir_measures(rows):
+    ir_measures = pytest.importorskip("ir_measures")
+    lists, pairs = by_query(rows)
+    # It counts every pair as judged, also one with grade -1, and cannot take empty lists.
+    pairs = {query: {doc: grade for doc, grade in row.items() if grade >= 0} for query, row in pairs.items()}
+    pairs = {query: row for query, row in pairs.items() if row and lists[query]}
+    lists = {query: lists[query] for query in pairs}
+    for k in (3, 10) if pairs else ():
+        theirs = ir_measures.iter_calc([ir_measures.Judged @ k], pairs, run_of(lists))
+        found = {one.query_id: one.value for one in theirs}
+        ours = values(f"judged@{k}", judge_lists(predictions(lists), trec(pairs)))
+        np.testing.assert_allclose(ours, [found[query] for query in pairs], atol=1e-9)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=2, max_size=40))
+def test_auroc_is_that_of_scikit_learn(rows):
+    sklearn = pytest.importorskip("sklearn.metrics")
+    signal, needs = [float(s) for s, _ in rows], [n for _, n in rows]
+    if len(set(needs)) == 2:
+        assert auroc(signal, needs)[0] == pytest.approx(sklearn.roc_auc_score(needs, signal), abs=1e-12)
+
+
+lists_with_repeats = st.lists(st.sampled_from("abcdef"), max_size=6)
+case = st.lists(
+    st.tuples(lists_with_repeats, st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3), max_size=4)),
+    min_size=1,
+    max_size=12,
+)
+
+
+def contest(returned, relevant):
+    """The contest's rule for one query, as a plain loop."""
+    if not relevant:
+        return 0.0 if returned else 1.0
+    hits, total = 0, 0.0
+    for rank, doc in enumerate(returned[:3], start=1):
+        if doc in relevant:
+            hits += 1
+            total += hits / rank
+    return total / hits if hits else 0.0
+
+
+@settings(deadline=None)
+@given(case)
+def test_the_contest_score_is_that_of_a_plain_loop(rows):
+    np.testing.assert_allclose(
+        values("modified_map@3", judged(*by_query(rows))), [contest(*row) for row in rows], atol=1e-12
+    )
+
+
+# Properties ---------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(with_holes, st.randoms())
+def test_bounds_hold_whatever_the_unjudged_documents_are(rows, rng):
+    lists, pairs = by_query(rows)
+    settled = {
+        query: {doc: grade if (grade := row.get(doc, -1)) >= 0 else rng.randint(0, 1) for doc in DOCS}
+        for query, row in pairs.items()
+    }
+    known, true = (judge_lists(predictions(lists), trec(labels)) for labels in (pairs, settled))
+    for name in ("hit", "precision", "mrr"):
+        for cut in ("", "@1", "@3"):
+            least, most = parse_measure(name + cut).values(known), parse_measure(f"{name}_upper{cut}").values(known)
+            value = parse_measure(name + cut).values(true)
+            assert (least <= value).all()
+            assert (value <= most).all()
+
+
+@settings(deadline=None)
+@given(case, st.randoms())
+def test_the_order_of_queries_and_labels_and_irrelevant_names_do_not_matter(rows, rng):
+    lists, grades = by_query(rows)
+    order = list(lists)
+    rng.shuffle(order)
+    mixed = {query: dict(rng.sample(list(grades[query].items()), len(grades[query]))) for query in order}
+    renamed = {q: [doc if doc in grades[q] else f"other {doc}" for doc in lists[q]] for q in order}
+    before, after = judged(lists, grades), judged(renamed, mixed)
+    for name, (family, _) in MEASURES.items():
+        if family is MeasureFamily.POOLED:
+            assert parse_measure(name).pooled(before) == pytest.approx(parse_measure(name).pooled(after), nan_ok=True)
+            continue
+        found = dict(zip(lists, values(name, before), strict=True))
+        np.testing.assert_allclose(values(name, after), [found[query] for query in order], err_msg=name)
+
+
+@settings(deadline=None)
+@given(case, st.sampled_from(["", "@1", "@2", "@3", "@10"]))
+def test_every_measure_lies_between_0_and_1_and_applies_where_it_says(rows, cutoff):
+    got = judged(*by_query(rows))
+    for name, family in PLAIN.items():
+        if family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
+            found = parse_measure(name + cutoff).values(got)
+            applies = np.ones(len(rows), bool) if family is MeasureFamily.MODIFIED else got.needs & (not of_spans(name))
+            assert (np.isnan(found) == ~applies).all()
+            assert (found[applies] >= 0).all()
+            assert (found[applies] <= 1 + 1e-12).all()
+
+
 # Losses and ceilings ------------------------------------------------------------------------------
 
 
-def test_losses_and_ceilings_worked_by_hand() -> None:
-    relevant = {"a": 1.0}
-    grades = {"none": {}, "held": relevant, "lost": relevant, "low": relevant, "deep": relevant, "good": relevant}
+def parts(found):
+    return {name: part.tolist() for name, part in found.items()}
+
+
+def test_losses_and_ceilings_worked_by_hand():
+    grades = {"none": {}} | dict.fromkeys(("held", "lost", "low", "deep", "good"), A)
     final = {"none": ["x"], "held": [], "lost": ["x"], "low": ["x", "a"], "deep": ["x", "y", "z"], "good": ["a"]}
     before = {**final, "held": ["x", "a"], "deep": list("xyza")}
     keep = np.array([True, False, True, True, True, True])
     raw = {"one": judged({**before, "lost": ["a"]}, grades), "two": judged({**before, "low": ["a"]}, grades)}
     shown, candidates = judged(final, grades), judged(before, grades)
-    lost = {kind: part.tolist() for kind, part in losses(shown, candidates, keep).items()}
-    assert lost == {
+    assert parts(losses(shown, candidates, keep)) == {
         "wrongly_returned": [1, 0, 0, 0, 0, 0],
         "wrongly_withheld": [0, 1, 0, 0, 0, 0],
         "not_found": [0, 0, 1, 0, 0, 0],
         "misranked": [0, 0, 0, 0.5, 1, 0],  # `low` scores 1/2; `deep` has its hit at rank 4
     }
-    best = {name: part.tolist() for name, part in ceilings(shown, candidates, keep, raw).items()}
-    assert best == {
+    assert parts(ceilings(shown, candidates, keep, raw)) == {
         "oracle_gate": [1, 0.5, 0, 0.5, 0, 1],
         "oracle_rerank": [0, 0, 0, 1, 1, 1],
         "oracle_fusion": [0, 0, 1, 1, 0, 1],
@@ -354,34 +438,29 @@ def test_losses_and_ceilings_worked_by_hand() -> None:
     assert ceilings(shown, candidates, keep, raw, top_k=1)["oracle_gate"].tolist() == [1, 0, 0, 0, 0, 1]
 
 
-def test_losses_of_a_file_of_predictions() -> None:
+def test_losses_of_a_file_of_predictions():
     # Neither the candidates nor the gate are known: an empty list is withheld, no hit in a whole list is not found.
-    relevant = {"a": 1.0}
-    shown = judged({"q1": [], "q2": list("xyzx"), "q3": list("xyza")}, {"q1": relevant, "q2": relevant, "q3": relevant})
-    lost = {kind: part.tolist() for kind, part in losses(shown).items()}
-    assert lost["wrongly_withheld"] == [1, 0, 0]
-    assert lost["not_found"] == [0, 1, 0]
-    assert lost["misranked"] == [0, 0, 1]
+    shown = judged({"q1": [], "q2": list("xyzx"), "q3": list("xyza")}, dict.fromkeys(("q1", "q2", "q3"), A))
+    lost = parts(losses(shown))
+    assert [lost[kind] for kind in ("wrongly_withheld", "not_found", "misranked")] == np.eye(3).tolist()
     assert set(ceilings(shown)) == {"oracle_gate", "oracle_rerank"}
 
 
-def test_where_nothing_was_found_the_gate_withheld_nothing() -> None:
-    shown = judged({"q": []}, {"q": {"a": 1}})
+def test_where_nothing_was_found_the_gate_withheld_nothing():
+    shown = judged({"q": []}, {"q": A})
     for keep in (True, False):
         assert losses(shown, shown, np.array([keep]))["not_found"].tolist() == [1]
-    found = judged({"q": ["x"]}, {"q": {"a": 1}})
+    found = judged({"q": ["x"]}, {"q": A})
     assert losses(shown, found, np.array([False]))["wrongly_withheld"].tolist() == [1]
 
 
 @settings(deadline=None)
 @given(case, st.lists(st.booleans(), min_size=12, max_size=12), st.integers(1, 6), st.booleans(), st.booleans())
-def test_losses_add_up_query_by_query(rows, gate, top_k, deep, gated) -> None:  # type: ignore[no-untyped-def]
-    grades = {str(i): row[1] for i, row in enumerate(rows)}
-    before = {str(i): row[0] for i, row in enumerate(rows)}
-    final = {query: row[:top_k] if gate[int(query)] else [] for query, row in before.items()}
-    keep = np.array(gate[: len(rows)])
+def test_losses_add_up_query_by_query(rows, gate, top_k, deep, gated):
+    before, grades = by_query(rows)
+    final = {query: row[:top_k] if kept else [] for (query, row), kept in zip(before.items(), gate, strict=False)}
     shown, candidates = judged(final, grades), judged(before, grades)
-    known = (shown, candidates if deep else None, keep if gated else None)
+    known = (shown, candidates if deep else None, np.array(gate[: len(rows)]) if gated else None)
     score = parse_measure("modified_map@3").values(shown)
     assert (np.sum(list(losses(*known).values()), axis=0) == 1 - score).all()
     assert all((part >= score).all() for part in ceilings(*known, top_k=top_k).values())

@@ -17,12 +17,12 @@ IDS = tuple(f"q{n:02}" for n in range(40))
 QRELS = Qrels({one: {"a": 1.0} for one in IDS}, abstention=True)
 
 
-def scored(right, split):
+def scored(right, split, detailed=None):
     """The scores of lists of which the first `right` have their document."""
     docs = np.zeros((len(IDS), 1), np.int32)
     docs[right:] = 1
     ranking = Ranking(IDS, ("a", "b"), docs, np.ones(docs.shape))
-    return score_lists(ShownLists(ranking), QRELS, [NAME, "hit@1"], split=split)
+    return score_lists(ShownLists(ranking), QRELS, [NAME, "hit@1", "abstention_auroc"], split=split, detailed=detailed)
 
 
 @pytest.mark.parametrize("select_on", ["all", "public"])
@@ -41,25 +41,15 @@ def test_value_and_interval_are_those_of_the_kind(select_on, learnt):
 
 def test_the_public_part_has_intervals_only_where_it_chooses():
     assert math.isnan(scored(30, Split()).public[NAME].low)
-    public = scored(30, Split(select_on="public")).public
-    assert public[NAME].low < public[NAME].mean < public[NAME].high
-
-
-def test_the_interval_of_the_public_part_does_not_depend_on_what_else_is_detailed():
-    ranking = Ranking(IDS, ("a",), np.zeros((40, 1), np.int32) - (np.arange(40) % 3 == 0)[:, None].astype(np.int32),
-                      np.where(np.arange(40) % 3 == 0, 0.0, 1.0)[:, None])  # fmt: skip
     split = Split(select_on="public")
-    whole, light = (
-        score_lists(ShownLists(ranking), QRELS, [NAME, "hit@1"], split=split, detailed=wanted)
-        for wanted in (None, [NAME])
-    )
+    whole, light = (scored(30, split, detailed) for detailed in (None, [NAME]))
+    assert whole.public[NAME].low < whole.public[NAME].mean < whole.public[NAME].high
     assert objective_of(NAME, whole, None, "public") == objective_of(NAME, light, None, "public")
 
 
 def test_nothing_ranks_without_labels_or_a_value():
     assert objective_of(NAME, None, None, "all") is None
-    assert objective_of("abstention_auroc", score_lists(ShownLists(Ranking(IDS, ("a",), np.zeros((40, 1), np.int32),
-                        np.ones((40, 1)))), QRELS, ["abstention_auroc"]), None, "all") is None  # fmt: skip
+    assert objective_of("abstention_auroc", scored(30, Split()), None, "all") is None
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,6 @@
 """Which queries count and which list a measure reads, on tables small enough to check by eye."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -14,68 +11,58 @@ from hypothesis import strategies as st
 from harness.data.predictions import Predictions
 from harness.data.qrels import Qrels
 from harness.errors import BadInput
-from harness.gates.payoff import fixed_mean, payoffs
+from harness.gates.payoff import payoffs
 from harness.measures.objective import objective_of
 from harness.measures.score_table import read_score_table, score_table_text
-from harness.measures.scores import Scores, ShownLists, averaged_scores, score_lists
+from harness.measures.scores import ShownLists, averaged_scores, score_lists
 from harness.recording import retrieval_run
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.split import Split, draw_public
 from retrievers.base import Ranking
 
 
-def ranking(lists: Mapping[str, str]) -> Ranking:
+def ranking(lists):
     return Ranking.from_scores({q: {doc: -float(rank) for rank, doc in enumerate(row)} for q, row in lists.items()})
 
 
 A = {"a": 1.0}
 
 
-def means(scores: Scores) -> dict[str, float]:
+def means(scores):
     return {name: summary.mean for name, summary in scores.summary.items()}
 
 
-def test_only_labelled_queries_with_a_row_are_scored() -> None:
+def test_only_labelled_queries_with_a_row_are_scored():
     final = predictions({"u": ["a"], "q1": ["a"], "none": []})
     scores = score_lists(ShownLists(final), Qrels({"q1": A, "q2": A, "none": {}}), ["modified_map@3", "hit@3"])
     assert scores.query_ids == ("q1", "none")
     assert means(scores) == {"modified_map@3": 1, "hit@3": 1}
     assert (scores.summary["modified_map@3"].n, scores.summary["hit@3"].n) == (2, 1)
     assert scores.counts == {
-        "predicted": 3,
-        "labelled": 3,
-        "scored": 2,
-        "needs_no_retrieval": 1,
-        "unlabelled": 1,
-        "missing": 1,
+        "predicted": 3, "labelled": 3, "scored": 2, "needs_no_retrieval": 1, "unlabelled": 1, "missing": 1,
         "duplicates": 0,
-    }
+    }  # fmt: skip
     assert scores.missing == ["q2"]
     assert math.isnan(scores.values["hit@3"][1])
 
 
-def test_missing_queries_as_wrong() -> None:
+def test_missing_queries_as_wrong():
     final = predictions({"q1": ["a"], "none": []})
     qrels = Qrels({"q1": A, "gone": A, "none": {}, "gone_none": {}})
-    names = ["modified_map@3", "map", "abstention_accuracy", "abstention_f1", "abstention_auroc"]
-    scores = score_lists(
-        ShownLists(final, signal=np.array([2.0, 1.0]), keep=np.array([True, False])), qrels, names, missing="zero"
-    )
-    assert scores.query_ids == ("q1", "none", "gone", "gone_none")
-    assert scores.values["modified_map@3"].tolist() == [1, 1, 0, 0]
     # f1: right on `none`, wrong on `gone` (left empty) and on `gone_none` -> 2 / (2 + 1 + 1).
     # auroc: the pairs (q1, none) right; `gone` below and `gone_none` above everything -> 1 of 4.
-    assert means(scores) == {
-        "modified_map@3": 0.5,
-        "map": 0.5,
-        "abstention_accuracy": 0.5,
-        "abstention_f1": 0.5,
-        "abstention_auroc": 0.25,
-    }
+    expected = {
+        "modified_map@3": 0.5, "map": 0.5, "abstention_accuracy": 0.5, "abstention_f1": 0.5, "abstention_auroc": 0.25,
+    }  # fmt: skip
+    lists = ShownLists(final, signal=np.array([2.0, 1.0]), keep=np.array([True, False]))
+    scores = score_lists(lists, qrels, [*expected], missing="zero")
+    assert scores.query_ids == ("q1", "none", "gone", "gone_none")
+    assert scores.values["modified_map@3"].tolist() == [1, 1, 0, 0]
+    assert means(scores) == expected
     assert scores.losses == {"wrongly_returned": 0.25, "wrongly_withheld": 0.25, "not_found": 0, "misranked": 0}
 
 
-def test_measures_beyond_the_cut_read_the_list_before_it() -> None:
+def test_measures_beyond_the_cut_read_the_list_before_it():
     raw = ranking({"q": "xyzab", "withheld": "a"})
     gated = raw.where(np.array([True, False]))
     final = gated.top(3)
@@ -98,14 +85,14 @@ def test_measures_beyond_the_cut_read_the_list_before_it() -> None:
     assert scores.ceilings == {"oracle_gate": 0.5, "oracle_rerank": 0.5, "oracle_fusion": 0}
 
 
-def test_without_deep_everything_reads_the_file() -> None:
+def test_without_deep_everything_reads_the_file():
     scores = score_lists(ShownLists(predictions({"q": list("xyza")})), Qrels({"q": A}), ["hit@3", "hit@4", "hit"])
     assert means(scores) == {"hit@3": 0, "hit@4": 1, "hit": 1}
     assert scores.first_hit.tolist() == [4]
     assert score_lists(ShownLists(predictions({"q": ["x"]})), Qrels({"q": A}), ["hit"]).first_hit.tolist() == [0]
 
 
-def test_duplicates_are_listed_and_counted_as_the_contest_does() -> None:
+def test_duplicates_are_listed_and_counted_as_the_contest_does():
     final = predictions({"q1": list("xaaxb"), "q2": ["a"]})
     scores = score_lists(ShownLists(final), Qrels({"q1": A, "q2": A}), ["modified_map@3", "map"])
     assert scores.duplicates == {"q1": ["a", "x"]}
@@ -115,7 +102,7 @@ def test_duplicates_are_listed_and_counted_as_the_contest_does() -> None:
 
 
 @pytest.mark.parametrize("longest", [2, 3, 4])
-def test_losses_of_a_file_that_ends_where_the_score_does_do_not_tell_found_from_misranked(longest: int) -> None:
+def test_losses_of_a_file_that_ends_where_the_score_does_do_not_tell_found_from_misranked(longest):
     lists = {"none": list("xyzv")[:longest], "low": list("xaz")[:longest]}
     labels = Qrels(dict.fromkeys(lists, A))
     whole, found = (
@@ -127,37 +114,35 @@ def test_losses_of_a_file_that_ends_where_the_score_does_do_not_tell_found_from_
     assert ("oracle_rerank" in found.ceilings) == (longest > 3)
 
 
-def test_ratios_without_a_denominator_are_0_and_say_so() -> None:
-    names = ["abstention_precision", "abstention_recall", "abstention_f1", "abstention_auroc"]
+def test_ratios_without_a_denominator_are_0_and_say_so():
+    notes = {
+        "abstention_precision": "no list is empty",
+        "abstention_recall": "every query needs retrieval",
+        "abstention_f1": "no list is empty and every query needs retrieval",
+        "abstention_auroc": "no gate signal",
+    }
+    names = [*notes]
     scores = score_lists(ShownLists(predictions({"q": ["a"]})), Qrels({"q": A}), names)
-    assert [scores.summary[name].mean for name in names[:3]] == [0, 0, 0]  # as the reference values have them
+    assert [scores.summary[name].mean for name in names] == pytest.approx([0, 0, 0, math.nan], nan_ok=True)
     assert all(math.isnan(scores.summary[name].known) for name in names)
+    assert {name: one.note for name, one in scores.summary.items()} == notes
     assert not retrieval_run.scores_by_name(scores).keys() & {*names, *(f"public/{name}" for name in names)}
     assert objective_of(names[0], scores, None, "all") is None
-    assert [scores.summary[name].note for name in names[:3]] == [
-        "no list is empty", "every query needs retrieval", "no list is empty and every query needs retrieval",
-    ]  # fmt: skip
-    assert math.isnan(scores.summary["abstention_auroc"].mean)
-    assert scores.summary["abstention_auroc"].note == "no gate signal"
     with_signal = score_lists(ShownLists(predictions({"q": ["a"]}), signal=np.array([1.0])), Qrels({"q": A}), names)
     assert with_signal.summary["abstention_auroc"].note == "all queries are of one kind"
+    none = score_lists(ShownLists(predictions({"q": []})), Qrels({"q": {}}), ["map", "modified_map@3"]).summary
+    assert (math.isnan(none["map"].mean), none["map"].note) == (True, "no query needs retrieval")
+    assert none["modified_map@3"].mean == 1
 
 
-def test_no_query_that_needs_retrieval() -> None:
-    scores = score_lists(ShownLists(predictions({"q": []})), Qrels({"q": {}}), ["map", "modified_map@3"])
-    assert math.isnan(scores.summary["map"].mean)
-    assert scores.summary["map"].note == "no query needs retrieval"
-    assert scores.summary["modified_map@3"].mean == 1
-
-
-def many(n: int = 60) -> tuple[Predictions, Qrels, dict[str, bool]]:
+def many(n=60):
     generator = np.random.default_rng(0)
     lists = {f"q{i}": list(generator.permutation(list("abcdef"))[:3]) for i in range(n)}
     qrels = {query: {} if i % 10 == 0 else {"a": 1.0, "b": 2.0} for i, query in enumerate(lists)}
     return predictions(lists), Qrels(qrels), {query: i % 7 == 0 for i, query in enumerate(lists)}
 
 
-def test_intervals_and_public_and_private() -> None:
+def test_intervals_and_public_and_private():
     final, qrels, multi_turn = many()
     names = ["modified_map@3", "ndcg@3", "abstention_accuracy", "abstention_f1"]
     scores = score_lists(ShownLists(final), qrels, names, split=Split(seed=3), multi_turn=multi_turn)
@@ -175,34 +160,33 @@ def test_intervals_and_public_and_private() -> None:
     whole = scores.summary["ndcg@3"]
     halves = [scores.public["ndcg@3"], scores.private["ndcg@3"]]
     assert sum(half.mean * half.n for half in halves) == pytest.approx(whole.mean * whole.n)
+    of_one = averaged_scores([scores], Split(seed=3))
+    assert (of_one.summary, of_one.losses) == (scores.summary, scores.losses)
 
 
-def test_only_what_is_asked_for_is_detailed() -> None:
+def test_only_what_is_asked_for_is_detailed():
     final, qrels, _ = many()
     names = ["modified_map@3", "ndcg@3", "abstention_f1", "abstention_auroc"]
-    whole, some = (
-        score_lists(ShownLists(final), qrels, names),
-        score_lists(ShownLists(final), qrels, names, detailed=["ndcg@3", "abstention_f1"]),
+    whole, some, none = (
+        score_lists(ShownLists(final), qrels, names, detailed=wanted) for wanted in (None, names[1:3], [])
     )
     assert means(some) == pytest.approx(means(whole), nan_ok=True)
     assert some.summary["ndcg@3"] == whole.summary["ndcg@3"]
     assert (set(some.public), some.private["ndcg@3"]) == ({"ndcg@3", "abstention_f1"}, whole.private["ndcg@3"])
-    assert some.summary["abstention_f1"].note == "no interval: not a mean of queries"
     left_out = some.summary["modified_map@3"]
-    assert math.isnan(left_out.low)
-    assert math.isnan(left_out.high)
-    assert left_out.note == ""
+    assert (math.isnan(left_out.low), math.isnan(left_out.high), left_out.note) == (True, True, "")
+    assert some.summary["abstention_f1"].note == "no interval: not a mean of queries"
     assert some.summary["abstention_auroc"].note == "no gate signal"
-    assert score_lists(ShownLists(final), qrels, ["abstention_f1"], detailed=[]).summary["abstention_f1"].note == ""
+    assert none.summary["abstention_f1"].note == ""
     with pytest.raises(BadInput, match="metrics: 'ndgc@3'"):
         score_lists(ShownLists(final), qrels, names, detailed=["ndgc@3"])
 
 
-def test_raw_rankings_are_judged_anew_for_other_labels_and_queries() -> None:
+def test_raw_rankings_are_judged_anew_for_other_labels_and_queries():
     raw = ranking({"q1": "abc", "q2": "bca"})
     final = ranking({"q1": "c", "q2": "c"})
 
-    def ceiling(grades: dict[str, dict[str, float]]) -> float:
+    def ceiling(grades):
         return score_lists(ShownLists(final, rankings={"raw": raw}), Qrels(grades), ["map"]).ceilings["oracle_fusion"]
 
     assert ceiling({"q1": A, "q2": A}) == (1 + 1 / 3) / 2
@@ -211,37 +195,27 @@ def test_raw_rankings_are_judged_anew_for_other_labels_and_queries() -> None:
     assert ceiling({"q1": A, "q2": A}) == (1 + 1 / 3) / 2
 
 
-def test_the_split_does_not_depend_on_which_queries_were_predicted() -> None:
-    final, qrels, _ = many()
-    some = Predictions(final.query_ids[:40], final.doc_ids, final.docs[:40])
-    whole, part = (
-        score_lists(ShownLists(final), qrels, ["modified_map@3"]),
-        score_lists(ShownLists(some), qrels, ["modified_map@3"]),
-    )
-    labelled = list(qrels.grades)
-    public = draw_public(labelled, np.array([bool(g) for g in qrels.grades.values()]), 0)
-    assert whole.public["modified_map@3"].n == public.sum()
-    assert part.public["modified_map@3"].n == public[:40].sum()
-
-
-def test_order_of_the_file_does_not_matter() -> None:
+def test_neither_the_order_of_the_file_nor_missing_queries_change_the_split():
     final, qrels, _ = many()
     back = Predictions(final.query_ids[::-1], final.doc_ids, final.docs[::-1])
-    one, other = (score_lists(ShownLists(lists), qrels, ["ndcg@3", "modified_map@3"]) for lists in (final, back))
+    some = Predictions(final.query_ids[:40], final.doc_ids, final.docs[:40])
+    one, other, part = (
+        score_lists(ShownLists(lists), qrels, ["ndcg@3", "modified_map@3"]) for lists in (final, back, some)
+    )
     assert means(one) == pytest.approx(means(other))
     assert one.public["ndcg@3"].mean == pytest.approx(other.public["ndcg@3"].mean)
     assert one.losses == pytest.approx(other.losses)
+    public = draw_public(list(qrels.grades), np.array([bool(g) for g in qrels.grades.values()]), 0)
+    assert one.public["modified_map@3"].n == public.sum()
+    assert part.public["modified_map@3"].n == public[:40].sum()
 
 
-def test_nothing_labelled_is_refused_with_an_example_of_both_sides() -> None:
-    with pytest.raises(BadInput, match=r"'q1'.*'0001'"):
-        score_lists(ShownLists(predictions({"q1": ["a"]})), Qrels({"0001": A}), ["map"])
-    with pytest.raises(BadInput, match="0 queries"):
-        score_lists(ShownLists(predictions({})), Qrels({"0001": A}), ["map"])
-
-
-def test_arguments_that_do_not_fit_together() -> None:
+def test_arguments_that_do_not_fit_together():
     final, qrels = ranking({"q": "ab"}), Qrels({"q": A})
+    with pytest.raises(BadInput, match=r"'q'.*'0001'"):
+        score_lists(ShownLists(final), Qrels({"0001": A}), ["map"])
+    with pytest.raises(BadInput, match="0 queries"):
+        score_lists(ShownLists(predictions({})), qrels, ["map"])
     with pytest.raises(BadInput, match="metrics: 'mpa'"):
         score_lists(ShownLists(final), qrels, ["mpa"])
     with pytest.raises(ValueError, match="same queries"):
@@ -255,7 +229,7 @@ def test_arguments_that_do_not_fit_together() -> None:
     st.lists(st.tuples(st.text("abcde", max_size=4), st.sets(st.sampled_from("abc")), st.booleans()), min_size=1),
     st.booleans(),
 )
-def test_losses_add_up_whoever_is_missing(rows: list[tuple[str, set[str], bool]], zero: bool) -> None:
+def test_losses_add_up_whoever_is_missing(rows, zero):
     lists = {str(i): list(row[0]) for i, row in enumerate(rows) if row[2] or i == 0}
     qrels = Qrels({str(i): dict.fromkeys(row[1], 1.0) for i, row in enumerate(rows)})
     scores = score_lists(ShownLists(predictions(lists)), qrels, ["modified_map@3"], missing="zero" if zero else "skip")
@@ -266,14 +240,15 @@ def test_losses_add_up_whoever_is_missing(rows: list[tuple[str, set[str], bool]]
 def test_the_table_of_scores_is_read_back_to_the_last_bit(tmp_path):
     qrels = Qrels({"a,1": {"d1": 1}, 'b"2': {}, "다": {"d2": 1, "d3": 1}}, abstention=True)
     final = Ranking.from_scores({'b"2': {}, "a,1": {"d2": 2.0, "d1": 1.0}, "다": {"d1": 3.0, "d4": 2.0, "d3": 1.0}})
-    scores = score_lists(
-        ShownLists(final), qrels, ["modified_map@3", "recall@3", "abstention_f1"], multi_turn={"다": True}
-    )
-    (tmp_path / "scores.csv").write_text(score_table_text(scores, scores), "utf-8")
-    table = read_score_table(tmp_path / "scores.csv")
+    names = ["modified_map@3", "recall@3", "abstention_f1"]
+    scores = score_lists(ShownLists(final), qrels, names, multi_turn={"다": True})
+    file = tmp_path / "scores.csv"
+    file.write_text(score_table_text(scores, scores), "utf-8")
+    table = read_score_table(file)
     assert table.query_ids == scores.query_ids
-    for found, expected in ((table.needs, scores.needs), (table.multi_turn, scores.multi_turn),
-                            (table.public, scores.in_public)):  # fmt: skip
+    for found, expected in zip(
+        (table.needs, table.multi_turn, table.public), (scores.needs, scores.multi_turn, scores.in_public), strict=True
+    ):
         assert found.tolist() == expected.tolist()
     assert list(table.values) == list(table.oof) == ["modified_map@3", "recall@3"]
     for name, values in table.values.items():
@@ -284,56 +259,49 @@ def test_the_table_of_scores_is_read_back_to_the_last_bit(tmp_path):
 # Averages of several scores
 
 
-def two() -> tuple[Scores, Scores]:
-    """Of the same four queries: withheld in the first are w, in the second q."""
+def two():
+    """The scores of the same four queries, twice: withheld in the first are w and none, in the second q."""
     raw = ranking({"q": "xab", "r": "a", "w": "a", "none": "a"})
     qrels = Qrels({"q": {"a": 1, "b": 1}, "r": A, "w": A, "none": {}})
     names = ["modified_map@3", "hit@1", "hit", "abstention_accuracy", "abstention_recall", "abstention_f1"]
-
-    def of(keep: list[bool]) -> Scores:
-        gated = raw.where(np.array(keep))
-        return score_lists(
-            ShownLists(gated.top(2), deep=gated, candidates=raw, keep=np.array(keep), top_k=2), qrels, names
-        )
-
-    return of([True, True, False, False]), of([False, True, True, True])
+    for keep in np.array([[True, True, False, False], [False, True, True, True]]):
+        gated = raw.where(keep)
+        lists = ShownLists(gated.top(2), deep=gated, candidates=raw, keep=keep, top_k=2)
+        yield score_lists(lists, qrels, names)
 
 
-def test_an_average_by_hand() -> None:
+def test_an_average_by_hand():
     # q is [x, a] of {a, b}: 1/2 by modified_map@3 (the hits' precision over their number), then 0, withheld.
     # r is right in both; w is 0, then 1; none is 1, then 0.
-    found = averaged_scores(two(), Split(seed=0))
-    assert {name: values.tolist() for name, values in found.values.items()} == {
-        "modified_map@3": [0.25, 1, 0.5, 0.5],
-        "hit@1": [0, 1, 0.5, pytest.approx(math.nan, nan_ok=True)],
-        "hit": [0.5, 1, 0.5, pytest.approx(math.nan, nan_ok=True)],
-        "abstention_accuracy": [0.5, 1, 0.5, 0.5],
-        "abstention_recall": [*[pytest.approx(math.nan, nan_ok=True)] * 3, 0.5],
-    }
-    # abstention_recall counts `none` alone: 1, then 0. f1: (none right, w wrong) 2 / 3; (q wrong, none missed) 0.
-    assert means(found) == pytest.approx(
+    found = averaged_scores([*two()], Split(seed=0))
+    nan = math.nan
+    np.testing.assert_equal(
+        {name: values.tolist() for name, values in found.values.items()},
         {
-            "modified_map@3": 2.25 / 4,
-            "hit@1": 1.5 / 3,
-            "hit": 2 / 3,
-            "abstention_accuracy": 2.5 / 4,
-            "abstention_recall": 1 / 2,
-            "abstention_f1": 1 / 3,
-        }
+            "modified_map@3": [0.25, 1, 0.5, 0.5],
+            "hit@1": [0, 1, 0.5, nan],
+            "hit": [0.5, 1, 0.5, nan],
+            "abstention_accuracy": [0.5, 1, 0.5, 0.5],
+            "abstention_recall": [nan, nan, nan, 0.5],
+        },
     )
+    # abstention_recall counts `none` alone: 1, then 0. f1: (none right, w wrong) 2 / 3; (q wrong, none missed) 0.
+    expected = {
+        "modified_map@3": 2.25 / 4, "hit@1": 1.5 / 3, "hit": 2 / 3, "abstention_accuracy": 2.5 / 4,
+        "abstention_recall": 1 / 2, "abstention_f1": 1 / 3,
+    }  # fmt: skip
+    assert means(found) == pytest.approx(expected)
     # q misses a half by its order, then all by being withheld; none is wrongly returned once.
     assert found.losses == pytest.approx(
         {"wrongly_returned": 0.5 / 4, "wrongly_withheld": 1 / 4, "not_found": 0, "misranked": 0.25 / 4}
     )
-    assert sum(found.losses.values()) == pytest.approx(1 - found.summary["modified_map@3"].mean)
     assert found.summary["modified_map@3"].n == 4
 
 
-def test_the_interval_of_an_average_is_that_of_the_averaged_queries() -> None:
-    several = two()
+def test_the_interval_of_an_average_is_that_of_the_averaged_queries():
+    several = [*two()]
     found = averaged_scores(several, Split(seed=3))
-    values = found.values["modified_map@3"]
-    low, high, [note] = bootstrap_means(values[None], 3)
+    low, high, [note] = bootstrap_means(found.values["modified_map@3"][None], 3)
     one = found.summary["modified_map@3"]
     assert (one.low, one.high, one.note) == (low[0], high[0], note)
     for name in ("abstention_recall", "abstention_f1"):  # no mean of the same queries in both
@@ -349,43 +317,12 @@ def test_the_interval_of_an_average_is_that_of_the_averaged_queries() -> None:
     assert not math.isnan(some.summary["hit@1"].low)
 
 
-def test_the_average_of_one_is_that_one() -> None:
-    final, qrels, multi_turn = many()
-    one = score_lists(
-        ShownLists(final),
-        qrels,
-        ["modified_map@3", "ndcg@3", "abstention_f1"],
-        split=Split(seed=3),
-        multi_turn=multi_turn,
-    )
-    found = averaged_scores([one], Split(seed=3))
-    assert found.summary == one.summary
-    for part in ("public", "private"):
-        assert {name: summary.mean for name, summary in getattr(found, part).items()} == pytest.approx(
-            {name: summary.mean for name, summary in getattr(one, part).items()}
-        )
-    assert (found.query_ids, found.losses) == (one.query_ids, one.losses)
-    for name, values in found.values.items():
-        np.testing.assert_array_equal(values, one.values[name])
-
-
 # What showing documents is worth
 
 
-@pytest.mark.parametrize("name", ["abstention_accuracy", "abstention_recall", "abstention_f1", "abstention_auroc"])
-def test_a_gate_cannot_be_fitted_to_what_it_decides_the_queries_of(name: str) -> None:
-    with pytest.raises(BadInput, match=f"objective={name}: a gate needs a mean over the same queries"):
-        fixed_mean(name)
-    with pytest.raises(BadInput, match="objective="):
-        payoffs(ranking({"q": "a"}), Qrels({"q": A}), name, 3)
-    assert fixed_mean("map@3").name == "map@3"
-
-
-@pytest.mark.parametrize(
-    "objective", ["modified_map@3", "modified_mrr@5", "map@3", "map@2", "ndcg@10", "recall", "mrr@4", "precision@1"]
-)
+@pytest.mark.parametrize("objective", ["modified_map@3", "modified_mrr@5", "map@2", "ndcg@10", "recall"])
 @pytest.mark.parametrize("select_on", ["all", "public"])
-def test_payoffs_are_the_scores_of_cut_rankings(objective: str, select_on: str) -> None:
+def test_payoffs_are_the_scores_of_cut_rankings(objective, select_on):
     """Each column by `score`, as a run with a gate that shows so many of everyone's documents; measures beyond top_k
     read the whole list of whoever is shown anything."""
     generator = np.random.default_rng(5)
@@ -393,14 +330,14 @@ def test_payoffs_are_the_scores_of_cut_rankings(objective: str, select_on: str) 
     grades = {q: {} if i % 5 == 0 else {"a": 1.0, "c": 2.0, "z": 1.0} for i, q in enumerate(lists) if i % 7}
     grades |= {"elsewhere": A}
     turns = {q: i % 3 == 0 for i, q in enumerate(lists)}
-    raw, qrels, top_k = ranking(lists), Qrels(grades), 3
-    found = payoffs(raw, qrels, objective, top_k, split=Split(select_on=select_on, seed=4), multi_turn=turns)
+    raw, qrels = ranking(lists), Qrels(grades)
+    found = payoffs(raw, qrels, objective, 3, split=Split(select_on=select_on, seed=4), multi_turn=turns)
     assert (found.values.shape, found.name) == ((40, 4), objective)
     place = {query_id: row for row, query_id in enumerate(raw.query_ids)}
-    for shown in range(top_k + 1):
+    for shown in range(4):
         keep = np.full(40, shown > 0)
         cut = raw.cut(np.full(40, shown))
-        lists = ShownLists(cut, deep=raw.where(keep), candidates=raw, keep=keep, top_k=top_k)
+        lists = ShownLists(cut, deep=raw.where(keep), candidates=raw, keep=keep, top_k=3)
         scores = score_lists(lists, qrels, [objective], split=Split(seed=4), multi_turn=turns)
         rows = [place[query_id] for query_id in scores.query_ids]
         np.testing.assert_array_equal(found.values[rows, shown], scores.values[objective])
@@ -412,7 +349,10 @@ def test_payoffs_are_the_scores_of_cut_rankings(objective: str, select_on: str) 
         assert found.needs[found.rows].all(), "who needs nothing is not in the mean"
 
 
-def test_payoffs_where_nothing_can_be_learnt_from() -> None:
+def test_payoffs_where_nothing_can_be_learnt_from():
+    for name in ("abstention_accuracy", "abstention_auroc"):
+        with pytest.raises(BadInput, match=f"objective={name}: a gate needs a mean over the same queries"):
+            payoffs(ranking({"q": "a"}), Qrels({"q": A}), name, 3)
     assert payoffs(ranking({"none": "a"}), Qrels({"none": {}}), "map@3", 3).rows.tolist() == []
     found = payoffs(ranking({"u": "a"}), Qrels({"q": A}), "modified_map@3", 1)
     assert found.rows.tolist() == []
