@@ -2,10 +2,10 @@
 
 import json
 import logging
-import random
 import threading
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from types import SimpleNamespace
 
@@ -91,33 +91,23 @@ def test_fields_of_the_config_and_of_a_prompt():
 def test_how_a_structured_reply_is_demanded(replies):
     """The schema goes to the server, or into the instruction, which is made if there is none."""
     with ChatServer(lambda text, time: '```json\n{"n": 3}\n```') as server:
-        chat = Chat(model(server, replies=replies), None)
+        chat = Chat(model(server, replies=replies, parallel=1), None)
         asked = [Prompt((Turn("system", "Count."), Turn("user", "a")), NUMBER), *prompts("a", schema=NUMBER)]
         assert values(chat.ask(asked, NUMBER.read, "test")) == [{"n": 3}, {"n": 3}]
-    bodies = sorted((one.body for one in server.asked), key=lambda body: len(body["messages"][0]["content"]))
+    enforced = {"name": "number", "strict": True, "schema": NUMBER.document}
     formats = {
-        "json_schema": {
-            "type": "json_schema",
-            "json_schema": {"name": "number", "strict": True, "schema": NUMBER.document},
-        },
+        "json_schema": {"type": "json_schema", "json_schema": enforced},
         "json_object": {"type": "json_object"},
         "text": None,
     }
-    assert [body.get("response_format") for body in bodies] == [formats[replies]] * 2
-    systems = [one["content"] for body in bodies for one in body["messages"] if one["role"] == "system"]
+    assert [one.body.get("response_format") for one in server.asked] == [formats[replies]] * 2
+    systems = [one["content"] for asked in server.asked for one in asked.body["messages"] if one["role"] == "system"]
     if replies == "json_schema":
         assert systems == ["Count."]
     else:
-        assert all(json.dumps(NUMBER.document) in text for text in systems)
-        assert len(systems) == 2
-        assert systems[1].startswith("Count.\n\n")
-
-
-def test_a_server_of_this_machine_needs_no_key(monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY")
-    with ChatServer(echo) as server:
-        assert values(ask(server, "a")) == ["re: a"]
-    assert "Authorization" not in server.asked[0].headers
+        made = f"Count.\n\n{systems[1]}"
+        assert systems[0] == made
+        assert json.dumps(NUMBER.document) in made
 
 
 # Replies as they come in
@@ -152,29 +142,22 @@ def test_a_reply_that_is_refused_is_asked_for_again(tmp_path):
         assert len(server.asked) == 7, "what was refused is cached too"
 
 
+FILTERED = {"error": {"code": "content_filter", "message": "It was filtered.", "status": 400, "param": "prompt"}}
+
+
 @pytest.mark.parametrize(
-    ("message", "finish", "problem"),
+    ("refused", "said"),
     [
-        ({"content": None, "refusal": "I cannot."}, "stop", "the model refuses: 'I cannot.'."),
-        ({"content": "half of"}, "content_filter", "the model refuses: 'half of'."),
+        (Reply(body={"choices": [{"message": {"refusal": "I cannot."}}]}), "I cannot."),
+        (Reply(body=completion("half of", "content_filter")), "half of"),
+        (Reply(400, FILTERED), "It was filtered."),  # by Azure, before it reaches the model
     ],
 )
-def test_a_model_that_refuses_is_not_asked_again(message, finish, problem):
-    body = {"choices": [{"message": message, "finish_reason": finish}]}
-    with ChatServer(lambda text, time: Reply(body=body)) as server:
-        [reply] = ask(server, "a")
-    assert (reply.value, reply.problem, len(server.asked)) == (None, problem, 1)
-
-
-def test_a_filter_before_the_model_refuses_one_prompt_alone(tmp_path):
-    """As Azure's does: the status of a bad request, whose error has a code of its own."""
-    error = {
-        "error": {"code": "content_filter", "message": "The prompt was filtered.", "status": 400, "param": "prompt"}
-    }
-    with ChatServer(lambda text, time: Reply(400, error) if text == "b" else text) as server:
+def test_a_refusal_is_an_answer_to_one_prompt(refused, said, tmp_path):
+    with ChatServer(lambda text, time: refused if text == "b" else text) as server:
         replies = ask(server, "abc", folder=tmp_path)
         assert values(replies) == ["a", None, "c"]
-        assert replies[1].problem == "the model refuses: 'The prompt was filtered.'."
+        assert replies[1].problem == f"the model refuses: '{said}'."
         assert ask(server, "abc", folder=tmp_path) == replies
         assert len(server.asked) == 3
 
@@ -207,69 +190,30 @@ def test_what_may_pass_is_asked_again(stumble):
     assert len(server.asked) == 3
 
 
-def test_an_endpoint_with_every_fault_at_once(tmp_path):
-    """Each request stumbles up to three times, each time differently, and every prompt has its own reply in the end."""
-    faults = [
-        Reply(429, {"error": {"message": "slow down"}}, {"Retry-After": "0.01"}),
-        Reply(500, "<html>"),
-        Reply(200, completion("cut"), cut=20),
-        Reply(200, "{"),
-        '{"n": "three"}',
-        "Sure! Here it is.",
-    ]
-
-    def answer(text, time):
-        fault = random.Random(f"{text} {time}").choice(faults) if time <= int(text) % 4 else None
-        wrong = sum(isinstance(random.Random(f"{text} {t}").choice(faults), str) for t in range(1, time))
-        return fault if fault is not None and (wrong < 2 or isinstance(fault, Reply)) else f'{{"n": {text}}}'
-
-    texts = [str(i) for i in range(100)]
-    with ChatServer(answer) as server:
-        replies = ask(server, texts, NUMBER.read, tmp_path, parallel=8, retries=4, timeout=5)
-        assert [reply.value for reply in replies] == [{"n": int(text)} for text in texts]
-        paid = len(next((tmp_path / "replies").rglob("replies.log")).read_bytes().splitlines())
-        assert 100 < paid < len(server.asked)  # what was refused is in the log, what never came is not
-        asked = len(server.asked)
-        assert ask(server, texts, NUMBER.read, tmp_path) == replies
-        assert len(server.asked) == asked
-
-
-@pytest.fixture
-def waits(monkeypatch):
-    """The seconds that were waited for, by a clock that only waiting moves."""
-    found, now = [], [1_000_000.0]
+def test_waits_grow_and_are_as_long_as_the_endpoint_asks(monkeypatch, caplog):
+    """By a clock that only waiting moves."""
+    waits, now = [], [1_000_000.0]
 
     class Event(threading.Event):
         def wait(self, timeout=None):
-            found.append(round(timeout, 6))
+            waits.append(round(timeout, 6))
             now[0] += timeout
             return self.is_set()
 
     threads = SimpleNamespace(Event=Event, Lock=threading.Lock, Thread=threading.Thread)
-    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter, time=time.time)
-    monkeypatch.setattr(http_client, "threading", threads)
-    monkeypatch.setattr(http_client, "time", clock)
-    monkeypatch.setattr(http_client, "BACKOFF_SECONDS", 1.0)
-    return found
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter, time=lambda: 1_000_000.0)
+    for name, value in {"threading": threads, "time": clock, "BACKOFF_SECONDS": 1.0}.items():
+        monkeypatch.setattr(http_client, name, value)
+    late = {2: "30", 3: formatdate(1_000_090, usegmt=True)}
 
-
-def test_waits_grow_and_are_as_long_as_the_endpoint_asks(waits, caplog):
     def answer(text, time):
-        return Reply(429, "", {"Retry-After": "30"}) if time == 2 else Reply(500) if time < 9 else "no"
+        return Reply(429, "", {"Retry-After": late[time]}) if time in late else Reply(500) if time < 9 else "no"
 
     with ChatServer(answer) as server:
         assert values(ask(server, "a", retries=8)) == ["no"]
-    # 1 s, then twice as long each time up to 60 s, but 30 s where that was asked for in place of 2 s
-    assert waits == [1, 30, 4, 8, 16, 32, 60, 60]
-    assert [record.args[2] for record in caplog.records] == waits[1:2] + waits[3:]  # waits of 5 s and more are logged
-
-
-def test_a_date_to_wait_for(waits, monkeypatch):
-    monkeypatch.setattr(http_client.time, "time", lambda: 1_000_000.0)
-    late = Reply(503, "", {"Retry-After": formatdate(1_000_090, usegmt=True)})
-    with ChatServer(lambda text, time: late if time == 1 else "yes") as server:
-        ask(server, "a")
-    assert waits == [90]
+    # 1 s, then twice as long each time up to 60 s, but 30 s and 90 s where these were asked for
+    assert waits == [1, 30, 90, 8, 16, 32, 60, 60]
+    assert [record.args[2] for record in caplog.records] == waits[1:], "waits of 5 s and more are logged"
 
 
 # Failures that stay
@@ -374,9 +318,11 @@ def test_a_key_that_is_missing_or_broken(monkeypatch):
             ChatModel("tiny", api_key_env="OTHER").require()
         assert KEY not in str(caught.value)
     monkeypatch.setenv("OTHER", f" {KEY}\n")  # as `$(cat file)` in a service's settings leaves it
+    monkeypatch.delenv("OPENAI_API_KEY")
     with ChatServer(echo) as server:
         ask(server, "a", api_key_env="OTHER")
-    assert server.asked[0].headers["Authorization"] == f"Bearer {KEY}"
+        ask(server, "a")
+    assert [one.headers.get("Authorization") for one in server.asked] == [f"Bearer {KEY}", None], "none on this machine"
 
 
 # Secrets
@@ -461,18 +407,9 @@ def test_an_estimate_learns_from_the_log(tmp_path):
 
 def test_two_chats_share_a_log_and_ask_once(tmp_path):
     """Both want the same replies at the same time; one waits for the other and finds them."""
-    with ChatServer(echo, delay=0.02) as server:
-        chats = [chat_for(model(server), Cache(tmp_path), "test") for _ in range(2)]
-        found = {}
-        threads = [
-            threading.Thread(target=lambda i=i: found.update({i: chats[i].ask(prompts(*"abcdefgh"), str, "test")}))
-            for i in range(2)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert found[0] == found[1]
+    with ChatServer(echo, delay=0.02) as server, ThreadPoolExecutor(2) as threads:
+        one, other = threads.map(lambda _: ask(server, "abcdefgh", folder=tmp_path), range(2))
+        assert one == other
         assert sorted(server.texts) == list("abcdefgh")
 
 
@@ -511,14 +448,24 @@ def test_who_is_interrupted_pays_only_for_what_was_under_way(tmp_path):
         assert sorted(server.texts) == sorted(texts), "each reply that came was kept"
 
 
-def test_nothing_more_is_paid_for_where_no_reply_is_usable():
-    """40 prompts, three attempts each, would be 120 requests; a model that can do it once is asked for all."""
-    with ChatServer(lambda text, time: "I would say 7") as server:
+def test_nothing_more_is_paid_for_where_no_reply_is_usable(monkeypatch):
+    """40 prompts, three attempts each, would be 120 requests. Each reply here waits until the one before is judged, so
+    when the tenth is, no more requests are under way than there are workers."""
+    monkeypatch.setattr(http_client, "GRACE_SECONDS", 0.05)
+    texts, turn, judged = [f"p{n}" for n in range(40)], threading.Semaphore(), []
+
+    def read(text):
+        judged.append(text)
+        if len(judged) < 10:
+            turn.release()
+        return NUMBER.read(text)
+
+    with ChatServer(lambda text, time: turn.acquire(timeout=30) and "I would say 7") as server:
         with pytest.raises(Failed) as caught:
-            ask(server, [f"p{n}" for n in range(40)], NUMBER.read, parallel=2)
-        assert 10 <= len(server.asked) < 20
+            ask(server, texts, read, parallel=2)
+        assert 10 <= len(server.asked) <= 10 + 2
+        turn.release(2)
     assert str(caught.value).startswith(f"test: none of 10 replies from tiny at {server.url} is usable, and no more")
     assert "the reply is 'I would say 7' instead of JSON." in str(caught.value)
-    with ChatServer(lambda text, time: '{"n": 1}' if text == "p3" else "no") as server:
-        replies = ask(server, [f"p{n}" for n in range(40)], NUMBER.read, parallel=1)
-    assert [reply.value for reply in replies if reply.value] == [{"n": 1}]
+    with ChatServer(lambda text, time: '{"n": 1}' if text == "p3" else "no") as server:  # it can, so all are asked for
+        assert list(filter(None, values(ask(server, texts, NUMBER.read, parallel=1)))) == [{"n": 1}]

@@ -63,8 +63,7 @@ def test_more_checked_queries_narrow_the_interval(harness, tmp_path):
     found = harness("testset audit", "testset=ts", "metric=ndcg@3", "format=json").json["worth"]
     now, more = found["now"], found["more"]
     assert more["checked"] > now["checked"] > 20
-    assert 0 < more["people"] < now["people"]
-    assert 0 < more["together"] < now["together"]
+    assert all(0 < more[by] < now[by] for by in ("people", "together"))
 
 
 def test_without_a_model_people_are_compared(harness, tmp_path):
@@ -97,48 +96,37 @@ def test_what_is_left_to_do_is_named(harness, tmp_path):
     assert "sample=open  # 7 pairs that people disagree about or cannot tell" in done.out
 
 
-def lose(name):
+def without(name):
     return lambda made: (made.folder / name).unlink()
 
 
-def nothing(made):
-    pass
+def unknown_version(made):
+    (made.folder / "judge.json").write_text('{"version": 7, "judges": {}}')
 
 
-def spoil(name, text):
-    return lambda made: (made.folder / name).write_text(text)
-
-
-def edit(made):
-    """Every query is another one than people judged."""
+def every_query_edited(made):
     path = made.folder / "queries.jsonl"
-    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    for row in rows:
-        row["msg"][-1]["content"] += " 알려줘"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text(path.read_text("utf-8").replace('"content": "', '"content": "저기, '))
 
 
 @pytest.mark.parametrize(
     ("spoiled", "words", "message"),
     [
-        (
-            lose("audit.json"),
-            [],
-            "testset=ts: no queries are drawn for people to check. Judge them first: harness testset review testset=ts "
-            "reviewer=NAME sample=audit",
-        ),
-        (lose("judgements.jsonl"), [], "ts/judgements.jsonl has no judgements by people for the audit"),
-        (edit, [], "has no judgements by people for the audit, or their queries have been edited since."),
-        (spoil("judge.json", '{"version": 7, "judges": {}}'), [], "version is 7"),
-        (nothing, ["metric=ndgc@3"], "'ndgc@3' is unknown. Did you mean 'ndcg@3'?"),
-        (nothing, ["metric=ndcg@10"], "ndcg@10 reads 10 documents"),
-        (nothing, ["metric=ndcg"], "ndcg reads whole lists, but only the first 3 of each run are pooled"),
-        (nothing, ["metric=abstention_accuracy"], "abstention_accuracy is not a mean over queries that judgements"),
-        (nothing, ["metric=span_recall@3"], "span_recall@3 is not a mean over queries that judgements"),
+        (without("audit.json"), [], "testset=ts: no queries are drawn for people to check. Judge them first: harness "
+         "testset review testset=ts reviewer=NAME sample=audit"),
+        (without("judgements.jsonl"), [], "ts/judgements.jsonl has no judgements by people for the audit"),
+        (every_query_edited, [], "by people for the audit, or their queries have been edited since."),
+        (unknown_version, [], "version is 7"),
+        (None, ["metric=ndgc@3"], "'ndgc@3' is unknown. Did you mean 'ndcg@3'?"),
+        (None, ["metric=ndcg@10"], "ndcg@10 reads 10 documents"),
+        (None, ["metric=ndcg"], "ndcg reads whole lists, but only the first 3 of each run are pooled"),
+        (None, ["metric=abstention_accuracy"], "abstention_accuracy is not a mean over queries that judgements"),
+        (None, ["metric=span_recall@3"], "span_recall@3 is not a mean over queries that judgements"),
     ],
-)
+)  # fmt: skip
 def test_bad_input(harness, made, spoiled, words, message):
-    spoiled(made)
+    if spoiled:
+        spoiled(made)
     done = harness("testset audit", "testset=ts", *words)
     assert done.code == 2, done.out + done.err
     assert message in done.err

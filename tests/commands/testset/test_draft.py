@@ -58,16 +58,8 @@ SCRIPT = {
         )
     ],
 }  # fmt: skip
-OUTCOME = {
-    "answer": 1,
-    "copied": 1,
-    "deictic": 1,
-    "duplicate": 1,
-    "evidence not verbatim": 1,
-    "language": 1,
-    "more than asked for": 1,
-    "reply of the wrong shape": 1,
-}
+REASONS = ["answer", "copied", "deictic", "duplicate", "evidence not verbatim", "language", "more than asked for",
+           "reply of the wrong shape"]  # fmt: skip
 
 
 def scripted(asked, count):
@@ -112,11 +104,9 @@ def test_the_filtered_table_is_exact(drafting, tmp_path):
         assert len(server.asked) == 12 + 2 + 1 + 3  # a wrong shape, a 500, and a broken line, a 429 and cut JSON
         again = drafting(server, "kinds=[fact]", "limit=null", "format=json").json
         assert len(server.asked) == 18
-    assert found["rejected"] == OUTCOME
+    assert found["rejected"] == dict.fromkeys(REASONS, 1)
     assert found["kinds"] == {"fact": {"requests": 12, "empty": 1, "drafted": 13, "kept": 5}}
-    assert {name: again[name] for name in ("kinds", "rejected", "queries")} == {
-        name: found[name] for name in ("kinds", "rejected", "queries")
-    }
+    assert [again[name] for name in ("kinds", "rejected", "queries")] == [found["kinds"], found["rejected"], 5]
     kept = lines(tmp_path / "ts" / "queries.jsonl")
     assert {row["msg"][-1]["content"] for row in kept} == {
         "다온도자기는 어느 해에 생겼나요?",
@@ -125,29 +115,6 @@ def test_the_filtered_table_is_exact(drafting, tmp_path):
         "다온도자기 가게가 있는 나라는?",
         "해외 가게의 규모는 어느 정도인가요?",
     }
-
-
-def test_every_kind_is_drafted_as_a_test_set_that_runs(drafting, harness, model, tmp_path):
-    done = drafting(model, "limit=4", "questions=1")
-    assert done.code == 0, done.err
-    rows = lines(tmp_path / "ts" / "queries.jsonl")
-    assert {row["kind"]: row["needs"] for row in rows} == {
-        "fact": True, "search": True, "conversation": True, "none": False, "unanswerable": True
-    }  # fmt: skip
-    for row in rows:
-        assert [len(row["evidence"]), bool(row["docid"])] == {
-            "none": [0, False], "unanswerable": [0, True]
-        }.get(row["kind"], [1, True])  # fmt: skip
-        for one in row["evidence"]:
-            text = (tmp_path / "docs" / "texts" / f"{one['text']}.txt").read_text()
-            assert text[one["start"] : one["end"]] == one["exact"]
-            assert text[: one["start"]].endswith(one["prefix"])
-            assert text[one["end"] :].startswith(one["suffix"])
-    flags = [flag for row in rows if row["kind"] == "unanswerable" for flag in row["flags"]]
-    assert all(flag.startswith("check that no document has the answer: 다온") for flag in flags)
-    command = next(line.split() for line in done.out.splitlines() if line.startswith("  harness run"))
-    run = harness(*command[1:], "tracking=none", "format=json").json
-    assert run["counts"]["scored"] == sum(row["kind"] != "unanswerable" for row in rows)
 
 
 def test_a_larger_limit_pays_for_the_new_documents_only(drafting, model, tmp_path):
@@ -161,20 +128,36 @@ def test_a_larger_limit_pays_for_the_new_documents_only(drafting, model, tmp_pat
     manifest = json.loads((tmp_path / "ts" / "testset.json").read_text())
     assert manifest["usage"]["requests"] == 25  # all that were ever paid for
     assert manifest["documents"]["path"] == "../docs"
-    written, asked = {path.name: path.read_bytes() for path in (tmp_path / "ts").iterdir()}, len(model.asked)
-    assert drafting(model, "limit=5", "questions=1").code == 0
+    written = {path.name: path.read_bytes() for path in (tmp_path / "ts").iterdir()}
+    assert "  harness run dataset=testset dataset.path=ts\n" in drafting(model, "limit=5", "questions=1").out
     assert {path.name: path.read_bytes() for path in (tmp_path / "ts").iterdir()} == written
-    assert len(model.asked) == asked
+    assert len(model.asked) == 25
+
+
+def test_a_draft_whose_endpoint_is_down_goes_on_where_it_ended(drafting, tmp_path):
+    """The endpoint answers five requests, and all others only later."""
+    down, words = Reply(503, "down for maintenance"), ["kinds=[fact]", "limit=12"]
+    with ChatServer(model=lambda asked, count: draft(asked) if len(server.asked) <= 5 or back else down) as server:
+        back = False
+        done = drafting(server, *words, "llm.runtime.retries=0", "llm.runtime.parallel=1")
+        assert done.code == 1
+        assert f"has no reply from tiny at {server.url}: HTTP 503: down for maintenance. 5 of 12 replies" in done.err
+        assert "are cached. Run again to request only the others." in done.err
+        assert not (tmp_path / "ts").exists()
+        back = True
+        assert drafting(server, *words, "format=json").json["usage"]["requests"] == 7
+        assert len(server.asked) == 5 + 1 + 7
 
 
 def test_easiness_stands_beside_that_of_the_examples(drafting, model, tmp_path):
-    rows = [{"eval_id": 1, "msg": [{"role": "user", "content": "푸른 유약"}], "relevant": ["elsewhere"]},
-            {"eval_id": 2, "msg": [{"role": "user", "content": "고마워"}], "relevant": []}]  # fmt: skip
-    (tmp_path / "real.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = {"푸른 유약": ["elsewhere"], "고마워": []}  # the second needs no retrieval
+    rows = [
+        {"eval_id": text, "msg": [{"role": "user", "content": text}], "relevant": ids} for text, ids in asked.items()
+    ]
+    (tmp_path / "real.jsonl").write_text("\n".join(map(json.dumps, rows)))
     found = drafting(model, "limit=2", "examples=real.jsonl", "format=json").json
     assert found["easiness"]["drafts"]["labelled"] == sum(found["kinds"][kind]["kept"] for kind in ANSWERED)
-    assert found["easiness"]["examples"]["queries"] == 1  # the other needs no retrieval
-    assert found["easiness"]["examples"]["first"] is None
+    assert (found["easiness"]["examples"]["queries"], found["easiness"]["examples"]["first"]) == (1, None)
     manifest = json.loads((tmp_path / "ts" / "testset.json").read_text())
     assert manifest["easiness"] == found["easiness"]
     assert "Easiness of examples: its first document" in drafting(model, "limit=2", "examples=real.jsonl").out
