@@ -28,7 +28,6 @@ from harness.reports.markup import number
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
-from harness.reports.run_note import ShownScores
 from harness.reports.tables import Table
 from harness.tracking.tracker import LoggedRun, RunRecord
 from retrievers.base import Ranking
@@ -204,9 +203,8 @@ def run_report(result: Result) -> Report:
 
 
 def _beside(result: Result) -> list[str]:
-    of = ShownScores(result.scores, result.held_out, result.plan.objective, result.objective)
-    rows = [row for row in of.headline(SHOWN) if result.held_out is None or row[0].startswith(OOF)]
-    numbers = {name: one.known for name, one in rows[1:]} | timing.main_timings(result.measured)
+    rows = [row for row in result.headline(SHOWN) if result.held_out is None or row[0].startswith(OOF)]
+    numbers = {name: one.known for name, one, _ in rows[1:]} | timing.main_timings(result.measured)
     values = ", ".join(f"{name} {number(value)}" for name, value in numbers.items())
     also = [*([f"Also: {values}."] if values else []), *(["All measures: metrics=all"] if result.scores else [])]
     return [" ".join(also)] if also else []

@@ -18,11 +18,11 @@ from harness.recording.retrieval_run import stored
 from harness.recording.run_files import FileScores
 from harness.recording.task_run import save_view, tags, task_inputs, task_params, write_task_run
 from harness.reports import run_page, terminal
+from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
-from harness.reports.run_note import ShownScores
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.storage.atomic import write_text
 from harness.tasks.scored_file import ScoredFile, TextPlan, judge_files
@@ -92,8 +92,8 @@ def _of_lists(config: ScoreConfig, invocation: Invocation) -> _Scored:
         found.write(folder)
         write_text(folder / "requirements.txt", provenance.requirements())
         source = {"Predictions": config.predictions.name, "Labels": record.inputs["qrels"].source}
-        shown = ShownScores(scores, None, config.objective, objective)
-        record.end_tags[NOTE] = as_note(run_page.write_scored(folder, shown, source))
+        note = run_page.write_scored(folder, Evaluation(scores, None, objective), source)
+        record.end_tags[NOTE] = as_note(note)
 
     # As in the reference values, a ratio without a denominator is 0; its summary has n = 0.
     numbers: dict[str, Any] = {"metrics": {name: summary.mean for name, summary in scores.summary.items()}}

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from harness.measures.measures import MERGED, OOF
 from harness.measures.objective import Objective
 from harness.measures.score_table import FLAGS, LOSS, table_columns
-from harness.measures.scores import Scores
+from harness.measures.scores import UNANSWERABLE, Scores, Summary
 from harness.reports import report, terminal
 from harness.reports.markup import number
 from harness.reports.report import Report
-from harness.reports.run_note import LOSSES
 from harness.reports.tables import Column, Rows, Table
 from harness.statistics.prediction_powered import Estimate
 from harness.storage.typed import encoded
@@ -23,6 +23,15 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 WIDTH = 100  # characters of a line
+# The measures that headlines list after the objective; the share of judged documents, such as `judged@3`, comes next
+FIRST = ("modified_map@3", "hit@3", "mrr@3", "ndcg@10", "recall@100", "abstention_precision", "abstention_recall")
+LOSSES = {
+    "wrongly_returned": "needs no retrieval, yet documents were shown",
+    "wrongly_withheld": "needs retrieval, yet the gate withheld the documents",
+    "not_found": "no relevant document among those retrieved",
+    "misranked": "found, but not at the top of the documents shown",
+    MERGED: "not at the top of the documents shown; the lists are too short to say whether it was found",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,6 +84,24 @@ class Evaluation:
         """Numbers of queries: predicted, labelled, scored, missing, and so on."""
         return dict(self.scores.counts) if self.scores else {}
 
+    def headline(self, count: int) -> list[tuple[str, Summary, Estimate | None]]:
+        """Return (logged name, summary, estimate) of `count` measures, the objective first, then unanswerable queries.
+
+        An out-of-fold value stands before the in-sample value. The estimate is None for labels of one origin.
+        """
+        if not self.scores:
+            return []
+        names = self.scores.summary
+        judged = [name for name in names if name.startswith("judged@")]
+        order = dict.fromkeys([*([self.objective.name] if self.objective else []), *FIRST, *judged, *names])
+        rows: list[tuple[str, Summary, Estimate | None]] = []
+        for name in [name for name in order if name in names and names[name].n][:count]:
+            if self.held_out and name in self.held_out.summary:
+                rows.append((f"{OOF}{name}", self.held_out.summary[name], self.held_out.estimate(name)))
+            rows.append((name, names[name], self.scores.estimate(name)))
+        apart = self.scores.unanswerable
+        return [*rows, (UNANSWERABLE, apart, self.scores.estimate(UNANSWERABLE))] if apart else rows
+
     @cached_property
     def per_query(self) -> DataFrame:
         """One row per scored query, as in `scores.csv`. Needs pandas."""
@@ -108,8 +135,7 @@ class Evaluation:
         yield replace(
             terminal.score_table(self.scores, self.held_out), caption="Measures", notes=terminal.notes_of(self.scores)
         )
-        lost = (self.held_out or self.scores).losses
-        if lost and terminal.loses(self.objective):
+        if lost := shown_losses(self):
             columns = [Column("part"), Column("loss", "value"), Column("meaning")]
             kind = ", out of fold" if self.held_out else ""
             rows: Rows = [[name, value, LOSSES[name]] for name, value in lost.items()]
@@ -118,3 +144,9 @@ class Evaluation:
 
 def _means(scores: Scores | None) -> dict[str, float | None]:
     return {name: encoded(summary.known) for name, summary in scores.summary.items()} if scores else {}
+
+
+def shown_losses(of: Evaluation) -> dict[str, float]:
+    """Return the losses, out of fold if known; {} if they do not add up to 1 - objective."""
+    scores = of.held_out or of.scores
+    return scores.losses if scores and terminal.loses(of.objective) else {}

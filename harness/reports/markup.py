@@ -1,18 +1,27 @@
-"""Format numbers and texts for people, and Markdown for MLflow's description of a run."""
+"""Numbers and texts for people, Markdown for MLflow's description of a run, and self-contained HTML pages."""
 
 from __future__ import annotations
 
+import base64
+import functools
+import hashlib
 import html
+import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from harness.config.text import counted
 from harness.measures.objective import Objective
 from harness.statistics.prediction_powered import NO_ESTIMATE, Estimate
 
 ABSENT = "–"
+TEMPLATES = Path(__file__).parent / "templates"
+FILE = re.compile(r"\{\{(\w+\.(?:html|css|js))\}\}")
+
 SNIPPET = 90  # characters of a document shown in a list
 
 
@@ -146,3 +155,31 @@ def levels_text(levels: Sequence[int], thresholds: Sequence[float]) -> str:
     if steps and thresholds[-1] > -math.inf:
         steps.append("below that none")
     return ", ".join(steps) or "withholds all documents"
+
+
+def fill_page(template: Path, data: Mapping[str, Any]) -> str:
+    """Return the page: a template with data as JSON. `{{NAME}}` in the template includes the file NAME beside it.
+
+    data: for JSON, with finite numbers. The page must show all of its texts literally. The page's
+    Content-Security-Policy admits only its own scripts and styles.
+    """
+    text, policy = _template(template)
+    script = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return text.replace("{{policy}}", policy).replace("{{data}}", script)
+
+
+@functools.cache
+def _template(template: Path) -> tuple[str, str]:
+    """Return (the template with its files included, its Content-Security-Policy)."""
+    text = FILE.sub(lambda found: template.with_name(found[1]).read_text("utf-8"), template.read_text("utf-8"))
+    allowed = {
+        kind: [
+            hashlib.sha256(body.encode()).digest() for body in re.findall(rf"<{kind}>(.*?)</{kind}>", text, re.DOTALL)
+        ]
+        for kind in ("style", "script")
+    }
+    rules = [
+        " ".join([f"{kind}-src", *(f"'sha256-{base64.b64encode(one).decode()}'" for one in hashes)])
+        for kind, hashes in allowed.items()
+    ]
+    return text, "; ".join(["default-src 'none'", "img-src data:", *rules, "base-uri 'none'", "form-action 'none'"])

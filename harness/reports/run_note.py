@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from harness.config.schema import Node
 from harness.config.text import counted, short_id
 from harness.data.dataset import Dataset
 from harness.experiment.plan import Plan
-from harness.measures.measures import LOSING, MERGED, OOF
+from harness.measures.measures import OOF
 from harness.measures.objective import Objective
-from harness.measures.scores import UNANSWERABLE, Scores, Summary
+from harness.measures.scores import Scores, Summary
+from harness.reports.evaluation import LOSSES, Evaluation, shown_losses
 from harness.reports.gate_view import GateView
 from harness.reports.markup import (
     bullets,
@@ -34,16 +34,7 @@ from harness.reports.markup import (
 from harness.reports.terminal import checked_notes
 from harness.statistics.prediction_powered import Estimate
 
-# The measures listed first, in this order; the share of judged documents, such as `judged@3`, comes next.
-FIRST = ("modified_map@3", "hit@3", "mrr@3", "ndcg@10", "recall@100", "abstention_precision", "abstention_recall")
 MEASURES_IN_NOTE = 8
-LOSSES = {
-    "wrongly_returned": "needs no retrieval, yet documents were shown",
-    "wrongly_withheld": "needs retrieval, yet the gate withheld the documents",
-    "not_found": "no relevant document among those retrieved",
-    "misranked": "found, but not at the top of the documents shown",
-    MERGED: "not at the top of the documents shown; the lists are too short to say whether it was found",
-}
 
 Facts = Sequence[tuple[str, str]]
 Table = Mapping[str, Sequence[Any]]
@@ -67,47 +58,6 @@ FILES = {
     "config.yaml": "the resolved configuration",
     "requirements.txt": "versions of all installed packages",
 }
-
-
-@dataclass(frozen=True, eq=False)
-class ShownScores:
-    """The scores of a run.
-
-    overall: None without labels. held_out: out of fold; None if nothing was learnt.
-    objective: the measure listed first. ranked_by: None if the objective has no value.
-    """
-
-    overall: Scores | None
-    held_out: Scores | None
-    objective: str
-    ranked_by: Objective | None
-
-    def estimate(self, name: str) -> Estimate | None:
-        """Return the estimate of a measure by its logged name; None for labels of one origin."""
-        scores = self.held_out if name.startswith(OOF) else self.overall
-        return scores.estimate(name.removeprefix(OOF)) if scores else None
-
-    @property
-    def lost(self) -> dict[str, float]:
-        """The parts of 1 - modified_map@3, out of fold if known; {} if another measure ranks."""
-        scores = self.held_out or self.overall
-        return scores.losses if scores and self.objective == LOSING else {}
-
-    def headline(self, count: int) -> list[tuple[str, Summary]]:
-        """Return (logged name, summary) of `count` measures, the objective first, and of unanswerable queries last."""
-        if self.overall is None:
-            return []
-        summaries = self.overall.summary
-        judged = [name for name in summaries if name.startswith("judged@")]
-        order = dict.fromkeys([self.objective, *FIRST, *judged, *summaries])
-        measures = [name for name in order if name in summaries and summaries[name].n][:count]
-        rows = []
-        for name in measures:
-            if self.held_out and name in self.held_out.summary:
-                rows.append((f"{OOF}{name}", self.held_out.summary[name]))
-            rows.append((name, summaries[name]))
-        apart = self.overall.unanswerable
-        return rows + ([(UNANSWERABLE, apart)] if apart else [])
 
 
 def measure_row(
@@ -158,7 +108,7 @@ def scored_note(first: str, facts: Facts, found: Iterable[str], notes: Sequence[
 
 def run_note(
     facts: Facts,
-    scores: ShownScores,
+    of: Evaluation,
     table: Table | None,
     files: Iterable[str],
     notes: Sequence[str] = (),
@@ -170,13 +120,13 @@ def run_note(
     notes: on the data. run_id: None if the run is not logged.
     """
     found = []
-    if scores.overall:
-        found = [_headline(scores), _losses(scores, table) if scores.lost else "", _confusion(table) if table else ""]
+    if of.scores:
+        found = [_headline(of), _losses(of, table), _confusion(table) if table else ""]
     if run_id and table:
         run_id = short_id(run_id)
         found.append(f"Run it again: `harness reproduce run={run_id}`  \nSubmit it: `harness export run={run_id}`")
-    first = result(scores.ranked_by) if scores.ranked_by else f"{marked(scores.objective)} has no value."
-    first = first if scores.overall else "No labels: nothing is scored."
+    unknown = "The objective has no value." if of.scores else "No labels: nothing is scored."
+    first = result(of.objective) if of.objective else unknown
     return scored_note(first, facts, found, notes, files)
 
 
@@ -217,33 +167,32 @@ def _gate_text(view: GateView) -> str:
     return f"{view.name}: {rule}" + (f"; fitted on labels of {counted(view.counts[0], 'query')}" if view.learnt else "")
 
 
-def _headline(scores: ShownScores) -> str:
+def _headline(of: Evaluation) -> str:
+    assert of.scores is not None
     rows = []
-    for place, (name, summary) in enumerate(scores.headline(MEASURES_IN_NOTE)):
+    for place, (name, summary, found) in enumerate(of.headline(MEASURES_IN_NOTE)):
         bold = "**" if place == 0 else ""
-        found = scores.estimate(name)
-        shown, mean = found or summary, [] if found is None else [number(summary.mean)]
-        value = number(summary.mean if found is None else found.value)
+        shown, mean = found or summary, [number(summary.mean)] if found else []
+        value = number(found.value if found else summary.mean)
         ends = interval(shown.low, shown.high)
         rows.append((f"{bold}{marked(name)}{bold}", f"{bold}{value}{bold}", ends, *mean, f"{summary.n:,}"))
-    checked = scores.overall is not None and scores.overall.checked is not None
-    header = ("estimate", "95 % interval", "raw mean") if checked else ("mean", "95 % interval")
+    header = ("estimate", "95 % interval", "raw mean") if of.scores.checked else ("mean", "95 % interval")
     text = grid(("measure", *header, "queries"), rows)
-    if scores.overall and (said := checked_notes(scores.overall)):
+    if said := checked_notes(of.scores):
         text += f"\n\n{' '.join(map(marked, said))}"
-    if scores.held_out:
+    if of.held_out:
         text += f"\n\n`{OOF}` is out of fold: nothing was learnt from the query's own label."
     return text
 
 
-def _losses(scores: ShownScores, table: Table | None) -> str:
+def _losses(of: Evaluation, table: Table | None) -> str:
     queries = Counter(table["loss"]) if table else Counter()
     rows = [
         (f"**{marked(kind)}**", f"{value:.4f}", f"{queries[kind]:,}" if table else "–", LOSSES[kind])
-        for kind, value in scores.lost.items()
+        for kind, value in shown_losses(of).items()
     ]
-    kind = "points, out of fold" if scores.held_out else "points"
-    return grid(("loss of modified&#95;map&#64;3", kind, "queries", "why"), rows)
+    kind = "points, out of fold" if of.held_out else "points"
+    return grid(("loss of modified&#95;map&#64;3", kind, "queries", "why"), rows) if rows else ""
 
 
 def _confusion(table: Table) -> str:

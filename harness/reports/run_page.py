@@ -22,11 +22,12 @@ from harness.measures.judged import judge_lists
 from harness.measures.measures import OOF, losses
 from harness.measures.scores import Scores, Summary
 from harness.reports import figure
+from harness.reports.evaluation import LOSSES, Evaluation, shown_losses
 from harness.reports.figure import COLOURS, WIDTH, new_figure, save
 from harness.reports.gate_view import GateView, SignalRule, draw_gate, gate_view, given, signal_axis, view_payoff
-from harness.reports.markup import rounded_or_none, snippet
-from harness.reports.page import TEMPLATES, fill_page
-from harness.reports.run_note import LOSSES, ShownScores, facts_of, first_number, measure_row, run_note
+from harness.reports.markup import TEMPLATES, fill_page, rounded_or_none, snippet
+from harness.reports.run_note import facts_of, first_number, measure_row, run_note
+from harness.statistics.prediction_powered import Estimate
 from harness.storage.atomic import write_text
 from retrievers.base import Ranking
 
@@ -91,7 +92,7 @@ def write_run_page(
     facts = facts_of(plan, dataset, of, view, outcome.fusion)
     notes = (*dataset.notes, *preflight.notes(dataset, outcome.candidates))
     kind = "out of fold" if outcome.held_out else "in sample"
-    scores = ShownScores(of, outcome.held_out, plan.objective, outcome.objective)
+    scores = Evaluation(of, outcome.held_out, outcome.objective)
     page = {
         "title": name,
         "run_id": run_id,
@@ -102,7 +103,7 @@ def write_run_page(
         "notes": notes,
         "objective": plan.objective,
         "colours": figure.COLOURS,
-        "losses": [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in scores.lost.items()],
+        "losses": [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in shown_losses(scores).items()],
         "lost": f"{kind}, all queries" if plan.split.select_on == "public" else kind,
         "queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))},
         **_documents(outcome, dataset, plan.top_k),
@@ -113,26 +114,26 @@ def write_run_page(
     return table, run_note(facts, scores, table, files, notes, run_id)
 
 
-def write_scored(folder: Path, scores: ShownScores, source: Mapping[str, str]) -> str:
+def write_scored(folder: Path, of: Evaluation, source: Mapping[str, str]) -> str:
     """Write the figure of predictions made elsewhere. Return their description. source: their origin, name -> text."""
-    if scores.overall:
-        overview(scores.overall, folder / "overview.png")
+    if of.scores:
+        overview(of.scores, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]
-    return run_note(list(source.items()), scores, None, files)
+    return run_note(list(source.items()), of, None, files)
 
 
-def _measures(scores: ShownScores) -> dict[str, Any]:
-    found: dict[str, dict[str, Summary]] = {}
-    for name, one in scores.headline(MEASURES_ON_PAGE):
-        found.setdefault(name.removeprefix(OOF), {})[name] = one
-    held, checked = bool(scores.held_out), bool(scores.overall and scores.overall.checked)
+def _measures(of: Evaluation) -> dict[str, Any]:
+    found: dict[str, dict[str, tuple[Summary, Estimate | None]]] = {}
+    for name, summary, estimate in of.headline(MEASURES_ON_PAGE):
+        found.setdefault(name.removeprefix(OOF), {})[name] = (summary, estimate)
+    held, checked = bool(of.held_out), bool(of.scores and of.scores.checked)
     rows = []
     for name, both in found.items():
-        known = {logged: scores.estimate(logged) or one for logged, one in both.items()}
-        row = measure_row(name, both[name].n, [], known, both[name].note)
+        known = {logged: estimate or summary for logged, (summary, estimate) in both.items()}
+        row = measure_row(name, both[name][0].n, [], known, both[name][0].note)
         means = {one["name"]: one["mean"] for one in row["marks"]}
         row["cells"] = [means.get(f"{OOF}{name}")] * held + [means[name]]
-        row["cells"] += [rounded_or_none(next(iter(both.values())).mean)] * checked
+        row["cells"] += [rounded_or_none(next(iter(both.values()))[0].mean)] * checked
         rows.append(row)
     columns = ["out of fold", "in sample"] if held else ["estimate" if checked else ""]
     return {"columns": columns + ["raw"] * checked, "measures": rows}

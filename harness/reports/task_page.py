@@ -9,8 +9,17 @@ import numpy as np
 
 from harness.measures.scores import Summary
 from harness.reports.figure import FONT, WIDTH, label_rows, new_figure, with_fonts
-from harness.reports.markup import bullets, grid, interval, marked, number, result, rounded_or_none
-from harness.reports.page import TEMPLATES, fill_page
+from harness.reports.markup import (
+    TEMPLATES,
+    bullets,
+    fill_page,
+    grid,
+    interval,
+    marked,
+    number,
+    result,
+    rounded_or_none,
+)
 from harness.reports.run_note import Facts, first_number, measure_row, scored_note
 from harness.storage.typed import encoded
 from harness.tasks.scored_file import ScoredFile

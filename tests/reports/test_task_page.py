@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from harness.measures.scores import Summary
 from harness.reports import run_page, task_page
-from harness.reports.page import fill_page
+from harness.reports.markup import fill_page
 from harness.tasks.scored_file import ScoredFile
 from harness.tasks.task import JudgedItems
 from harness.tracking.tracker import TAG_LIMIT, as_note

@@ -79,7 +79,7 @@ def test_imports_point_to_earlier_rooms(module):
     ("module", "line", "complaint"),
     [
         ("harness.data.files", "from harness.experiment import session", "later room"),
-        ("harness.reports.page", "def f():\n    from harness.tracking.tracker import Tracker", "later room"),
+        ("harness.reports.markup", "def f():\n    from harness.tracking.tracker import Tracker", "later room"),
         ("harness.commands.search", "import harness.commands.run", "another command"),
         ("harness.sweeps.plan", "import harness.commands.compare", "later room"),
     ],

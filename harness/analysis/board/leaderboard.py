@@ -16,11 +16,12 @@ from typing import Any, Literal
 import numpy as np
 
 from harness.analysis.board.expected import Expected
-from harness.analysis.board.runs import CLOSE, LOSSES, BoardRuns
+from harness.analysis.board.runs import LOSSES, BoardRuns
 from harness.analysis.board.settings import changes
 from harness.config.text import counted
 from harness.experiment.timing import MS
 from harness.experiment.writing import WRITTEN
+from harness.gates.calibration import CLOSE
 from harness.measures.measures import LOSING, MERGED
 from harness.reports.markup import Words
 from harness.statistics.significance import ALPHA

@@ -16,8 +16,7 @@ from harness.analysis.board.matters import Matters, matters
 from harness.analysis.board.queries import DETAILED, details, item_details, packed_json
 from harness.analysis.board.runs import LOSSES, BoardRuns
 from harness.analysis.board.settings import changed_settings
-from harness.reports.markup import rounded_or_none
-from harness.reports.page import TEMPLATES, fill_page
+from harness.reports.markup import TEMPLATES, fill_page, rounded_or_none
 from harness.reports.report import Report, page_data
 from harness.storage.typed import encoded
 from harness.tracking.tracker import Tracker

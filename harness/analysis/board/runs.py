@@ -14,6 +14,7 @@ from harness.analysis.ranking import Chosen, RankedRun, Wanted, chosen_runs
 from harness.analysis.submissions import Submissions, read_submissions
 from harness.data.files import some
 from harness.errors import BadInput
+from harness.gates.calibration import CLOSE
 from harness.measures.measures import KINDS, LOSING, MeasureFamily, parse_measure
 from harness.measures.score_table import ScoreTable, read_score_table
 from harness.progress import watch
@@ -35,7 +36,6 @@ from harness.tracking.tracker import RETRIEVAL, LoggedRun, Tracker
 LOSSES = KINDS
 CODES = {kind: code for code, kind in enumerate(LOSSES)}
 SCORES = "scores.csv"
-CLOSE = 1e-9  # values that differ by less are equal
 
 
 @dataclass(frozen=True, eq=False)

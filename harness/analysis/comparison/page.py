@@ -32,9 +32,9 @@ from harness.reports.markup import ABSENT, number
 from harness.reports.report import Report
 from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best_marked
 from harness.statistics.split import Standing
+from harness.tasks.scored_file import GIVEN
 from harness.tracking.tracker import Tracker
 
-GIVEN = ("question", "source", "reference")  # texts of an item that all submissions share
 PLACES = 5  # pairs that a note names
 WIDE = 6  # columns of measures in a pasted table; more measures become rows
 ALONE = "p is of each pair and measure alone, without correction."
@@ -74,38 +74,24 @@ def comparison_report(comparison: Comparison, details: bool = False, changed: bo
 
 
 def _runs(comparison: Comparison) -> Table:
-    runs, metric = comparison.runs, comparison.metric
+    """Return one row per run. A text task has a column for each measure, without intervals: these are many."""
+    runs, metric, holes = comparison.runs, comparison.metric, comparison.unjudged
     kinds = list(dict.fromkeys(run.kind for run in runs))
-    estimated = comparison.estimated
-    columns = [Column("", on="screen"), Column("run", on="paste"), Column("id", on="screen")]
-    others = [name for name in _measures(comparison) if name != metric]
-    screened = [metric, *others] if comparison.task else []  # without intervals: these are many
-    name = f"estimate of {metric}" if estimated else metric
-    columns += [Column(name, "value", on="paste" if screened else None), Column("raw", "value", on="screen")]
-    columns += [Column(name, "value", on="paste") for name in others]
-    columns += [Column(name, "value", on="screen") for name in screened]
-    columns.append(Column("kind", on="screen"))
-    holes = comparison.unjudged
+    measures = _measures(comparison) if comparison.task else []
+    scores = measures or [f"estimate of {metric}" if comparison.estimated else metric, "raw"]
     beside = ["public", "private"] if comparison.task else [f"judged@{holes.k}" if holes else "judged", UNANSWERABLE]
-    columns += [Column(name, "value", on="screen") for name in beside]
-    columns.append(Column("run", on="screen"))
-    marked = {name: best_marked([_score(comparison, run, name) for run in runs]) for name in (metric, *others)}
+    columns = [Column(""), Column("id"), *(Column(name, "value") for name in scores), Column("kind")]
+    columns += [*(Column(name, "value") for name in beside), Column("run")]
     rows: Rows = []
-    for place, (run, name) in enumerate(zip(runs, _names(runs), strict=True)):
-        rows.append([
-            run.label,
-            name,
-            run.run.short_id,
-            marked[metric][place],
-            run.metrics[metric] if estimated else None,
-            *(marked[other][place] for other in others),
-            *(run.metrics[other] for other in screened),
-            run.kind if len(kinds) > 1 or not screened else "",
-            *(_ranked(run.board) if comparison.task else (holes and holes.judged[run.label], run.unanswerable)),
-            run.run.name,
-        ])  # fmt: skip
+    for run in runs:
+        raw = run.metrics[metric] if comparison.estimated else None
+        scored: list[Cell] = [run.metrics[name] for name in measures]
+        scored = scored or [_score(comparison, run, metric), raw]
+        kind = run.kind if len(kinds) > 1 or not measures else ""
+        ends = _ranked(run.board) if comparison.task else [holes and holes.judged[run.label], run.unanswerable]
+        rows.append([run.label, run.run.short_id, *scored, kind, *ends, run.run.name])
     said = f"{' or '.join(kinds).capitalize()}. Public and private: {metric}, and ranks in brackets."
-    return Table(comparison.noun.capitalize(), columns, rows, [said] if screened else [], "runs")
+    return Table(comparison.noun.capitalize(), columns, rows, [said] if measures else [])
 
 
 def _ranked(board: Standing | None) -> list[Cell]:
@@ -247,7 +233,7 @@ def _query_lines(one: Changed) -> Iterator[str]:
 
 def _items_table(items: Sequence[Changed], caption: str) -> Table:
     labels = (items[0].pair.first, items[0].pair.second)
-    given = [name for name in GIVEN if any(one.about.get(name) for one in items)]
+    given = [name for name in GIVEN if name != "kind" and any(one.about.get(name) for one in items)]
     columns = [Column("id"), *(Column(label, "value") for label in labels), *map(Column, given)]
     rows: Rows = [
         [
@@ -270,8 +256,7 @@ def pasted(comparison: Comparison, style: str) -> list[Table]:
 
 
 def _pasted_runs(comparison: Comparison) -> Table:
-    runs, found = comparison.runs, _runs(comparison)
-    measures = _measures(comparison)
+    runs, measures = comparison.runs, _measures(comparison)
     what = "estimates" if comparison.estimated else "means"
     kinds: dict[str, str] = {run.kind: ", ".join(one.label for one in runs if one.kind == run.kind) for run in runs}
     caption = f"{title(comparison)}: {what} with 95 % intervals in brackets, {kinds_in_words(kinds)}."
@@ -279,13 +264,13 @@ def _pasted_runs(comparison: Comparison) -> Table:
     n = {one.measure: one.found.n for one in comparison.differences if one.found.n != comparison.count}
     fewer = {count: [name for name in n if n[name] == count] for count in n.values()}
     notes = [f"On {count:,} {comparison.unit}: {', '.join(names)}." for count, names in fewer.items()]
-    found = replace(found, caption=caption, notes=[legend, *notes])
+    scores = [best_marked([_score(comparison, run, name) for run in runs]) for name in measures]
     columns = [Column("run"), *(Column(name, "value") for name in measures)]
-    rows: Rows = [[*row] for row in found.for_medium("paste").rows]
+    rows: Rows = [[name, *cells] for name, *cells in zip(_names(runs), *scores, strict=True)]
     if len(measures) > WIDE:
-        columns = [Column("measure"), *(Column(str(row[0]), "value") for row in rows)]
-        rows = [[name, *(row[place] for row in rows)] for place, name in enumerate(measures, start=1)]
-    return replace(found, columns=columns, rows=rows)
+        columns = [Column("measure"), *(Column(name, "value") for name in _names(runs))]
+        rows = [[name, *cells] for name, cells in zip(measures, scores, strict=True)]
+    return Table(caption, columns, rows, [legend, *notes], "runs")
 
 
 def _pasted_differences(comparison: Comparison) -> Table:

@@ -17,6 +17,7 @@ import numpy as np
 
 from harness.analysis import full_lists
 from harness.analysis.board.plateau import plateau_of
+from harness.analysis.board.runs import SCORES
 from harness.analysis.board.settings import varied
 from harness.analysis.proposals.catalogue import (
     BEYOND,
@@ -58,7 +59,6 @@ from retrievers.dense.models import INSTALL
 
 LEAST = 0.001  # proposals that usually add less are left out
 MOST = 100  # best runs whose scores by query are read
-SCORES = "scores.csv"
 KNOWN = ("top_k", "depth", "seed", "public")  # numbers without a proposal to go beyond the tried values
 ELSEWHERE_MADE = "The run is a file that was made elsewhere: only its scores are known, and no command repeats it."
 NOT_CACHED = "The run's rankings are not in the cache (store.path): its component rankings are unknown."

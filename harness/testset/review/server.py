@@ -22,7 +22,7 @@ from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 from harness.errors import BadInput
-from harness.reports.page import TEMPLATES
+from harness.reports.markup import TEMPLATES
 from harness.storage.typed import row_as
 from harness.testset.review.desk import WORDS, Desk, RefusedRequest, Value
 
