@@ -232,7 +232,10 @@ class WeightGrid:
         places = [(START, np.array([start[name] / total for name in names]))]
         places += [(kind, weights) for kind in NORMALISATIONS for weights in simplex(len(names))]
         self.points: list[Weights] = [{(name, START): weight for name, weight in start.items()}]
-        self.points += [_named(names, kind, weights) for kind, weights in places[1:]]
+        self.points += [
+            {(name, kind): float(weight) for name, weight in zip(names, weights, strict=True) if weight}
+            for kind, weights in places[1:]
+        ]
         # How far a point is from the fixed fusion; another normalisation counts as the smallest step of a weight.
         self._far = np.array(
             [np.abs(weights - places[0][1]).sum() + (kind != START) / FINEST for kind, weights in places]
@@ -270,10 +273,6 @@ def simplex(size: int) -> Iterator[np.ndarray]:
     for walls in itertools.combinations(range(steps + size - 1), size - 1):
         ends = np.array([-1, *walls, steps + size - 1])
         yield (np.diff(ends) - 1) / steps
-
-
-def _named(names: Sequence[str], kind: str, weights: np.ndarray) -> Weights:
-    return {(name, kind): float(weight) for name, weight in zip(names, weights, strict=True) if weight}
 
 
 class Ranker:

@@ -48,8 +48,11 @@ class WeightedFeature:
 
 
 @dataclass(frozen=True)
-class FusionRule:
-    """A candidate's score: a weighted sum of its features by the component rankings. Their names ascend."""
+class FusionRule(SumOfPoints):
+    """Scores a candidate by a weighted sum of features.
+
+    rankings: names of the component rankings, ascending.
+    """
 
     rankings: tuple[str, ...]
     features: tuple[WeightedFeature, ...]
@@ -76,9 +79,6 @@ class FusionRule:
     def weights(self) -> dict[tuple[str, str], float]:
         return {(one.ranking, one.feature): one.weight for one in self.features}
 
-    def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        return _Applied(self).fuse(rankings, k)
-
     def check(self, names: Collection[str]) -> None:
         lacking = [name for name in self.rankings if name not in names]
         if lacking or len(names) != len(self.rankings):
@@ -88,6 +88,14 @@ class FusionRule:
                 f"the fusion was learnt for the component rankings {', '.join(self.rankings):.300}, but the retriever "
                 f"{' and '.join(what)}. Choose the retriever that it was learnt with."
             )
+
+    def points(self, name: str, ranking: Ranking) -> RankPoints:
+        returned, absent = np.zeros(ranking.docs.shape), np.zeros((len(ranking.docs), 1))
+        for one in self.features:
+            if one.ranking == name:
+                points = FEATURES[one.feature](ranking)
+                returned, absent = returned + one.weight * points.returned, absent + one.weight * points.absent
+        return RankPoints(returned, absent)
 
 
 class FittedFusion:
@@ -137,23 +145,3 @@ def read_rule(file: str) -> FusionRule:
         return rule
     except BadInput as error:
         raise BadInput(f"{error} fusion.file needs the fusion.json of a run with fusion=learned.") from None
-
-
-class _Applied(SumOfPoints):
-    recorded_as = "fusion/rule"
-
-    def __init__(self, rule: FusionRule) -> None:
-        self._rule = rule
-        self._own: dict[str, list[tuple[str, float]]] = {name: [] for name in rule.rankings}
-        for one in rule.features:
-            self._own[one.ranking].append((one.feature, one.weight))
-
-    def check(self, names: Collection[str]) -> None:
-        self._rule.check(names)
-
-    def points(self, name: str, ranking: Ranking) -> RankPoints:
-        returned, absent = np.zeros(ranking.docs.shape), np.zeros((len(ranking.docs), 1))
-        for feature, weight in self._own[name]:
-            points = FEATURES[feature](ranking)
-            returned, absent = returned + weight * points.returned, absent + weight * points.absent
-        return RankPoints(returned, absent)

@@ -1,4 +1,4 @@
-"""Fusions that learn: what they find, what they do not see, and what is left where there is little to learn."""
+"""Fusions that learn from labels: their gain, the labels that they must not see, and corpora with little to learn."""
 
 import math
 
@@ -16,6 +16,7 @@ from harness.measures.measures import parse_measure
 from harness.statistics.split import Split
 from retrievers.base import Ranking
 from retrievers.combine.fusion import RRF, WeightedSum
+from retrievers.testing import same
 
 DOCS = [f"d{i:02}" for i in range(12)]
 
@@ -58,24 +59,21 @@ def test_a_ranking_that_knows_nothing_loses_its_weight():
 
 
 @pytest.mark.parametrize("weights", [None, {"a": 0.5, "b": 2}])
-def test_what_gains_nothing_is_left_as_it_was(weights):
-    """Labels that the fixed fusion meets best: the lists are exactly its own."""
+def test_without_a_gain_the_fixed_fusion_stays(weights):
+    """The fixed fusion ranks every relevant document first."""
     rankings, _ = corpus(seed=3, skill=(1.0, 1.0))
     fusion = LearnedFusion(weights)
     best = WeightedSum(weights=weights).fuse(rankings, 1)
     qrels = Qrels({query: {best.row(i)[0][0]: 1.0} for i, query in enumerate(best.query_ids)})
     found = learning(rankings, qrels, fusion)
     assert found.to_json()["chosen"] == FIXED
-    fixed = WeightedSum(weights=weights).fuse(rankings, 8)
-    np.testing.assert_array_equal(found.fused().docs, fixed.docs)
-    np.testing.assert_array_equal(found.fused().scores, fixed.scores)
+    assert same(found.fused(), WeightedSum(weights=weights).fuse(rankings, 8))
 
 
 def test_no_list_knows_the_label_of_its_query():
-    """Other documents become relevant to one query: its own lists stay, and others change with it."""
+    """If other documents become relevant to one query, its lists stay, and others change."""
     rankings, qrels = corpus(skill=(1.0, 0.5))
-    fusion = LearnedFusion()
-    plain = learning(rankings, qrels, fusion)
+    plain = learning(rankings, qrels)
     fold = plain.split(4, 1)
     used = fold != 0
     seen, inner = plain.crossed(fold), plain.unseen(used)
@@ -84,10 +82,10 @@ def test_no_list_knows_the_label_of_its_query():
     for row in np.flatnonzero(plain.pool.needs)[::9].tolist():
         query = seen.query_ids[row]
         turned = Qrels({**qrels.grades, query: dict.fromkeys(DOCS[:6], 1.0)})
-        other = learning(rankings, turned, fusion)
+        other = learning(rankings, turned)
         assert other.crossed(fold).row(row) == seen.row(row)
         assert other.unseen(used).row(row) == inner.row(row)
-        if not used[row]:  # what the others teach
+        if not used[row]:
             assert other.learnt(used) == outside
             assert other.unseen(used).to_dict() == inner.to_dict()
         else:
@@ -95,7 +93,7 @@ def test_no_list_knows_the_label_of_its_query():
     assert moved  # labels do matter
 
 
-def test_lists_of_part_of_the_queries():
+def test_lists_of_a_part_of_the_queries():
     rankings, qrels = corpus()
     found = learning(rankings, qrels)
     used = np.arange(40) % 2 == 0
@@ -126,8 +124,8 @@ def test_unlabelled_and_private_queries_take_no_part_and_have_lists():
 
 
 @pytest.mark.parametrize("objective", ["modified_map@3", "ndcg@10", "map", "mrr@2", "bpref", "ndcg_condensed@3"])
-def test_what_an_order_earns_is_what_the_gate_is_told(objective):
-    """The pool's values, and those of a ranking's payoff with all documents shown."""
+def test_the_pools_objective_is_the_gates(objective):
+    """It equals the payoff of the fused ranking with all documents shown."""
     rankings, qrels = corpus(n=15)
     judged = {query: frozenset(DOCS[::2]) - grades.keys() for query, grades in qrels.grades.items()}
     qrels = Qrels(qrels.grades, not_relevant=judged)
@@ -141,7 +139,7 @@ def test_what_an_order_earns_is_what_the_gate_is_told(objective):
         np.testing.assert_allclose(pool.earned(pool.scores({("b", feature): 1.0}, every[3:5]), every[3:5]).shape, 2)
 
 
-def test_the_order_of_rankings_and_repetition_change_nothing():
+def test_the_order_of_rankings_changes_nothing():
     rankings, qrels = corpus(skill=(1.0, 0.5))
     first = learning(rankings, qrels)
     other = learning(dict(reversed(rankings.items())), qrels)
@@ -149,18 +147,16 @@ def test_the_order_of_rankings_and_repetition_change_nothing():
     assert other.unseen(other.every).to_dict() == first.unseen(first.every).to_dict()
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
-def test_few_queries(n):
-    rankings, qrels = corpus(n=n, none=0)
-    found = learning(rankings, qrels)
-    said = found.to_json()
-    assert said["learnt_from"]["queries"] == n
-    assert (said["chosen"] == FIXED and said["notes"] != []) if n == 1 else said["held_out"]
-    assert found.unseen(found.every).lengths.min() == 8
-
-
-def test_where_nothing_was_found_the_fixed_fusion_stays():
+def test_few_queries_or_none_or_no_relevant_candidate():
+    for n in (1, 2, 3):
+        found = learning(*corpus(n=n, none=0))
+        said = found.to_json()
+        assert said["learnt_from"]["queries"] == n
+        assert (said["chosen"] == FIXED and said["notes"] != []) if n == 1 else said["held_out"]
+        assert found.unseen(found.every).lengths.min() == 8
     rankings, qrels = corpus()
+    with pytest.raises(BadInput, match="no query to learn from"):
+        learning(rankings, qrels, split=Split(public=0, select_on="public"))
     nowhere = Qrels({query: {"elsewhere": 1.0} if grades else {} for query, grades in qrels.grades.items()})
     said = learning(rankings, nowhere).to_json()
     assert said["chosen"] == FIXED
@@ -169,8 +165,8 @@ def test_where_nothing_was_found_the_fixed_fusion_stays():
     assert learning(empty, qrels).to_json()["chosen"] == FIXED
 
 
-def test_labels_drawn_at_random_give_no_gain():
-    """Rankings that know nothing of the labels: learnt in sample they seem to gain, out of fold they do not."""
+def test_random_labels_give_no_gain():
+    """In sample, fusions of rankings without skill seem to gain; out of fold they do not."""
     inside, outside = [], []
     for seed in range(16):
         rankings, qrels = corpus(seed, n=30, skill=(0.0, 0.0))
@@ -184,15 +180,13 @@ def test_labels_drawn_at_random_give_no_gain():
     assert np.mean(outside) < 2 * error + 0.005
 
 
-def test_the_nearest_of_those_within_a_standard_error_is_picked():
-    """Hand-made values of the grid's points, for three queries in use and one that is not."""
+def test_the_nearest_point_within_a_standard_error_of_the_best_is_picked():
+    """With values of the grid's points made by hand, for three queries in use and an unused one."""
     rankings, qrels = corpus(n=4, none=0)
     grid = WeightGrid(CandidatePool(rankings, 8, FusionLabels(qrels, "modified_map@3", 3)), {"a": 1.0, "b": 1.0})
     grid.values = np.zeros_like(grid.values)
-    best, near = (
-        grid.points.index({("a", "z_score"): 1.0}),
-        grid.points.index({("a", "z_score"): 0.75, ("b", "z_score"): 0.25}),
-    )
+    best = grid.points.index({("a", "z_score"): 1.0})
+    near = grid.points.index({("a", "z_score"): 0.75, ("b", "z_score"): 0.25})
     used = np.array([True, True, True, False])
     # The best earns 1 more than the start for each query, without any spread: it is picked.
     grid.values[best] = [1, 1, 1, 0]
@@ -202,7 +196,7 @@ def test_the_nearest_of_those_within_a_standard_error_is_picked():
     grid.values[near] = [1, 1, 0, 0]
     grid._squares = grid.values**2
     assert grid.pick(used) == near
-    # What the unused query earns does not matter, and a single query decides nothing.
+    # The unused query does not matter, and a single query decides nothing.
     grid.values[0, 3] = 100
     grid._squares = grid.values**2
     assert grid.pick(used) == near
@@ -221,7 +215,7 @@ def test_the_grid_of_weights(size, steps):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_regression_is_that_of_scikit_learn(seed):
+def test_the_regression_equals_scikit_learns(seed):
     generator = np.random.default_rng(seed)
     columns = generator.normal(size=(80, 4)) * [1, 10, 0.1, 0]
     labels = (columns[:, 0] + generator.normal(size=80) > (0, 1, 20)[seed] * 0.1).astype(float)
@@ -245,9 +239,3 @@ def test_the_regression_is_that_of_scikit_learn(seed):
 def test_bad_arguments_are_refused(arguments, names, message):
     with pytest.raises(BadInput, match=message):
         LearnedFusion(**arguments).check(list(names))
-
-
-def test_without_a_query_to_learn_from():
-    rankings, qrels = corpus()
-    with pytest.raises(BadInput, match="no query to learn from"):
-        learning(rankings, qrels, split=Split(public=0, select_on="public"))

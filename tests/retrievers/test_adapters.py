@@ -1,6 +1,6 @@
-"""Retrievers of other libraries, asked through their own interfaces; those that are not installed are skipped.
+"""Retrievers of other libraries, called through their own interfaces; skipped if they are not installed.
 
-Needs numpy and the library alone: `pytest --noconftest` runs this file in an environment without the harness's others.
+`pytest --noconftest` runs this file with numpy and one of the libraries only.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ QUERIES = ["달은 모양", "끓는다", "없는말"]
 
 
 def rows(search, k=4, queries=QUERIES):
-    """doc_ids for each query, after the checks that a run makes."""
+    """The doc_ids for each query, after the checks of a run."""
     asked = [Query.of(f"q{number}", text) for number, text in enumerate(queries)]
     ranking = ranking_of(asked, search(queries, k), k, TEXTS, "adapter")
     for row in ranking.to_dict().values():
@@ -25,7 +25,7 @@ def rows(search, k=4, queries=QUERIES):
 
 
 def check_lists(search):
-    """c has both words of the first query and a one of them; nothing has the last one's word."""
+    """Document c has both words of the first query and a has one; no document has the word of the last query."""
     assert rows(search) == [["c", "a"], ["b"], []]
     assert rows(search, k=1) == [["c"], ["b"], []]
     assert rows(search, k=99) == rows(search)

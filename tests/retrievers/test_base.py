@@ -1,4 +1,4 @@
-"""The shared types: what a Ranking accepts, and what its methods return."""
+"""The shared types: the rules that a Ranking checks, and the results of its methods."""
 
 import gc
 import weakref
@@ -15,12 +15,9 @@ def ranking(docs, scores, query_ids=("q1",), doc_ids=("a", "b", "c")):
     return Ranking(query_ids, doc_ids, np.array(docs, np.int32), np.array(scores, np.float64))
 
 
-def test_indexed_text_is_title_space_text():
+def test_titles_are_indexed_and_only_user_turns_are_searched_for():
     assert Document("d", "본문", title="제목").indexed_text == "제목 본문"
     assert Document("d", "본문").indexed_text == "본문"
-
-
-def test_query_text_joins_user_turns_only():
     query = Query("q", (Turn("user", "달은?"), Turn("assistant", "위성입니다"), Turn("user", "왜 변해?")))
     assert query.text == "달은? 왜 변해?"
     assert Query.of("q", "물").text == "물"
@@ -56,29 +53,22 @@ def test_a_ranking_rejects_bad_tables():
         ranking([[0]], [[1.0]]).where(np.array([True, False]))
 
 
-def test_top_where_and_trec():
+def test_trec_and_other_views():
     full = ranking([[2, 0, 1], [1, -1, -1]], [[3.0, 2.0, 2.0], [0.5, 0.0, 0.0]], query_ids=("q1", "q2"))
     assert full.top(1).to_dict() == {"q1": {"c": 3.0}, "q2": {"b": 0.5}}
     assert full.where(np.array([False, True])).to_dict() == {"q1": {}, "q2": {"b": 0.5}}
     assert full.lengths.tolist() == [3, 1]
     assert list(full.to_trec("tag"))[1] == "q1 Q0 a 2 2.0 tag"
     assert list(Ranking.from_scores({"q 1": {"a\tb": 1.0}}).to_trec("tag")) == ["q%201 Q0 a%09b 1 1.0 tag"]
-
-
-def test_negative_scores_and_empty_rankings_are_allowed():
     assert ranking([[0, 1]], [[-1.0, -2.0]]).row(0) == [("a", -1.0), ("b", -2.0)]
     assert ranking(np.zeros((0, 0)), np.zeros((0, 0)), query_ids=(), doc_ids=()).to_dict() == {}
     assert ranking(np.zeros((1, 0)), np.zeros((1, 0))).top(3).to_dict() == {"q1": {}}
 
 
-@given(
-    st.dictionaries(
-        st.text(max_size=3),
-        st.dictionaries(st.text(max_size=3), st.integers(-3, 3).map(float), max_size=6),
-        max_size=5,
-    ),
-    st.integers(1, 7),
-)
+ROWS = st.dictionaries(st.text(max_size=3), st.integers(-3, 3).map(float), max_size=6)
+
+
+@given(st.dictionaries(st.text(max_size=3), ROWS, max_size=5), st.integers(1, 7))
 def test_from_scores_orders_by_score_then_id(scores, k):
     found = Ranking.from_scores(scores, k)
     for i, (query_id, row) in enumerate(scores.items()):
@@ -86,11 +76,7 @@ def test_from_scores_orders_by_score_then_id(scores, k):
         assert found.row(i) == sorted(row.items(), key=lambda item: (-item[1], item[0]))[:k]
 
 
-@given(
-    st.lists(st.dictionaries(st.sampled_from("abcdef"), st.integers(-3, 3).map(float)), max_size=5),
-    st.integers(0, 7),
-    st.data(),
-)
+@given(st.lists(ROWS, max_size=5), st.integers(0, 7), st.data())
 def test_derived_rankings_pass_the_checks_they_skip(rows, k, data):
     full = Ranking.from_scores({str(i): row for i, row in enumerate(rows)})
     keep = np.array(data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))), bool)

@@ -108,35 +108,30 @@ def test_sparse_scores_are_the_formula(indexed, by_hand):
     assert not ranking.lengths[TEXTS.index("")], "nothing but special tokens"
 
 
-def test_another_models_index_is_rejected(sparse, indexed, tmp_path):
-    sparse().load(tmp_path)
-    with pytest.raises(ValueError, match="was made with"):
-        sparse(max_length=LENGTH - 1).load(tmp_path)
-
-
 class Stopped(Exception):
     pass
 
 
-def stop_after(retriever, batches):
-    """Make a retriever stop after it has computed some batches."""
-    seen = 0
+def interrupted(retriever, batches, folder):
+    """Index the corpus and stop after some batches."""
+    seen = iter(range(1, 99))
 
     def progress(*_):
-        nonlocal seen
-        seen += 1
-        if seen == batches:
+        if next(seen) == batches:
             raise Stopped
 
     retriever.progress = progress
-    return retriever
+    folder.mkdir(exist_ok=True)
+    with pytest.raises(Stopped):
+        retriever.index(CORPUS, folder)
+    assert list(folder.glob("block-*.npz"))
+    assert not (folder / "sparse.json").exists()
 
 
 @pytest.fixture
 def batches_run(monkeypatch):
     """The rows of every batch that the transformer computes."""
-    ran = []
-    original = bge_m3._Transformer.batches
+    ran, original = [], bge_m3._Transformer.batches
 
     def batches(self, *arguments):
         for batch in original(self, *arguments):
@@ -147,46 +142,42 @@ def batches_run(monkeypatch):
     return ran
 
 
-def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 @pytest.mark.parametrize("write_seconds", [0.0, 1e9])
 def test_an_interrupted_index_resumes(sparse, tmp_path, monkeypatch, batches_run, write_seconds):
     """Three interruptions; no batch is computed twice, and every file equals that of an uninterrupted index."""
     monkeypatch.setattr(embeddings, "WRITE_SECONDS", write_seconds)
     (whole := tmp_path / "whole").mkdir()
-    (part := tmp_path / "part").mkdir()
     sparse(batch_tokens=40).index(CORPUS, whole)
     uninterrupted = sorted(batches_run)
     batches_run.clear()
     for batches in (1, 3, 2):
-        with pytest.raises(Stopped):
-            stop_after(sparse(batch_tokens=40), batches).index(CORPUS, part)
-        assert list(part.glob("block-*.npz"))
-        assert not (part / "sparse.json").exists()
-    sparse(batch_tokens=40).index(CORPUS, part)
+        interrupted(sparse(batch_tokens=40), batches, tmp_path / "part")
+    sparse(batch_tokens=40).index(CORPUS, tmp_path / "part")
     assert sorted(batches_run) == uninterrupted
-    assert files(part) == files(whole)
+    files, expected = (
+        {path.name: path.read_bytes() for path in (tmp_path / one).iterdir()} for one in ("part", "whole")
+    )
+    assert files == expected
     arrays = {"data.npy", "indices.npy", "indptr.npy", "doc_id_ends.npy"}
-    assert set(files(part)) == {*arrays, "sparse.json", "doc_ids.txt"}
+    assert set(files) == {*arrays, "sparse.json", "doc_ids.txt"}
 
 
 def test_resuming_with_another_batch_size_counts_no_text_twice(sparse, tmp_path, indexed):
-    (part := tmp_path / "part").mkdir()
-    with pytest.raises(Stopped):
-        stop_after(sparse(batch_tokens=40), 3).index(CORPUS, part)
-    other = sparse(batch_tokens=150)
-    calls = []
+    interrupted(sparse(batch_tokens=40), 3, tmp_path / "part")
+    other, calls = sparse(batch_tokens=150), []
     other.progress = lambda done, total, unit: calls.append(done)
-    other.index(CORPUS, part)
+    other.index(CORPUS, tmp_path / "part")
     assert calls[-1] == len(TEXTS)
-    for left, right in zip(indexed.search(QUERIES, 99).to_dict().values(),
-                           other.search(QUERIES, 99).to_dict().values(), strict=True):  # fmt: skip
-        assert left == pytest.approx(right, rel=1e-4)
+    found, expected = (one.search(QUERIES, 99).to_dict() for one in (other, indexed))
+    for query_id, row in expected.items():
+        assert found[query_id] == pytest.approx(row, rel=1e-4)
 
 
-def test_a_complete_index_is_not_computed_again(indexed, sparse, tmp_path, batches_run):
+def test_a_complete_index_is_neither_computed_again_nor_opened_with_other_settings(
+    indexed, sparse, tmp_path, batches_run
+):
+    with pytest.raises(ValueError, match="was made with"):
+        sparse(max_length=LENGTH - 1).load(tmp_path)
     (tmp_path / "block-left.npz").write_bytes(b"a crash prevented its deletion")
     again = sparse()
     again.index(CORPUS, tmp_path)
@@ -204,14 +195,13 @@ def token_tables(draw):
     rows, size = draw(st.integers(0, 8)), draw(st.integers(1, 6))
     weight = st.sampled_from([0, 0, 0, 0.25, 0.5, 1])
     table = draw(st.lists(st.lists(weight, min_size=size, max_size=size), min_size=rows, max_size=rows))
-    return np.array(table, np.float32).reshape(rows, size), np.array(
-        draw(st.lists(weight, min_size=size, max_size=size))
-    )
+    query = draw(st.lists(weight, min_size=size, max_size=size))
+    return np.array(table, np.float32).reshape(rows, size), np.array(query)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(token_tables(), st.integers(1, 9))
-def test_the_best_documents_are_those_of_the_dense_product(case, k):
+def test_postings_rank_as_the_dense_product_does(case, k):
     table, query = case
     rows, tokens = np.nonzero(table)
     weights = Weights(np.arange(len(table)), (table > 0).sum(axis=1), tokens.astype(np.int32), table[rows, tokens])
@@ -246,71 +236,52 @@ def test_multi_vector_scores_are_the_formula(multi_vector, by_hand):
     assert np.std(expected) > 0.05
 
 
-def test_each_text_is_encoded_once(multi_vector, batches_run):
+def test_each_text_is_encoded_once_unless_queries_are_in_groups(multi_vector, monkeypatch, batches_run):
     pairs = [(query, document) for query in TEXTS[:4] for document in TEXTS[4:9]] * 2
-    calls = []
-    list(multi_vector().score(pairs, lambda *words: calls.append(words)))
+    whole, calls = pair_scores(multi_vector(), pairs), []
     assert sum(map(len, batches_run)) == 4 + 5
-    assert calls[-1] == (40, 40, "pairs")
-
-
-def test_queries_in_groups_score_the_same(multi_vector, monkeypatch, batches_run):
-    pairs = [(query, document) for query in TEXTS[:4] for document in TEXTS[4:9]]
-    whole = pair_scores(multi_vector(), pairs)
     monkeypatch.setattr(bge_m3, "QUERY_CHARACTERS", 100)
     batches_run.clear()
     assert pair_scores(multi_vector(), pairs) == pytest.approx(whole, abs=1e-6)
     assert sum(map(len, batches_run)) > 4 + 5
+    list(multi_vector().score(pairs, lambda *words: calls.append(words)))
+    assert calls[-1] == (40, 40, "pairs")
 
 
 # Both heads
 
 
-def broken(folder, target, change):
-    """A copy of the model with one file changed by `change(path)`."""
+def with_head(folder, target, file, state):
+    """A copy of the model with another content of a head's file."""
     shutil.copytree(folder, target)
-    change(target)
+    torch.save(state, target / file)
     return str(target)
 
 
-def make_nan(folder, file):
-    state = torch.load(folder / file, weights_only=True)
-    state["bias"][0] = float("nan")
-    torch.save(state, folder / file)
+NAN = float("nan")
 
 
-def test_a_weight_that_is_not_finite_names_the_document(folder, sparse, multi_vector, tmp_path):
-    path = broken(folder, tmp_path / "sparse", lambda copy: make_nan(copy, "sparse_linear.pt"))
+def test_an_output_that_is_not_finite_names_the_texts(folder, sparse, indexed, multi_vector, tmp_path):
+    head = {"weight": torch.full((1, 32), NAN), "bias": torch.zeros(1)}
+    path = with_head(folder, tmp_path / "sparse", "sparse_linear.pt", head)
     (tmp_path / "index").mkdir()
     with pytest.raises(BadInput, match=r"document '00\d'.*dtype=float32"):
         sparse(path=path).index(CORPUS[:8], tmp_path / "index")
-    path = broken(folder, tmp_path / "colbert", lambda copy: make_nan(copy, "colbert_linear.pt"))
+    indexed._transformer.head.weight.data[:] = NAN
+    with pytest.raises(BadInput, match="the query 'moon'"):
+        indexed.search([Query.of("q", "moon")], 3)
+    head = {"weight": torch.full((32, 32), NAN), "bias": torch.zeros(32)}
+    path = with_head(folder, tmp_path / "colbert", "colbert_linear.pt", head)
     with pytest.raises(BadInput, match="the query 'moon' with the document 'The moon orbits"):
         pair_scores(multi_vector(path=path), [("moon", TEXTS[0])])
 
 
-def test_a_weight_that_is_not_finite_names_the_query(indexed):
-    indexed._transformer.head = torch.nn.Linear(32, 1)
-    indexed._transformer.head.weight.data[:] = float("nan")
-    with pytest.raises(BadInput, match="the query 'moon'"):
-        indexed.search([Query.of("q", "moon")], 3)
-
-
 def test_a_model_without_the_heads_is_rejected(sparse, multi_vector, tmp_path):
-    plain = tiny_sentence_model(tmp_path / "plain", "cls")
-    (tmp_path / "index").mkdir()
+    plain = str(tiny_sentence_model(tmp_path / "plain", "cls"))
     with pytest.raises(BadInput, match=r"sparse_linear\.pt is missing.*retriever=dense"):
-        sparse(path=str(plain)).index(DOCUMENTS, tmp_path / "index")
+        sparse(path=plain).index(DOCUMENTS, tmp_path)
     with pytest.raises(BadInput, match=r"colbert_linear\.pt is missing"):
-        pair_scores(multi_vector(path=str(plain)), [("a", "b")])
-
-
-def test_a_head_of_another_size_is_rejected(folder, multi_vector, tmp_path):
-    def swap(copy):
-        torch.save({"weight": torch.ones(8, 16), "bias": torch.ones(8)}, copy / "colbert_linear.pt")
-
-    with pytest.raises(BadInput, match="takes 16 numbers, but the model gives 32"):
-        pair_scores(multi_vector(path=broken(folder, tmp_path / "swapped", swap)), [("a", "b")])
+        pair_scores(multi_vector(path=plain), [("a", "b")])
 
 
 class Evil:
@@ -318,10 +289,19 @@ class Evil:
         return (Path.touch, (Path("touched-by-a-model"),))
 
 
-def test_a_head_runs_no_code(folder, multi_vector, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"weight": torch.ones(8, 16), "bias": torch.ones(8)}, "takes 16 numbers, but the model gives 32"),
+        (Evil(), "does not hold the weights"),
+    ],
+)
+def test_a_head_of_another_size_and_a_hostile_one_are_rejected(
+    folder, multi_vector, tmp_path, monkeypatch, state, message
+):
     monkeypatch.chdir(tmp_path)
-    path = broken(folder, tmp_path / "evil", lambda copy: torch.save(Evil(), copy / "colbert_linear.pt"))
-    with pytest.raises(BadInput, match="does not hold the weights"):
+    path = with_head(folder, tmp_path / "swapped", "colbert_linear.pt", state)
+    with pytest.raises(BadInput, match=message):
         pair_scores(multi_vector(path=path), [("a", "b")])
     assert not Path("touched-by-a-model").exists()
 
@@ -332,8 +312,7 @@ def test_a_length_beyond_the_models_limit_is_rejected_before_computing(sparse, t
 
 
 def test_identity_leaves_out_arguments_that_change_no_score(folder):
-    arguments = {"model": None, "revision": None, "path": str(folder), "max_length": 512, "dtype": "auto"}
-    runtime = {"device": "cpu", "batch_tokens": 7}
-    sparse = Sparse.identify(**arguments, **runtime)
+    arguments = {"path": str(folder), "max_length": 512, "device": "cpu", "batch_tokens": 7}
+    sparse = Sparse.identify(**arguments)
     assert set(sparse) == {"sha256", "dtype", "max_length"}
-    assert MultiVector.identify(**arguments, **runtime, depth=3) == sparse
+    assert MultiVector.identify(**arguments, depth=3) == sparse

@@ -16,14 +16,19 @@ from retrievers.dense.embeddings import BadVector
 from retrievers.dense.vectors import HNSW, IVFPQ, Flat, IVFFlat
 from retrievers.testing import DOCUMENTS, QUERIES, check_retriever, same
 
+FILE = "embeddings.npy"
+
 
 class Numbers:
-    """A text spells its vector: numbers separated by spaces."""
+    """A text spells its vector: numbers separated by spaces. texts: the encoded documents."""
 
     version, packages, learns = 1, (), False
 
     def encode_documents(self, texts, folder, progress=None):
-        np.save(folder / "embeddings.npy", self.encode_queries(texts, folder))
+        self.texts = list(texts)
+        np.save(folder / FILE, self.encode_queries(texts, folder))
+        if progress:
+            progress(len(texts), len(texts), "documents")
 
     def encode_queries(self, texts, folder, progress=None):
         vectors = np.array([[float(word) for word in text.split()] for text in texts], np.float32).reshape(-1, 2)
@@ -32,56 +37,8 @@ class Numbers:
         return vectors
 
 
-class Stored(TrigramEncoder):
-    """Writes a given array in place of vectors."""
-
-    def __init__(self, stored):
-        self.stored = stored
-
-    def encode_documents(self, texts, folder, progress=None):
-        np.save(folder / "embeddings.npy", self.stored)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("index", [Flat, HNSW, IVFFlat, lambda: IVFFlat(nlist=1, nprobe=1)])
-def test_it_keeps_the_contract(tmp_path, index):
-    check_retriever(lambda: Dense(TrigramEncoder(), index()), tmp_path)
-
-
-def test_it_scores_by_the_inner_product(tmp_path):
-    dense = Dense(Numbers(), Flat())
-    dense.index([Document("a", "1 0"), Document("b", "0 2"), Document("c", "0 2", title="")], tmp_path)
-    ranking = dense.search([Query.of("q", "3 1"), Query.of("none", "0 0")], 2)
-    # 3 * 1 + 1 * 0 = 3; 3 * 0 + 1 * 2 = 2 for both others, of which b comes first.
-    assert ranking.to_dict() == {"q": {"a": 3.0, "b": 2.0}, "none": {}}
-    assert ranking.measured == {}
-
-
-def test_the_ranking_has_what_the_index_measured(tmp_path):
-    dense = Dense(TrigramEncoder(), IVFFlat())
-    dense.index(DOCUMENTS, tmp_path)
-    assert dense.search(QUERIES, 3).measured == {"index_recall": 1.0}
-
-
-def test_the_error_of_a_bad_vector_names_its_text(tmp_path, short):
-    texts = {"a": "1 0. 0 2.", "b": "1 1. inf 0", "c": "0 1"}
-    dense = Dense(Numbers(), Flat(), passages="sentences")
-    with pytest.raises(BadInput, match="the vector of document 'b' is not finite"):
-        dense.index([Document(doc_id, text) for doc_id, text in texts.items()], tmp_path)
-    dense = Dense(Numbers(), Flat())
-    dense.index([Document("a", "1 0")], tmp_path)
-    with pytest.raises(BadInput, match="the vector of query 'q2' is not finite"):
-        dense.search([Query.of("q1", "1 0"), Query.of("q2", "0 nan")], 1)
-
-
-class Recording(Numbers):
-    """Notes the texts of documents."""
-
-    def encode_documents(self, texts, folder, progress=None):
-        self.texts = list(texts)
-        super().encode_documents(texts, folder, progress)
-        if progress:
-            progress(len(texts), len(texts), "documents")
+def documents(**texts):
+    return [Document(doc_id, text) for doc_id, text in texts.items()]
 
 
 @pytest.fixture
@@ -90,13 +47,45 @@ def short(monkeypatch):
     monkeypatch.setattr(module, "SHORTEST", 1)
 
 
-def test_a_document_scores_what_its_best_passage_does(tmp_path, short):
-    encoder, calls = Recording(), []
+CONTRACT = [
+    (Flat, {}),
+    (HNSW, {}),
+    (lambda: IVFFlat(nlist=1, nprobe=1), {}),
+    (Flat, {"passages": "sentences"}),
+    (Flat, {"passages": "window", "window": 2}),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("index", "how"), CONTRACT)
+def test_it_keeps_the_contract(tmp_path, short, index, how):
+    check_retriever(lambda: Dense(TrigramEncoder(), index(), **how), tmp_path)
+
+
+def test_scores_are_inner_products_and_the_ranking_has_the_measured_recall(tmp_path):
+    dense = Dense(Numbers(), IVFFlat())
+    dense.index(documents(a="1 0", b="0 2", c="0 2"), tmp_path)
+    ranking = dense.search([Query.of("q", "3 1"), Query.of("none", "0 0")], 2)
+    # 3 * 1 + 1 * 0 = 3; 3 * 0 + 1 * 2 = 2 for b and c, of which b comes first.
+    assert ranking.to_dict() == {"q": {"a": 3.0, "b": 2.0}, "none": {}}
+    assert ranking.measured == {"index_recall": 1.0}
+
+
+def test_the_error_of_a_bad_vector_names_its_text(tmp_path, short):
+    dense = Dense(Numbers(), Flat(), passages="sentences")
+    with pytest.raises(BadInput, match="the vector of document 'b' is not finite"):
+        dense.index(documents(a="1 0. 0 2.", b="1 1. inf 0", c="0 1"), tmp_path)
+    dense = Dense(Numbers(), Flat())
+    dense.index(documents(a="1 0"), tmp_path)
+    with pytest.raises(BadInput, match="the vector of query 'q2' is not finite"):
+        dense.search([Query.of("q1", "1 0"), Query.of("q2", "0 nan")], 1)
+
+
+def test_a_document_has_the_score_of_its_best_passage(tmp_path, short):
+    encoder, calls = Numbers(), []
     dense = Dense(encoder, Flat(), passages="sentences")
     dense.progress = lambda *call: calls.append(call)
-    documents = [Document("a", "1 0! 0 2! 1 1!"), Document("b", "0 2"), Document("c", "1 1"), Document("d", "3 0")]
-    documents = [Document(one.doc_id, one.text.replace("!", ".")) for one in documents]
-    dense.index(documents, tmp_path)
+    dense.index(documents(a="1 0. 0 2. 1 1.", b="0 2", c="1 1", d="3 0"), tmp_path)
     assert encoder.texts == ["1 0.", "0 2.", "1 1.", "0 2", "1 1", "3 0"]
     assert calls == [(6, 6, "passages")]
     queries = [Query.of("q", "3 1"), Query.of("r", "0 1"), Query.of("none", "0 0")]
@@ -109,56 +98,42 @@ def test_a_document_scores_what_its_best_passage_does(tmp_path, short):
     assert same(reader.search(queries, 3), ranking)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [{"passages": "sentences"}, {"passages": "window", "window": 2}])
-def test_it_keeps_the_contract_with_passages(tmp_path, short, how):
-    check_retriever(lambda: Dense(TrigramEncoder(), Flat(), **how), tmp_path)
-
-
 @pytest.mark.parametrize("index", [HNSW, IVFFlat, IVFPQ])
 def test_passages_need_an_exact_index(index):
     with pytest.raises(BadInput, match=r"passages=sentences needs index=flat"):
         Dense(TrigramEncoder(), index(), passages="sentences")
-    Dense(TrigramEncoder(), index())
 
 
-def test_what_is_not_cut_is_identified_as_before_there_were_passages():
+def test_only_passages_change_the_identity():
     parts = {"encoder": "e", "index": "i"}
     assert Dense.identify(**parts) == Dense.identify(**parts, passages="none", window=9, overlap=2) == parts
     by_sentences = Dense.identify(**parts, passages="sentences")
     assert by_sentences == parts | {"passages": {"kind": "sentences", "version": 1}}
-    assert by_sentences == Dense.identify(**parts, passages="sentences", window=9)  # which has no say
+    assert by_sentences == Dense.identify(**parts, passages="sentences", window=9)  # only `window` cuts windows
     windows = [Dense.identify(**parts, passages="window", window=4, overlap=n)["passages"] for n in (1, 2)]
     assert windows[0] == {"kind": "window", "version": 1, "window": 4, "overlap": 1} != windows[1]
 
 
 @pytest.mark.parametrize("stored", [np.zeros((9, 64), np.float32), np.zeros((10, 64)), np.zeros(10, np.float32)])
-def test_embeddings_of_another_shape_are_rejected(tmp_path, stored):
+def test_embeddings_of_another_shape_are_rejected(tmp_path, monkeypatch, stored):
+    monkeypatch.setattr(Numbers, "encode_documents", lambda _, texts, folder, __: np.save(folder / FILE, stored))
     with pytest.raises(ValueError, match=r"one row for each of the 10 documents"):
-        Dense(Stored(stored), Flat()).index(DOCUMENTS, tmp_path)
+        Dense(Numbers(), Flat()).index(DOCUMENTS, tmp_path)
 
 
-def test_an_interrupted_index_is_completed(tmp_path):
-    """The folder has the files of a call that was interrupted while encoding or while building the index."""
+def test_an_interrupted_index_is_completed_and_its_vectors_are_then_only_read(tmp_path):
+    """A call was interrupted while it built the index. The finished vectors may be links to cached files."""
     (tmp_path / "encoded").mkdir()
     (tmp_path / "index").mkdir()
     (tmp_path / "index" / "flat.json").write_text("{")
-    dense = Dense(TrigramEncoder(), Flat())
-    dense.index(DOCUMENTS, tmp_path)
-    assert dense.search(QUERIES, 1).row(1)[0][0] == "b1"
-
-
-def test_the_encoded_folder_is_only_read(tmp_path):
-    """Its files may be links to cached ones."""
-    dense = Dense(TrigramEncoder(), HNSW())
-    dense.index(DOCUMENTS, tmp_path)
+    Dense(TrigramEncoder(), HNSW()).index(DOCUMENTS, tmp_path)
     files = list((tmp_path / "encoded").iterdir())
     before = [(file.name, file.read_bytes()) for file in files]
     for file in [*files, tmp_path / "encoded"]:
         file.chmod(0o555)
     reader = Dense(TrigramEncoder(), HNSW())
     reader.load(tmp_path)
-    reader.search(QUERIES, 3)
+    assert reader.search(QUERIES, 1).row(1)[0][0] == "b1"
     assert [(file.name, file.read_bytes()) for file in (tmp_path / "encoded").iterdir()] == before
     (tmp_path / "encoded").chmod(0o755)
 
@@ -197,13 +172,10 @@ def test_sentences(monkeypatch, text, found):
     assert cut(text) == found
 
 
-def test_short_sentences_join_the_next_one():
+def test_short_sentences_join_the_next_one_and_long_ones_are_cut_at_white_space():
     short, long = "물은 끓는다.", "물은 평지에서는 백 도에서 끓지만 높은 산에서는 그보다 낮은 온도에서도 벌써 끓는다."
     assert cut(f"{short} {long} {long} {short}") == [f"{short} {long}", f"{long} {short}"]
     assert cut(f"{short} {short}") == [f"{short} {short}"]
-
-
-def test_a_long_sentence_is_cut_at_white_space():
     pieces = cut("words " * 400)
     assert [len(piece) for piece in pieces] == [995, 995, 407]
     assert all(set(piece.split()) == {"words"} for piece in pieces)
@@ -245,9 +217,8 @@ def test_windows(short, kind, window, overlap, runs):
 
 
 def test_each_passage_follows_the_title(short):
-    texts, starts = Passages("sentences").of([
-        Document("a", " ".join(EIGHT[:2]), title="Numbers"), Document("b", EIGHT[2]), Document("c", "", title="Empty"),
-    ])  # fmt: skip
+    two, one = Document("a", " ".join(EIGHT[:2]), title="Numbers"), Document("b", EIGHT[2])
+    texts, starts = Passages("sentences").of([two, one, Document("c", "", title="Empty")])
     assert texts == [f"Numbers {EIGHT[0]}", f"Numbers {EIGHT[1]}", EIGHT[2], "Empty "]
     assert starts.tolist() == [0, 2, 3, 4]
     whole = [Document("a", " x. ", title="t"), Document("b", "")]

@@ -1,3 +1,5 @@
+"""Embeddings on disk: equal texts are encoded once, and interruptions, kills and damage lose no finished work."""
+
 import contextlib
 import multiprocessing
 import os
@@ -24,7 +26,7 @@ def vector(text, dimensions=3):
 class FakeEncoder:
     """Encodes `size` rows at a time, backwards; records them; raises after `stop` rows."""
 
-    def __init__(self, texts, size=3, stop=None, dimensions=3):
+    def __init__(self, texts=TEXTS, size=3, stop=None, dimensions=3):
         self.texts, self.size, self.stop, self.dimensions, self.rows = texts, size, stop, dimensions, []
         self.closed = False
 
@@ -42,39 +44,46 @@ class FakeEncoder:
             self.closed = True
 
 
-def written(folder):
+def assert_written(folder, texts=TEXTS):
     assert {path.name for path in folder.iterdir()} == {"embeddings.npy"}  # no temporary files are left
     found = np.load(folder / "embeddings.npy", allow_pickle=False)
     assert found.dtype == np.float32
-    return found
+    np.testing.assert_array_equal(found, expected(texts))
 
 
 def expected(texts):
-    return np.array([vector(text) for text in texts], np.float32)
+    return np.array([vector(text) for text in texts], np.float32) if texts else np.zeros((0, 0))
 
 
-def stopped(folder, stop, texts=TEXTS):
-    """Encode three rows at a time and interrupt after `stop` rows; returns the rows encoded."""
-    encode = FakeEncoder(texts, stop=stop)
-    with pytest.raises(KeyboardInterrupt):
-        write_embeddings(texts, folder, encode)
-    assert encode.closed
+def encoded_again(folder):
+    """Finish a folder and return the rows that were still to encode."""
+    encode, calls = FakeEncoder(), []
+    write_embeddings(TEXTS, folder, encode, lambda *call: calls.append(call))
+    assert_written(folder)
+    assert [calls[0], calls[-1]] == [(20 - len(encode.rows), 20, "documents"), (20, 20, "documents")]
     return encode.rows
+
+
+def stopped(folder, stop):
+    """Encode three rows at a time and interrupt after `stop` rows."""
+    encode = FakeEncoder(stop=stop)
+    with pytest.raises(KeyboardInterrupt):
+        write_embeddings(TEXTS, folder, encode)
+    assert encode.closed
 
 
 def test_without_texts_the_encoder_is_not_called(tmp_path):
     write_embeddings([], tmp_path, None)
-    assert written(tmp_path).shape == (0, 0)
+    assert_written(tmp_path, [])
     assert collect_embeddings([], None).shape == (0, 0)
 
 
 def test_equal_texts_are_encoded_once(tmp_path):
-    texts = ["a", "b", "a", "", "b", "a", ""]
+    texts, calls = ["a", "b", "a", "", "b", "a", ""], []
     encode = FakeEncoder(texts, size=2)
-    calls = []
     write_embeddings(texts, tmp_path, encode, lambda *call: calls.append(call))
     assert sorted(encode.rows) == [0, 1, 3]
-    np.testing.assert_array_equal(written(tmp_path), expected(texts))
+    assert_written(tmp_path, texts)
     # Backwards in twos: rows 3 and 1 are shared by two texts each, then row 0 by three.
     assert calls == [(0, 7, "documents"), (4, 7, "documents"), (7, 7, "documents")]
     encode = FakeEncoder(texts)
@@ -82,22 +91,11 @@ def test_equal_texts_are_encoded_once(tmp_path):
     assert sorted(encode.rows) == [0, 1, 3]
 
 
-@pytest.mark.parametrize("stop", [0, 3, 9, 18, 20])
-def test_an_interrupted_call_resumes(tmp_path, stop):
-    first = stopped(tmp_path, stop) if stop < 20 else []
-    encode, calls = FakeEncoder(TEXTS), []
-    write_embeddings(TEXTS, tmp_path, encode, lambda *call: calls.append(call))
-    assert sorted(first + encode.rows) == list(range(20))  # each row once: the rows encoded before Ctrl-C are kept
-    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
-    assert calls[0] == (len(first), 20, "documents")
-    assert calls[-1] == (20, 20, "documents")
-
-
 def test_a_finished_folder_is_left_alone(tmp_path):
-    write_embeddings(TEXTS, tmp_path, FakeEncoder(TEXTS))
+    write_embeddings(TEXTS, tmp_path, FakeEncoder())
     (tmp_path / "block-left.npz").write_bytes(b"killed between the last two steps")
     write_embeddings(TEXTS, tmp_path, None)
-    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
+    assert_written(tmp_path)
 
 
 def killed(folder, kept):
@@ -116,26 +114,23 @@ def killed(folder, kept):
                 yield batch
 
     Path.replace = lambda path, to: kill() if to.name == "embeddings.npy" else replace(path, to)
-    write_embeddings(TEXTS, folder, Encoder(TEXTS))
+    write_embeddings(TEXTS, folder, Encoder())
 
 
 @pytest.mark.parametrize("kept", [9, 0, 20], ids=["written", "not yet written", "before the last step"])
-def test_a_killed_process_loses_what_was_not_written(tmp_path, kept):
+def test_a_killed_process_loses_only_unwritten_vectors(tmp_path, kept):
     child = multiprocessing.get_context("fork").Process(target=killed, args=(tmp_path, kept))
     child.start()
     child.join()
     assert child.exitcode == -signal.SIGKILL
-    encode = FakeEncoder(TEXTS)
-    write_embeddings(TEXTS, tmp_path, encode)
-    assert sorted(encode.rows) == list(range(20 - kept))
-    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
+    assert sorted(encoded_again(tmp_path)) == list(range(20 - kept))
 
 
 @pytest.mark.parametrize(("seconds", "size", "files"), [(0.0, 1e9, 6), (1e9, 1, 6), (1e9, 1e9, 1)])
 def test_blocks_are_written_during_the_work(tmp_path, monkeypatch, seconds, size, files):
     monkeypatch.setattr(embeddings, "WRITE_SECONDS", seconds)
     monkeypatch.setattr(embeddings, "WRITE_BYTES", size)
-    stopped(tmp_path, 18)  # six batches; what is not yet written is, when the work ends
+    stopped(tmp_path, 18)  # six batches; the end of the work writes the rest
     assert len(list(tmp_path.iterdir())) == files
 
 
@@ -157,19 +152,16 @@ def flip_a_byte(path):
     ],
     ids=["flipped", "cut", "empty", "gone", "half-written", "under another name"],
 )
-def test_damage_is_encoded_again(tmp_path, damage, kept):
+def test_damaged_vectors_are_encoded_again(tmp_path, damage, kept):
     stopped(tmp_path, 6)
     [first] = tmp_path.iterdir()
     stopped(tmp_path, 6)  # a second block, also of six rows
     damage(first)
-    encode = FakeEncoder(TEXTS)
-    write_embeddings(TEXTS, tmp_path, encode)
-    assert len(encode.rows) == 20 - kept
-    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
+    assert len(encoded_again(tmp_path)) == 20 - kept
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_vector_that_is_not_finite_names_its_text(tmp_path, value):
+def test_the_error_of_a_vector_that_is_not_finite_names_its_text(tmp_path, value):
     def encode(rows):
         vectors = np.ones((len(rows), 3), np.float32)
         vectors[rows == 7, 1] = value
@@ -178,14 +170,13 @@ def test_a_vector_that_is_not_finite_names_its_text(tmp_path, value):
     for call in (lambda: write_embeddings(TEXTS, tmp_path, encode), lambda: collect_embeddings(TEXTS, encode)):
         with pytest.raises(BadVector, match="text 7 contains NaN or infinity") as caught:
             call()
-        assert caught.value.row == 7
-        assert caught.value.reason == "contains NaN or infinity"
+        assert (caught.value.row, caught.value.reason) == (7, "contains NaN or infinity")
 
 
 def test_all_vectors_have_the_same_length(tmp_path):
     stopped(tmp_path, 6)
     with pytest.raises(BadVector, match="has 4 dimensions where others have 3"):
-        write_embeddings(TEXTS, tmp_path, FakeEncoder(TEXTS, dimensions=4))
+        write_embeddings(TEXTS, tmp_path, FakeEncoder(dimensions=4))
 
     def encode(rows):
         yield rows[:1], np.ones((1, 2), np.float32)
@@ -197,11 +188,8 @@ def test_all_vectors_have_the_same_length(tmp_path):
 
 
 def test_a_text_without_a_vector_is_an_error(tmp_path):
-    def encode(rows):
-        yield rows[1:], np.ones((len(rows) - 1, 2), np.float32)
-
     with pytest.raises(RuntimeError, match="left texts out"):
-        write_embeddings(TEXTS, tmp_path, encode)
+        write_embeddings(TEXTS, tmp_path, lambda rows: FakeEncoder()(rows[1:]))
     assert not (tmp_path / "embeddings.npy").exists()
 
 
@@ -212,15 +200,12 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
-        write_embeddings(TEXTS, tmp_path, FakeEncoder(TEXTS))
+        write_embeddings(TEXTS, tmp_path, FakeEncoder())
     monkeypatch.undo()
-    encode = FakeEncoder(TEXTS)
-    write_embeddings(TEXTS, tmp_path, encode)
-    assert encode.rows == []
-    np.testing.assert_array_equal(written(tmp_path), expected(TEXTS))
+    assert encoded_again(tmp_path) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     texts=st.lists(st.sampled_from(["", "a", "b", "가", "나다"]) | st.text(max_size=3), max_size=30),
     stops=st.lists(st.integers(0, 20), max_size=4),
@@ -234,5 +219,4 @@ def test_any_number_of_interruptions(tmp_path_factory, texts, stops, size):
             write_embeddings(texts, folder, encode)
         through += encode.rows
     assert len(through) == len(set(texts))  # each text once, over all calls
-    found = np.load(folder / "embeddings.npy", allow_pickle=False)
-    np.testing.assert_array_equal(found, expected(texts) if texts else np.zeros((0, 0)))
+    assert_written(folder, texts)

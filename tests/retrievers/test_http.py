@@ -29,7 +29,7 @@ from retrievers.external.http import (
 from retrievers.external.http_client import FailedAttempt, HttpReply
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Word
-from retrievers.testing import DOCUMENTS, TEXTS, check_retriever
+from retrievers.testing import check_retriever
 
 BODY = {"query": "{query}", "k": "{k}"}
 PLAIN = {"ids": "results[*].id", "scores": "results[*].score", "body": BODY}
@@ -60,37 +60,27 @@ def search(server, folder, *texts, k=3, **more):
 
 def test_the_contract(tmp_path):
     """The service searches with BM25 the documents that the retriever has indexed."""
-    lock, engines = threading.Lock(), {}
-
-    known = {document.doc_id: document for document in [*DOCUMENTS, Document("only", TEXTS["b1"])]}
-    current = []
+    lock, engine = threading.Lock(), BM25(Word())
 
     def find(text, k):
         with lock:
-            ids = tuple(sorted(current[-1]))
-            if ids not in engines:
-                engines[ids] = BM25(Word())
-                (folder := tmp_path / f"engine{len(engines)}").mkdir()
-                engines[ids].index([known[doc_id] for doc_id in ids], folder)
-            return engines[ids].search([Query.of("q", text)], k).row(0)
+            return engine.search([Query.of("q", text)], k).row(0)
 
     class Remote(HttpRetriever):
-        def search(self, queries, k):
-            current.append(self._known)
-            return super().search(queries, k)
+        def index(self, documents, folder):
+            (engine_folder := folder / "engine").mkdir()
+            engine.index(documents, engine_folder)
+            super().index(documents, folder)
+
+        def load(self, folder):
+            engine.load(folder / "engine")
+            super().load(folder)
 
     with service(find) as server:
         check_retriever(lambda: Remote(server.url, **PLAIN), tmp_path)
 
 
-# What is asked, in the formats of the shipped configs
-
-
-def shipped(choice):
-    """The arguments of a shipped config, without those that its user gives."""
-    content = (conf_folder() / "retriever" / f"{choice}.yaml").read_text("utf-8")
-    node = yaml.safe_load(content.replace("${encoder}", "null"))[choice]
-    return {key: value for key, value in components.arguments(node).items() if key != "url"}
+# Requests, in the formats of the shipped configs
 
 
 class Vectors:
@@ -105,8 +95,10 @@ class Vectors:
 
 @pytest.mark.parametrize("choice", DIALECTS)
 def test_each_product_is_understood(choice, tmp_path):
-    """Quotation marks, braces and Korean arrive as they are; so do ids and scores; and a reply may be empty."""
-    arguments = shipped(choice)
+    """Quotation marks, braces and Korean arrive unchanged; so do ids and scores; and a reply may be empty."""
+    content = (conf_folder() / "retriever" / f"{choice}.yaml").read_text("utf-8")
+    arguments = components.arguments(yaml.safe_load(content.replace("${encoder}", "null"))[choice])
+    arguments.pop("url")
     vector = "{vector}" in str(arguments["body"])
     texts = ['달 "a\\b" {k} {query}\n', "none"]
     found = [[float(len(text)), 1.0] for text in texts] if vector else texts
@@ -118,22 +110,18 @@ def test_each_product_is_understood(choice, tmp_path):
     assert {asked.k for asked in server.asked} == {2}
 
 
-def test_a_get(tmp_path):
+def test_a_get_with_a_header_from_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("ES_AUTH", "ApiKey abc123")
+    arguments = {"body": None, "method": "GET", "headers_env": {"Authorization": "ES_AUTH"}}
     with service() as server:
-        made = retriever(f"{server.url}?query={{query}}&k={{k}}", tmp_path / "index", body=None, method="GET")
+        made = retriever(f"{server.url}?query={{query}}&k={{k}}", tmp_path / "index", **arguments)
         assert made.search([Query.of("q", "물은 a&b?")], 3).row(0) == HITS
     [asked] = server.asked
     assert (asked.method, asked.query, asked.k, asked.body) == ("GET", "물은 a&b?", 3, None)
+    assert asked.headers["Authorization"] == "ApiKey abc123"
 
 
-def test_headers_hold_what_the_variables_hold(tmp_path, monkeypatch):
-    monkeypatch.setenv("ES_AUTH", "ApiKey abc123")
-    with service() as server:
-        search(server, tmp_path, headers_env={"Authorization": "ES_AUTH"})
-    assert server.asked[0].headers["Authorization"] == "ApiKey abc123"
-
-
-def test_a_query_without_text_and_k_of_0_ask_nothing(tmp_path):
+def test_nothing_is_asked_for_a_query_without_text_and_for_k_of_0(tmp_path):
     with service() as server:
         assert search(server, tmp_path, "", " \n").to_dict() == {"q0": {}, "q1": {}}
         assert search(server, tmp_path, "a", k=0).docs.shape == (1, 0)
@@ -153,7 +141,7 @@ def test_requests_go_out_together_and_results_belong_to_their_queries(tmp_path):
     assert server.together == 2
 
 
-# What comes back
+# Replies
 
 
 @pytest.mark.parametrize(
@@ -174,23 +162,14 @@ def test_results(hits, arguments, expected, tmp_path):
         assert search(server, tmp_path, **arguments).row(0) == expected
 
 
-def test_latency_is_that_of_the_requests(tmp_path):
-    with service(fault=lambda asked: Reply(503) if asked.query == "3" and asked.time == 1 else None) as server:
-        found = search(server, tmp_path, *map(str, range(20)))
-    assert set(found.measured) == {"latency_p50_ms", "latency_p95_ms"}
-    assert 0 < found.measured["latency_p50_ms"] <= found.measured["latency_p95_ms"] < 5000
-
-
-def test_progress_counts_the_queries(tmp_path):
-    told = []
-    with service() as server:
+def test_latency_and_progress(tmp_path):
+    calls = []
+    with service(fault=lambda asked: Reply(503) if asked.query == "b" and asked.time == 1 else None) as server:
         made = retriever(server.url, tmp_path / "index", parallel=1)
-        made.progress = lambda *one: told.append(one)
-        made.search([Query.of("q", "a"), Query.of("r", "b"), Query.of("none", "")], 3)
-    assert told == [(1, 2, "queries"), (2, 2, "queries")]
-
-
-def test_percentiles():
+        made.progress = lambda *call: calls.append(call)
+        found = made.search([Query.of("q", "a"), Query.of("r", "b"), Query.of("none", "")], 3)
+    assert calls == [(1, 2, "queries"), (2, 2, "queries")]
+    assert 0 < found.measured["latency_p50_ms"] <= found.measured["latency_p95_ms"] < 5000
     assert _latency([]) == {}
     assert _latency([i / 1000 for i in range(101)]) == {"latency_p50_ms": 50.0, "latency_p95_ms": 95.0}
 
@@ -201,7 +180,7 @@ REPLIES = st.recursive(VALUES, lambda inner: st.lists(inner) | st.dictionaries(N
 
 
 @given(REPLIES | st.lists(st.fixed_dictionaries({"id": VALUES, "score": VALUES})).map(lambda one: {"results": one}))
-def test_whatever_a_service_says_is_read_or_refused(content):
+def test_every_reply_is_read_or_refused(content):
     made = HttpRetriever("https://h/s", **PLAIN, repeats="best")
     try:
         ids, scores = made._pairs(HttpReply(json.dumps(content)))
@@ -212,7 +191,7 @@ def test_whatever_a_service_says_is_read_or_refused(content):
     assert len(ids) == len(scores) == len(content["results"])
 
 
-# What ends a search
+# Failures
 
 
 @pytest.mark.parametrize(
@@ -231,7 +210,7 @@ def test_whatever_a_service_says_is_read_or_refused(content):
         (HITS, {"scores": "[*]"}, "scores=[*] leads nowhere: the reply is not a list."),
     ],
 )
-def test_results_that_cannot_be_used(hits, arguments, message, tmp_path):
+def test_results_that_end_the_search(hits, arguments, message, tmp_path):
     with service(hits) as server, pytest.raises(Failed) as caught:
         search(server, tmp_path, "물", **arguments)
     assert str(caught.value).startswith(f"Query 'q0' has no result from {server.url}: ")
@@ -239,23 +218,16 @@ def test_results_that_cannot_be_used(hits, arguments, message, tmp_path):
     assert len(server.asked) == 1, "another attempt would not help"
 
 
-def test_more_results_than_were_asked_for(tmp_path):
-    """Where the request says how many; else the service decides."""
+def test_more_results_than_the_request_allows(tmp_path):
+    """Without {k} in the request, the service decides how many results there are."""
     message = r"it returns 2 results instead of 1\. Check where \{k\} is used\."
-    with SearchServer(lambda query, k: HITS, "fastapi") as server:
+    with service(lambda query, k: HITS) as server:
         with pytest.raises(Failed, match=message):
             search(server, tmp_path, k=1)
         assert search(server, tmp_path, k=1, body={"query": "{query}", "k": 99}).row(0) == HITS[:1]
 
 
-def test_ids_without_scores(tmp_path):
-    reply = Reply(body={"results": [{"id": "d1"}, {"id": "d2"}], "best": [{"score": 1}]})
-    message = "ids leads to 2 values and scores to 1: each result needs both"
-    with service(fault=lambda asked: reply) as server, pytest.raises(Failed, match=message):
-        search(server, tmp_path, scores="best[*].score")
-
-
-def test_distances_are_no_scores(tmp_path):
+def test_distances_are_refused(tmp_path):
     message = r"rise from the first result to the last: .* Set scores=null"
     with service([("d1", 0.1), ("d2", 0.7)]) as server, pytest.raises(Failed, match=message):
         search(server, tmp_path, "a", "b")
@@ -263,16 +235,24 @@ def test_distances_are_no_scores(tmp_path):
         assert search(server, tmp_path, "a", "b").row(0)[0] == ("d2", 0.7), "a service without any order"
 
 
+UNEQUAL = {"results": [{"id": "d1"}, {"id": "d2"}], "best": [{"score": 1}]}
+
+
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("reply", "scores", "message"),
     [
-        (Reply(401, {"error": "no"}), r"HTTP 401: no\. If it needs a key, name its header .* runtime\.headers_env"),
-        (Reply(200, {"code": 1100, "message": "no collection"}), r"has no 'results'.* The reply: no collection\."),
+        (
+            Reply(401, {"error": "no"}),
+            None,
+            r"HTTP 401: no\. If it needs a key, name its header .*runtime\.headers_env",
+        ),
+        (Reply(200, {"message": "no collection"}), None, r"has no 'results'.* The reply: no collection\."),
+        (Reply(200, UNEQUAL), "best[*].score", "ids leads to 2 values and scores to 1: each result needs both"),
     ],
 )
-def test_services_that_fail(fault, message, tmp_path):
-    with service(fault=lambda asked: fault) as server, pytest.raises(Failed, match=message):
-        search(server, tmp_path)
+def test_replies_that_end_the_search(reply, scores, message, tmp_path):
+    with service(fault=lambda asked: reply) as server, pytest.raises(Failed, match=message):
+        search(server, tmp_path, scores=scores)
     assert len(server.asked) == 1
 
 
@@ -294,7 +274,7 @@ def test_a_variable_that_is_not_set(tmp_path, monkeypatch):
     assert server.asked == []
 
 
-# What is refused before any work
+# Arguments and identity
 
 
 @pytest.mark.parametrize(
@@ -323,35 +303,23 @@ def test_bad_arguments_are_refused(arguments, message):
     with pytest.raises(BadInput, match=message) as caught:
         HttpRetriever(**{"url": "https://h/s"} | PLAIN | arguments)
     assert "secret" not in str(caught.value).replace("looks like a secret", "").replace("secrets belong", "")
-
-
-def test_queries_may_go_unencrypted_without_headers():
-    HttpRetriever("http://search.example.org/s?keywords={query}", **PLAIN)
-
-
-# Identity
-
-
-NODE = {"_target_": "retriever/http", "url": "https://h/s", **PLAIN}
+    HttpRetriever("http://search.example.org/s?keywords={query}", **PLAIN)  # http is allowed without headers
 
 
 def identity(**more):
-    return components.component_identity(NODE | more)
+    return components.component_identity({"_target_": "retriever/http", "url": "https://h/s", **PLAIN, **more})
 
 
-def test_what_decides_the_results():
+def test_the_identity_has_all_that_decides_the_results_and_no_secret():
     changes = {"url": "https://h/other", "ids": "hits[*].id", "scores": None, "body": {"q": "{query}"}}
     for name, value in {**changes, "repeats": "best", "version": "2", "cache": False}.items():
         assert identity(**{name: value}) != identity(), name
-
-
-def test_what_decides_nothing():
     more = {"headers_env": {"Authorization": "ES_AUTH"}, "timeout": 1, "retries": 0, "parallel": 9}
     assert identity(runtime=more) == identity(version="1", cache=True, encoder=None, method="POST")
     assert "ES_AUTH" not in str(identity(runtime=more))
 
 
-# Templates of requests and places in replies: tables worked by hand
+# Templates of requests and paths in replies: tables worked by hand
 
 
 FILLED = {"query": 'a "b" 물', "quoted_query": '"a \\"b\\" 물"', "k": 10, "vector": [0.5, -1.0]}
@@ -376,16 +344,10 @@ def test_a_template_is_filled(template, expected):
     assert fill_template(template, FILLED) == expected
 
 
-def test_what_a_query_says_is_no_template():
+def test_braces_in_a_query_stay_and_an_address_is_encoded():
     assert fill_template("{query}!", FILLED | {"query": "{k}"}) == "{k}!"
-
-
-def test_an_address_is_encoded():
     address = fill_address("http://h/s?q={query}&k={k}", FILLED | {"query": "a&b=물/ ?#\ud800"})
     assert address == "http://h/s?q=a%26b%3D%EB%AC%BC%2F%20%3F%23%3F&k=10"
-
-
-def test_the_names_of_a_template():
     assert names_in(["http://h/{k}", {"a": ["{query}"], "b": 3, "c": None}]) == {"k", "query"}
 
 
@@ -393,7 +355,7 @@ SHAPED = {"hits": [{"id": "a", "s": {"x.y": 2}}, {"id": "b", "s": {"x.y": 1}}], 
 
 
 @pytest.mark.parametrize(
-    ("place", "expected"),
+    ("path", "expected"),
     [
         ("hits[*].id", ["a", "b"]),
         ("$.hits[*].id", ["a", "b"]),
@@ -405,13 +367,13 @@ SHAPED = {"hits": [{"id": "a", "s": {"x.y": 2}}, {"id": "b", "s": {"x.y": 1}}], 
         ("hits[*].id?", ["a", "b"]),
     ],
 )
-def test_a_place_leads_to_values(place, expected):
-    assert JsonPath.parse(place, "ids").values(SHAPED) == expected
-    assert JsonPath.parse(f"[*].{place.removeprefix('$.')}", "ids").values([SHAPED]) == expected, "in a list"
+def test_a_path_leads_to_values(path, expected):
+    assert JsonPath.parse(path, "ids").values(SHAPED) == expected
+    assert JsonPath.parse(f"[*].{path.removeprefix('$.')}", "ids").values([SHAPED]) == expected, "in a list"
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("path", "message"),
     [
         ("hit[*].id", "the reply has no 'hit'. Did you mean 'hits'?"),
         ("hits[*].ids", "hits[0] has no 'ids'. Did you mean 'id'?"),
@@ -423,15 +385,15 @@ def test_a_place_leads_to_values(place, expected):
         ("ids?.x[*]", "ids has no 'x'."),
     ],
 )
-def test_a_place_that_leads_nowhere(place, message):
+def test_a_path_that_leads_nowhere(path, message):
     with pytest.raises(Missing) as caught:
-        JsonPath.parse(place, "ids").values(SHAPED)
+        JsonPath.parse(path, "ids").values(SHAPED)
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
     "text", ["", "hits", "hits.id", "hits[", "hits[*", "hits..id[*]", "[*]id", "hits[-1]", "a b[*]", "$"]
 )
-def test_what_is_no_place_is_refused(text):
+def test_invalid_paths_are_refused(text):
     with pytest.raises(BadInput, match=r"ids=.* is not a path to a value for each result"):
         JsonPath.parse(text, "ids")

@@ -1,3 +1,5 @@
+"""LSA against scikit-learn's truncated decomposition, tiny and large corpora, errors that name the argument."""
+
 import json
 import unicodedata
 
@@ -5,6 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.preprocessing import normalize
 
 from harness.errors import BadInput
 from retrievers.dense import lsa
@@ -19,6 +24,7 @@ KOREAN = [
     "식물은 빛을 받아 양분을 만든다",
     "식물의 뿌리는 물을 빨아들인다",
 ]
+WEIGHING = {"analyzer": "char_wb", "ngram_range": (2, 4), "sublinear_tf": True}
 
 
 def corpus(count, seed=0):
@@ -33,41 +39,27 @@ def encoded(encoder, texts, folder):
     return np.load(folder / "embeddings.npy", mmap_mode="r", allow_pickle=False)
 
 
-def by_sklearn(texts, queries, dimensions):
-    """The textbook's computation: similarities of queries and documents, and the number of directions."""
-    from sklearn.decomposition import TruncatedSVD
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.preprocessing import normalize
-
-    weigh = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True)
-    weights = weigh.fit_transform(texts)
-    svd = TruncatedSVD(dimensions, algorithm="arpack", random_state=0).fit(weights)
-    return normalize(svd.transform(weigh.transform(queries))) @ normalize(svd.transform(weights)).T
-
-
 def test_it_keeps_the_contract(tmp_path):
     check_encoder(LSA, tmp_path)
 
 
 @pytest.mark.parametrize("dimensions", [2, 7, 40])
-def test_similarities_are_those_of_the_textbook(tmp_path, dimensions):
-    texts = corpus(80)
-    queries = [*corpus(10, seed=1), KOREAN[2]]
+def test_similarities_are_those_of_scikit_learn(tmp_path, dimensions):
+    texts, queries = corpus(80), [*corpus(10, seed=1), KOREAN[2]]
     encoder = LSA(dimensions=dimensions)
     found = encoded(encoder, texts, tmp_path)
-    assert found.dtype == np.float32
-    assert found.shape == (80, dimensions)
-    similarities = encoder.encode_queries(queries, tmp_path) @ found.T
-    np.testing.assert_allclose(similarities, by_sklearn(texts, queries, dimensions), atol=1e-4)
+    assert (found.dtype, found.shape) == (np.float32, (80, dimensions))
+    weights = (weigh := TfidfVectorizer(**WEIGHING)).fit_transform(texts)
+    svd = TruncatedSVD(dimensions, algorithm="arpack", random_state=0).fit(weights)
+    expected = normalize(svd.transform(weigh.transform(queries))) @ normalize(svd.transform(weights)).T
+    np.testing.assert_allclose(encoder.encode_queries(queries, tmp_path) @ found.T, expected, atol=1e-4)
 
 
 def test_all_directions_preserve_the_angles_between_documents(tmp_path):
     """A projection on the whole space that the documents span changes none of their inner products."""
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
     texts = corpus(60)
     found = encoded(LSA(), texts, tmp_path)
-    weights = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True).fit_transform(texts)
+    weights = TfidfVectorizer(**WEIGHING).fit_transform(texts)
     directions = np.linalg.matrix_rank(weights.toarray(), rtol=lsa.NEGLIGIBLE**0.5)  # by standard deviation
     assert found.shape == (60, directions)  # not 512: there are no more
     np.testing.assert_allclose(found @ found.T, (weights @ weights.T).toarray(), atol=1e-4)
@@ -122,24 +114,19 @@ def test_a_large_corpus_is_learned_from_a_sample(tmp_path, monkeypatch):
     assert np.abs(other @ other.T - found @ found.T).max() > 0.01
 
 
-def test_the_vocabulary_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(lsa, "FEATURES", 50)
-    encoded(LSA(), corpus(60), tmp_path)
-    vocabulary = json.loads((tmp_path / "vocabulary.json").read_text())
-    assert len(vocabulary) == 50
-    assert np.load(tmp_path / "components.npy").shape[0] == 50
-
-
-def test_files_of_an_interrupted_call_do_no_harm(tmp_path):
+def test_the_vocabulary_is_bounded_and_files_of_an_interrupted_call_are_replaced(tmp_path, monkeypatch):
     texts = corpus(20)
     want = np.array(encoded(LSA(), texts, tmp_path / "clean"))
-    folder = tmp_path / "left"
-    encoded(LSA(dimensions=3), corpus(9, seed=5), folder)
-    (folder / "embeddings.npy").write_bytes(b"\x93NUM")
-    np.testing.assert_array_equal(encoded(LSA(), texts, folder), want)
+    with monkeypatch.context() as patch:
+        patch.setattr(lsa, "FEATURES", 50)
+        encoded(LSA(), corpus(60), tmp_path)
+    assert len(json.loads((tmp_path / "vocabulary.json").read_text())) == 50
+    assert np.load(tmp_path / "components.npy").shape[0] == 50
+    (tmp_path / "embeddings.npy").write_bytes(b"\x93NUM")
+    np.testing.assert_array_equal(encoded(LSA(), texts, tmp_path), want)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts=st.lists(st.text(max_size=12), max_size=12), query=st.text(max_size=12))
 def test_any_text(tmp_path_factory, texts, query):
     folder = tmp_path_factory.mktemp("any")

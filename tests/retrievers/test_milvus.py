@@ -1,7 +1,6 @@
 """Vectors in milvus-lite against the exact index, collections that are half-filled or wrong, and refused servers."""
 
 import os
-import re
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -37,21 +36,22 @@ def whole(rows, width, seed):
     return np.random.default_rng(seed).integers(-3, 4, (rows, width)).astype(np.float32)
 
 
-def flat(vectors, queries, k, folder):
-    index = Flat()
-    index.build(vectors, folder)
-    return index.search(queries, vectors, k)
+VECTORS, QUERIES = random(20, 4, 1), random(2, 4, 2)
 
 
 def collections():
     return set(connect_milvus().client.list_collections())
 
 
+def assert_found(index):
+    assert index.search(QUERIES, VECTORS, 3).measured == {"index_recall": 1.0}
+
+
 @pytest.fixture
 def build(fresh_lite, tmp_path):
     """Builds an index and returns it; the collections end with the test."""
 
-    def built(vectors, index=None):
+    def built(vectors=VECTORS, index=None):
         index = index or MilvusIndex()
         index.build(vectors, tmp_path)
         return index
@@ -70,9 +70,10 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_flat_finds_what_the_exact_index_finds(build, tmp_path, case):
     vectors, queries = CASES[case]
-    index = build(vectors)
+    index, flat = build(vectors), Flat()
+    flat.build(vectors, tmp_path)
     for k in (1, 10, 30):
-        found, expected = index.search(queries, vectors, k), flat(vectors, queries, k, tmp_path)
+        found, expected = index.search(queries, vectors, k), flat.search(queries, vectors, k)
         np.testing.assert_array_equal(found.docs, expected.docs)
         np.testing.assert_array_equal(found.scores, expected.scores)  # in every bit
         assert found.measured == {"index_recall": 1.0}
@@ -94,14 +95,13 @@ def test_parameters_of_an_approximate_index_reach_the_server(monkeypatch, build)
 
 
 def test_recall_is_measured_on_a_sample_of_the_queries(build, monkeypatch):
-    vectors, queries = random(30, 4, 1), random(20, 4, 2)
-    index, asked = build(vectors), []
+    index, queries, asked = build(), random(20, 4, 2), []
     search = index._flat.search
     monkeypatch.setattr(index._flat, "search", lambda some, *words: (asked.append(len(some)), search(some, *words))[1])
     monkeypatch.setattr(MilvusIndex, "_most_measured", 5)
-    assert index.search(queries, vectors, 2).measured == {"index_recall": 1.0}
+    assert index.search(queries, VECTORS, 2).measured == {"index_recall": 1.0}
     assert asked == [5]
-    assert index.search(queries, vectors, 2, measure=False).measured == {}
+    assert index.search(queries, VECTORS, 2, measure=False).measured == {}
 
 
 @pytest.mark.slow
@@ -110,17 +110,13 @@ def test_it_keeps_the_contract(fresh_lite, tmp_path):
     assert not any("unfinished" in name for name in collections())
 
 
-def test_no_documents_need_no_collection(build):
+def test_no_documents_need_no_collection_and_equal_vectors_share_one(monkeypatch, build):
     nothing = np.zeros((0, 0), np.float32)
     assert build(nothing).search(np.zeros((2, 0), np.float32), nothing, 5).docs.shape == (2, 0)
     assert collections() == set()
-
-
-def test_equal_vectors_share_a_collection(monkeypatch, build):
-    vectors = random(20, 4, 1)
-    build(vectors)
-    monkeypatch.setattr(MilvusIndex, "_send", None)  # would be called
-    build(vectors.copy())
+    build()
+    monkeypatch.setattr(MilvusIndex, "_send", None)  # sending again would fail
+    build(VECTORS.copy())
 
 
 SPOILED = {
@@ -133,31 +129,23 @@ SPOILED = {
 @pytest.mark.parametrize("spoil", SPOILED.values(), ids=SPOILED)
 def test_a_collection_that_is_missing_or_wrong_is_filled_again(monkeypatch, build, tmp_path, spoil):
     monkeypatch.setattr(module, "SETTLING", 1)
-    vectors, queries = random(20, 4, 1), random(2, 4, 2)
-    build(vectors)
+    build()
     [name] = collections()
     spoil(connect_milvus().client, name)
     other = MilvusIndex()
     other.load(tmp_path)
-    assert other.search(queries, vectors, 3).measured == {"index_recall": 1.0}
+    assert_found(other)
     assert collections() == {name}
     assert connect_milvus().client.query(name, filter="", output_fields=["count(*)"])[0]["count(*)"] == 20
 
 
-def refuse_dropping(patch):
-    """As if the process were killed."""
+@pytest.mark.parametrize("killed", [True, False])
+def test_an_interrupted_upload_is_never_searched(monkeypatch, build, killed):
+    monkeypatch.setattr(module, "MESSAGE", 5 * 32)  # 5 rows a message
     call = Milvus.call
 
     def never_drops(self, method, *arguments, **named):
         return None if method == "drop_collection" else call(self, method, *arguments, **named)
-
-    patch.setattr(Milvus, "call", never_drops)
-
-
-@pytest.mark.parametrize("killed", [True, False])
-def test_an_interrupted_upload_is_never_searched(monkeypatch, build, killed):
-    vectors, queries = random(20, 4, 1), random(2, 4, 2)
-    monkeypatch.setattr(module, "MESSAGE", 5 * 32)  # 5 rows a message
 
     def stop(done, total, unit):
         assert (total, unit) == (20, "documents sent to Milvus")
@@ -168,18 +156,17 @@ def test_an_interrupted_upload_is_never_searched(monkeypatch, build, killed):
     index.progress = stop
     with monkeypatch.context() as patch:
         if killed:
-            refuse_dropping(patch)
+            patch.setattr(Milvus, "call", never_drops)
         with pytest.raises(KeyboardInterrupt):
-            build(vectors, index)
+            build(index=index)
     assert len(collections()) == killed
-    assert build(vectors).search(queries, vectors, 3).measured == {"index_recall": 1.0}
+    assert_found(build())
 
 
 def test_of_two_uploads_the_first_wins(build):
-    vectors, queries = random(20, 4, 1), random(2, 4, 2)
     index = MilvusIndex()
-    index.progress = lambda *_: build(vectors)  # another one, from the beginning to the end
-    assert build(vectors, index).search(queries, vectors, 3).measured == {"index_recall": 1.0}
+    index.progress = lambda *_: build()  # a whole upload during this one
+    assert_found(build(index=index))
     assert len(collections()) == 1
 
 
@@ -191,29 +178,25 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("method", FAULTS)
-def test_what_the_server_refuses_is_a_failure_without_secrets(monkeypatch, build, method):
+def test_an_error_of_the_server_is_a_failure_without_secrets(monkeypatch, build, method):
     error, message = FAULTS[method]
     monkeypatch.setenv("HARNESS_MILVUS_TOKEN", TOKEN)
-    vectors = random(20, 4, 1)
 
     def fails(*_, **__):
         raise error
 
     monkeypatch.setattr(connect_milvus().client, method, fails)
     with pytest.raises(Failed, match=message) as caught:
-        build(vectors).search(vectors[:1], vectors, 3)
+        build().search(QUERIES, VECTORS, 3)
     assert PASSWORD not in str(caught.value)
     assert not any("unfinished" in name for name in collections())
 
 
-def test_documents_that_the_collection_lacks_are_a_failure(monkeypatch, build):
-    vectors = random(20, 4, 1)
-    index = build(vectors)
-    index.search(vectors[:1], vectors, 1)
-    [name] = collections()
-    connect_milvus().client.upsert(name, [{"id": 77, "vector": [9.0] * 4}])
+def test_rows_of_the_collection_that_are_no_documents_are_a_failure(build):
+    assert_found(index := build())
+    SPOILED["more rows"](connect_milvus().client, *collections())
     with pytest.raises(Failed, match="returned documents that rh_"):
-        index.search(vectors[:1], vectors, 3)
+        index.search(VECTORS, VECTORS, 3)
 
 
 @pytest.mark.parametrize(("arguments", "k", "message"), [
@@ -226,36 +209,30 @@ def test_arguments_are_checked(fresh_lite, arguments, k, message):
         MilvusIndex(**arguments).check_size(100, k)
 
 
-def here(address):
-    return lambda: nullcontext(address)
-
-
-# (what opens an address, the exit code, the message); the token is always TOKEN
-ADDRESSES = {
-    "none": (here(""), 2, "HARNESS_MILVUS_URI is not set: give"),
-    "no scheme": (here("localhost:19530"), 2, "is 'localhost:19530': give HARNESS_MILVUS_URI as http://host:port"),
-    "another scheme": (here("ftp://host:1"), 2, "is 'ftp://host:1'"),
-    "no port": (here("http://host"), 2, "is 'http://host'"),
-    "a path after the port": (here("http://host:19530/database"), 2, "is 'http://host:19530/database'"),
-    "a password": (here(f"http://{TOKEN}@127.0.0.1:1"), 2, "holds a user or a password"),
-    "a file": (here("old.db"), 2, r"old\.db is not a folder of milvus-lite 3"),
-    "a folder that is missing": (here("no/where/x.db"), 2, "its parent folder is missing"),
-    "nothing listens": (closed, 1, "no Milvus server answers at http://127"),
-    "another server": (answering, 1, "no Milvus server answers at http://127"),
-    "a refused token": (lambda: guarded("root:other"), 1, "refuses the token: give user:password"),
-}
-
-
-@pytest.mark.parametrize("case", ADDRESSES)
-def test_an_address_that_cannot_be_used_is_told_at_once(monkeypatch, tmp_path, case):
-    opening, code, message = ADDRESSES[case]
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ("", "HARNESS_MILVUS_URI is not set: give"),
+        ("localhost:19530", "is 'localhost:19530': give HARNESS_MILVUS_URI as http://host:port"),
+        ("ftp://host:1", "is 'ftp://host:1'"),
+        ("http://host", "is 'http://host'"),
+        ("http://host:19530/database", "is 'http://host:19530/database'"),
+        (f"http://{TOKEN}@127.0.0.1:1", "holds a user or a password"),
+        ("old.db", r"old\.db is not a folder of milvus-lite 3"),
+        ("no/where/x.db", "its parent folder is missing"),
+        (closed, "no Milvus server answers at http://127"),
+        (answering, "no Milvus server answers at http://127"),
+        (lambda: guarded("root:other"), "refuses the token: give user:password"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_refused_at_once(monkeypatch, tmp_path, where, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.db").write_text("SQLite")
     monkeypatch.setattr(module, "CONNECT", 0.5)
     monkeypatch.setenv("HARNESS_MILVUS_TOKEN", TOKEN)
-    with opening() as address:
+    with where() if callable(where) else nullcontext(where) as address:
         monkeypatch.setenv("HARNESS_MILVUS_URI", address)
-        with pytest.raises(BadInput if code == 2 else Failed, match=message) as caught:
+        with pytest.raises(Failed if callable(where) else BadInput, match=message) as caught:
             connect_milvus()
     assert PASSWORD not in str(caught.value)
 
@@ -316,6 +293,6 @@ def test_a_server_that_does_not_answer_leaves_nothing(monkeypatch, harness, trac
         monkeypatch.setattr(module, "CONNECT", 0.5)
         done = harness("run", *WORDS, "index=milvus", f"store.path={tmp_path / 'cache'}")
     assert (done.code, tracker.runs("m", {})) == (1, [])
-    assert re.search("no Milvus server answers", done.err)
+    assert "no Milvus server answers" in done.err
     assert "Traceback" not in done.err
     assert not (tmp_path / "outputs" / "runs").exists()

@@ -34,15 +34,28 @@ def make(tiny):
 
 def test_it_keeps_the_contract(make):
     check_reranker(make)
-
-
-@pytest.mark.parametrize("batch_tokens", [None, 1, 100])
-def test_scores_are_the_librarys(tiny, make, batch_tokens):
-    library = LibraryCrossEncoder(str(tiny), device="cpu", max_length=LENGTH)
-    expected, calls = library.predict(PAIRS), []
-    assert pair_scores(make(batch_tokens=batch_tokens), PAIRS) == pytest.approx(expected, abs=1e-5)
-    list(make(batch_tokens=batch_tokens).score(PAIRS, lambda *call: calls.append(call)))
+    got = pair_scores(make(), [("lone \ud800", "moon"), ("lone \ufffd", "moon")])
+    assert got[0] == pytest.approx(got[1], abs=1e-6)
+    calls = []
+    list(make().score(PAIRS, lambda *call: calls.append(call)))
     assert calls[-1] == (len(PAIRS), len(PAIRS), "pairs")
+
+
+@pytest.mark.parametrize(
+    ("settings", "tolerance"),
+    [
+        ({}, 1e-5),
+        ({"batch_tokens": 1}, 1e-5),
+        ({"batch_tokens": 100}, 1e-5),
+        ({"max_length": None}, 1e-5),  # the model's own limit
+        ({"dtype": "bfloat16", "batch_tokens": 1}, 0.01),
+    ],
+)
+def test_scores_are_the_librarys(tiny, make, settings, tolerance):
+    length, dtype = settings.get("max_length", LENGTH), getattr(torch, settings.get("dtype", "float32"))
+    library = LibraryCrossEncoder(str(tiny), device="cpu", max_length=length, model_kwargs={"dtype": dtype})
+    expected = library.predict(PAIRS, batch_size=1)
+    assert pair_scores(make(**settings), PAIRS) == pytest.approx(expected, abs=tolerance)
     assert np.std(expected) > 0.05
     assert 0 < expected.min() < expected.max() < 1  # the sigmoid's
 
@@ -56,22 +69,6 @@ def test_the_activation_is_the_models_own(tiny, make, tmp_path):
     assert raw.min() < 0
 
 
-def test_without_a_length_the_model_decides(tiny, make):
-    expected = LibraryCrossEncoder(str(tiny), device="cpu").predict(PAIRS)
-    assert pair_scores(make(max_length=None), PAIRS) == pytest.approx(expected, abs=1e-5)
-
-
-def test_lone_surrogates_are_replaced(make):
-    got = pair_scores(make(), [("lone \ud800", "moon"), ("lone \ufffd", "moon")])
-    assert got[0] == pytest.approx(got[1], abs=1e-6)
-
-
-def test_bfloat16_is_near(tiny, make):
-    library = LibraryCrossEncoder(str(tiny), device="cpu", max_length=LENGTH, model_kwargs={"dtype": torch.bfloat16})
-    expected = library.predict(PAIRS, batch_size=1)
-    assert pair_scores(make(dtype="bfloat16", batch_tokens=1), PAIRS) == pytest.approx(expected, abs=0.01)
-
-
 def test_a_score_that_is_not_finite_names_the_pair(tiny, make, tmp_path):
     from safetensors.torch import load_file, save_file
 
@@ -83,13 +80,10 @@ def test_a_score_that_is_not_finite_names_the_pair(tiny, make, tmp_path):
         pair_scores(make(path=str(tmp_path / "broken")), [("What boils", "moon")])
 
 
-def test_a_classifier_with_several_labels_is_rejected(make, tmp_path):
+def test_a_classifier_with_several_labels_and_a_length_beyond_the_limit_are_rejected(make, tmp_path):
     tiny_cross_encoder(tmp_path / "three", labels=3)
     with pytest.raises(BadInput, match="gives 3 numbers for a pair"):
         pair_scores(make(path=str(tmp_path / "three")), PAIRS)
-
-
-def test_a_length_beyond_the_models_limit_is_rejected(make):
     with pytest.raises(BadInput, match="set max_length=512"):
         pair_scores(make(max_length=1024), PAIRS)
 
@@ -102,7 +96,7 @@ def test_the_shipped_configs_are_checked_and_name_every_argument(path):
     assert set(arguments(node)) == (set() if path.stem == "none" else set(inspect.signature(type(made)).parameters))
 
 
-def test_identity_leaves_out_depth_and_what_changes_no_score(tiny):
+def test_identity_leaves_out_arguments_that_change_no_score(tiny):
     node = {"_target_": "retrievers.combine.rerank.CrossEncoder", "model": None, "path": str(tiny)}
     found = component_identity(node | {"depth": 3, "runtime": {"device": "cpu", "batch_tokens": 5}})
     assert found == component_identity(node | {"depth": 30, "runtime": {"device": "cpu"}})

@@ -1,4 +1,4 @@
-"""What the contract says about a retriever that breaks it: where two lists differ first."""
+"""The contract's report on a retriever that breaks it names the first difference of two lists."""
 
 import pytest
 
@@ -32,8 +32,8 @@ def falling(count):
     ("rows", "expected"),
     [
         (
-            lambda k: [*falling(2), *((f"d{i:02}", 7.0) for i in (range(9, 30) if k > 3 else range(20, 30)))],
-            "k=3 and the first 3 of k=10 differ for query q1, first at place 3: 'd20' with 7.0 and 'd09' with 7.0",
+            lambda k: [*falling(2), *((f"d{i}", 7.0) for i in range(10 if k > 3 else 20, 30))],
+            "k=3 and the first 3 of k=10 differ for query q1, first at place 3: 'd20' with 7.0 and 'd10' with 7.0",
         ),
         (lambda k: [("d01", 9.0 + (k == 1)), ("d02", 3.0)], "at place 1: 'd01' with 10.0 and 'd01' with 9.0"),
         (lambda k: falling(30 if k < 40 else 8), "k=40 and k=10 differ for query q1, first at place 9: nothing and"),
