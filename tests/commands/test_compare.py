@@ -54,8 +54,7 @@ def test_the_best_runs_are_compared_best_first(harness, runs):
 def test_tables_to_paste(harness, runs):
     """Exactly the tables on standard output; in CSV all numbers of the JSON document in one table."""
     found = harness(*COMPARE).json
-    done = harness(*COMPARE[:2], "format=csv")
-    rows = list(csv.DictReader(io.StringIO(done.out)))
+    rows = list(csv.DictReader(io.StringIO(harness(*COMPARE[:2], "format=csv").out)))
     scores = {(row["run"], row["measure"]): row for row in rows if not row["minus"]}
     for run in found["runs"]:
         for name, mean in run["metrics"].items():
@@ -67,34 +66,30 @@ def test_tables_to_paste(harness, runs):
     for one in found["differences"]:
         row = differences[one["measure"]]
         assert (float(row["value"]), float(row["p_holm"])) == (one["mean"], tests[one["measure"]]["p_holm"])
-        assert [int(row[name]) for name in ("wins", "ties", "losses", "queries")] == [
-            one["wins"], one["ties"], one["losses"], one["n"],
-        ]  # fmt: skip
+        counts = [int(row[name]) for name in ("wins", "ties", "losses", "queries")]
+        assert counts == [one["wins"], one["ties"], one["losses"], one["n"]]
 
-    best = "| modified\\_map@3 | **1.000** [1.000, 1.000] | 0.333 [0.000, 1.000] |"
     shown = harness(*COMPARE[:2], "format=markdown").out
     assert shown.startswith("**2 runs of e on 3 queries: means with 95 % intervals in brackets, in sample.**\n\n")
-    assert best in shown  # two queries differ: p is 0.5, and there is no mark
+    # Two queries differ: p is 0.5, and there is no mark.
+    assert "| modified\\_map@3 | **1.000** [1.000, 1.000] | 0.333 [0.000, 1.000] |" in shown
     assert "| modified\\_map@3 | +0.667 [+0.000, +1.000] | 0.500 | 2 | 1 | 0 | 3 |" in shown
     tex = harness(*COMPARE[:2], "format=latex").out
     assert (tex.count("\\begin{table}"), tex.count("\\bottomrule")) == (2, 2)
     assert "B: bm25 $\\cdot$ score" in tex  # in words, not by the name of the run
-    refused = harness(*COMPARE[:2], "format=latx")
-    assert refused.code == 2
-    assert "format='latx' is not one of text, json, markdown, latex, csv. Did you mean 'latex'?" in refused.err
+    said = "format='latx' is not one of text, json, markdown, latex, csv. Did you mean 'latex'?"
+    assert said in harness(*COMPARE[:2], "format=latx").refusal
 
 
 def test_changed_queries_have_their_texts(harness, runs):
-    found = harness(*COMPARE).json["changed"]
+    first, second = harness(*COMPARE).json["changed"]
     # Both differ by 1: in order of their ids.
-    assert [(one["query_id"], one["query"], one["difference"]) for one in found] == [
-        ("3", "물은 몇 도에서 끓어?", 1), ("7", "달의 모양은 왜 변해?", 1),
-    ]  # fmt: skip
-    assert found[0]["values"] == {"A": 1, "B": 0}
-    assert found[0]["documents"]["B"] == []
-    assert found[0]["documents"]["A"][0] == {
-        "doc_id": "d2", "snippet": "물은 섭씨 100도에서 끓는다", "relevant": True
-    }  # fmt: skip
+    assert (first["query_id"], first["query"], first["difference"]) == ("3", "물은 몇 도에서 끓어?", 1)
+    assert (second["query_id"], second["query"], second["difference"]) == ("7", "달의 모양은 왜 변해?", 1)
+    assert first["values"] == {"A": 1, "B": 0}
+    assert first["documents"]["B"] == []
+    shown = {"doc_id": "d2", "snippet": "물은 섭씨 100도에서 끓는다", "relevant": True}
+    assert first["documents"]["A"][0] == shown
 
 
 def test_the_page_is_the_board_of_the_runs_with_the_comparison_as_its_report(harness, runs):
@@ -105,20 +100,21 @@ def test_the_page_is_the_board_of_the_runs_with_the_comparison_as_its_report(har
     # The best first, and its label is that of the comparison, whose order was given.
     assert [run["short"] for run in page["runs"]] == ["B: bm25 · none", "A: bm25 · score"]
     assert [run["value"] for run in page["runs"]] == [1, pytest.approx(1 / 3, abs=1e-6)]
-    assert page["queries"]["ids"] == ["3", "5", "7"]
-    kinds = unpacked_places(page["queries"]["matrix"]["cells"]).reshape(3, 2)
-    table = page["queries"]["matrix"]["table"]
-    lost = [[page["queries"]["kinds"][table[cell][1]] for cell in query] for query in kinds]
-    assert lost == [["", "wrongly_withheld"], ["", ""], ["", "wrongly_withheld"]]
-    assert [section["title"] for section in page["sections"]][:3] == ["Verdict", "Runs", "What differs"]
+    queries = page["queries"]
+    kinds = unpacked_places(queries["matrix"]["cells"]).reshape(3, 2)
+    lost = [[queries["kinds"][queries["matrix"]["table"][cell][1]] for cell in query] for query in kinds]
+    withheld = ["", "wrongly_withheld"]
+    assert dict(zip(queries["ids"], lost, strict=True)) == {"3": withheld, "5": ["", ""], "7": withheld}
     assert page["leaderboard"]["rows"][1]["p"] == 0.5  # as the comparison's own test
     # Its title and what it says first are the comparison's.
     assert page["head"]["title"] == "2 runs of e on 3 queries"
     assert page["head"]["verdicts"][0].startswith("No difference between A and B can be told on 3 queries")
+    assert [section["title"] for section in page["sections"]][:3] == ["Verdict", "Runs", "What differs"]
     settings = page["sections"][2]
     assert settings["header"] == ["", "A", "B"]
-    assert ["gate", "score", "none"] in settings["rows"]
-    assert ["gate.threshold", "99", "–"] in settings["rows"]
+    assert [row for row in settings["rows"] if row[0].startswith("gate")] == [
+        ["gate", "score", "none"], ["gate.threshold", "99", "–"],
+    ]  # fmt: skip
     assert not [row for row in settings["rows"] if row[1] == row[2]]
 
 
@@ -144,54 +140,52 @@ def test_the_files_are_whole_and_escaped(harness, runs, tmp_path):
 def test_a_comparison_is_logged_as_a_run_of_its_own(harness, runs, tracker):
     found = harness(*COMPARE).json
     (logged,) = tracker.runs("e", {"harness.verb": "compare"}, "FINISHED")
-    assert logged.run_id == found["run_id"]
-    assert logged.metrics["p_holm/A-B"] == 0.5
+    assert (logged.run_id, logged.metrics["p_holm/A-B"]) == (found["run_id"], 0.5)
     assert logged.tags["mlflow.note.content"] == found["verdicts"][0]
     names = [file.path for file in tracker.client.list_artifacts(logged.run_id)]
     assert sorted(names) == ["comparison.html", "comparison.json", "comparison.md"]
     assert harness("export", "experiment_name=e", "format=json").json["run_id"] == runs[1]  # and never chosen
-    done = harness("compare", f"runs=[{runs[0]},{found['run_id']}]")
-    assert done.code == 2
-    assert "is a record of `harness compare`" in done.err
+    refused = harness("compare", f"runs=[{runs[0]},{found['run_id']}]").refusal
+    assert "is a record of `harness compare`" in refused
 
 
 @pytest.mark.slow
 def test_text_for_people_has_one_verdict_for_each_pair(harness, runs):
     third = harness(*RUN, "gate=score", "gate.threshold=99", "top_k=1").json["run_id"]  # as bad as the worse one
-    done = harness("compare", f"runs=[{','.join((*runs, third))}]")  # runs that are named may return the same
-    assert done.code == 0, done.err
-    assert len(re.findall(r"on 3 queries:|have the same modified_map@3", done.out)) == 2
-    assert "after Holm over 2 pairs" in done.out
-    assert done.out.index("Verdict") < done.out.index("Runs") < done.out.index("Notes")
-    every = harness("compare", f"runs=[{','.join((*runs, third))}]", "pairs=all").out
-    assert len(re.findall(r"on 3 queries:|have the same modified_map@3", every)) == 3
-    assert "after Holm over 3 pairs" in every
-    assert "물은 몇 도에서 끓어?" in done.out
+    named = f"runs=[{','.join((*runs, third))}]"  # runs that are named may return the same
+    for words, pairs in (([], 2), (["pairs=all"], 3)):
+        said = harness("compare", named, *words).text
+        assert len(re.findall(r"on 3 queries:|have the same modified_map@3", said)) == pairs
+        assert f"after Holm over {pairs} pairs" in said
+        assert said.index("Verdict") < said.index("Runs") < said.index("물은 몇 도에서 끓어?") < said.index("Notes")
 
 
 @pytest.mark.slow
-def test_light_runs_take_texts_from_the_data_while_it_is_there(harness, toy, tmp_path):
-    harness(*RUN, "tracking.detail=light")
-    harness(*RUN, "tracking.detail=light", "gate=score", "gate.threshold=99")
-    found = harness(*COMPARE).json
-    assert found["changed"][0]["documents"]["A"][0]["snippet"] == "물은 섭씨 100도에서 끓는다"
-    (toy / "documents.jsonl").rename(tmp_path / "elsewhere.jsonl")
-    found = harness(*COMPARE).json
-    assert found["changed"][0]["documents"]["A"][0] == {"doc_id": "d2", "snippet": None, "relevant": None}
-    assert found["changed"][0]["query"] == "물은 몇 도에서 끓어?"
-    assert "some texts are missing" in " ".join(found["notes"])
-    changed = (tmp_path / "elsewhere.jsonl").read_text("utf-8").replace("물은", "술은")
-    (toy / "documents.jsonl").write_text(changed, "utf-8")
-    found = harness(*COMPARE).json
-    assert found["changed"][0]["documents"]["A"][0]["snippet"] is None
-    assert "the documents have changed" in " ".join(found["notes"])
+def test_light_runs_take_texts_from_the_data_while_it_is_there(harness, toy):
+    for words in ((), ("gate=score", "gate.threshold=99")):
+        harness(*RUN, "tracking.detail=light", *words)
+    documents, query = toy / "documents.jsonl", "물은 몇 도에서 끓어?"
+
+    def compared():
+        found = harness(*COMPARE).json
+        assert found["changed"][0]["query"] == query
+        return found["changed"][0]["documents"]["A"][0], " ".join(found["notes"])
+
+    assert compared()[0]["snippet"] == "물은 섭씨 100도에서 끓는다"
+    text = documents.read_text("utf-8")
+    documents.unlink()
+    shown, notes = compared()
+    assert shown == {"doc_id": "d2", "snippet": None, "relevant": None}
+    assert "some texts are missing" in notes
+    documents.write_text(text.replace("물은", "술은"), "utf-8")
+    shown, notes = compared()
+    assert (shown["snippet"], "the documents have changed" in notes) == (None, True)
 
 
 @pytest.mark.slow
 def test_a_scored_file_is_compared_with_a_run(harness, runs, tmp_path):
     (tmp_path / "made.txt").write_text("7 Q0 d3 1 2.0 x\n3 Q0 d1 1 3.0 x\n3 Q0 d2 2 2.0 x\n5 Q0 d1 1 1.0 x\n")
-    scored = harness("score", "predictions=made.txt", "dataset=contest", "dataset.path=toy", "experiment_name=e",
-                     "format=json").json  # fmt: skip
+    scored = harness("score", "predictions=made.txt", *RUN[1:3], *RUN[4:]).json
     found = harness(*COMPARE, f"runs=[{runs[1]},{scored['run_id']}]").json
     # 7 is right in both; 3 finds d2 second: 1/2; 5 returns something: 0.
     one = found["differences"][0]
@@ -238,25 +232,17 @@ def test_where_the_public_queries_choose_the_private_ones_judge(harness, runs):
     assert "by modified_map@3, public." in found["notes"][0]
     assert (whole["queries"], whole["judged_on"], found["queries"], found["judged_on"]) == (3, "all", 2, "private")
     assert "the 1 public queries choose and have no part in what follows; the 2 private ones judge" in found["notes"][1]
-    assert {one["kind"] for one in whole["runs"]} == {"in sample"}
-    assert {one["kind"] for one in found["runs"]} == {"held out"}
     [judged] = [one for one in found["differences"] if one["measure"] == "modified_map@3"]
     assert judged["n"] == 2
     for run, other in zip(found["runs"], whole["runs"], strict=True):
-        assert run["metrics"]["modified_map@3"] == other["private"]
-        assert run["private"] == other["private"]
+        assert (run["kind"], other["kind"]) == ("held out", "in sample")
+        assert run["metrics"]["modified_map@3"] == run["private"] == other["private"]
     assert {one["part"] for one in found["splits"]} == {"single-turn", "multi-turn", "needs retrieval", "needs none"}
-    shown = harness("compare", "experiment_name=e", "select_on=public").out
-    assert "2 private queries" in shown
-
-
-def test_runs_without_private_queries_leave_none_to_judge(harness, toy):
+    assert "2 private queries" in harness("compare", "experiment_name=e", "select_on=public").out
     for words in ([], ["gate=score", "gate.threshold=99"]):
-        assert harness("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=p",
-                       "public=1", *words).code == 0  # fmt: skip
-    done = harness("compare", "experiment_name=p", "select_on=public")
-    assert done.code == 2
-    assert "all 3 queries of these runs are public" in done.err
+        harness("run", *RUN[1:4], "experiment_name=p", "public=1", "tracking.detail=light", *words)
+    refused = harness("compare", "experiment_name=p", "select_on=public").refusal
+    assert "all 3 queries of these runs are public" in refused
 
 
 REFUSED = {
@@ -277,12 +263,9 @@ REFUSED = {
 
 def test_what_cannot_be_compared_is_refused(harness, runs, tmp_path):
     for word, expected in REFUSED.items():
-        done = harness("compare", "experiment_name=e", word.format(*runs))
-        assert done.code == 2, (word, done.err)
-        assert re.search(expected, done.err, re.S), (word, done.err)
+        assert re.search(expected, harness("compare", "experiment_name=e", word.format(*runs)).refusal, re.S), word
         assert not (tmp_path / "outputs" / "comparisons").exists(), word
-    typed = runs[0][:-1]
-    wrong = typed[:20] + ("0" if typed[20] != "0" else "1") + typed[21:]
+    wrong = runs[0][:20] + ("0" if runs[0][20] != "0" else "1") + runs[0][21:-1]
     assert f"Did you mean '{runs[0]}'" in harness("compare", "experiment_name=e", f"runs=['{wrong}',{runs[1]}]").err
 
 
@@ -290,27 +273,24 @@ def test_what_cannot_be_compared_is_refused(harness, runs, tmp_path):
 @pytest.mark.parametrize(
     ("name", "before", "after", "expected"),
     [
-        ("eval.jsonl", "물은 몇", "물이 몇", "does not have the queries of run .*data.queries is"),
-        ("qrels.jsonl", '["d2"]', '["d1"]', "does not have the labels of run .*data.qrels is"),
+        ("eval.jsonl", "물은 몇", "물이 몇", "queries of run .*data.queries is"),
+        ("qrels.jsonl", '["d2"]', '["d1"]', "labels of run .*data.qrels is"),
     ],
 )
 def test_other_data_is_refused(harness, runs, toy, name, before, after, expected):
     (toy / name).write_text((toy / name).read_text("utf-8").replace(before, after), "utf-8")
     other = harness(*RUN).json["run_id"]
-    done = harness("compare", f"runs=[{runs[1]},{other}]")
-    assert done.code == 2
-    assert re.search(expected, done.err), done.err
-    assert f"Run {other[:8]} (" in done.err
+    refused = harness("compare", f"runs=[{runs[1]},{other}]").refusal
+    assert re.search(rf"Run {other[:8]} \(.* does not have the {expected}", refused), refused
 
 
 @pytest.mark.slow
 @pytest.mark.local
 def test_runs_that_cannot_be_judged_are_refused(harness, runs, tracker, toy, tmp_path):
-    def refused(expected):
-        done = harness("compare", f"runs=[{runs[0]},{runs[1]}]")
-        assert done.code == 2, done.err
-        assert runs[1][:8] in done.err
-        assert re.search(expected, done.err), done.err
+    def refused(expected, other=runs[1]):
+        said = harness("compare", f"runs=[{runs[0]},{other}]").refusal
+        assert other[:8] in said
+        assert re.search(expected, said), said
 
     tracker.client.set_tag(runs[1], "version.measures", "0")
     refused("does not have the version of the measures of run")
@@ -322,17 +302,12 @@ def test_runs_that_cannot_be_judged_are_refused(harness, runs, tracker, toy, tmp
     place.unlink()
     refused(r"scores\.csv of run .* is gone")
     (toy / "qrels.jsonl").unlink()
-    unlabelled = harness(*RUN).json["run_id"]
-    done = harness("compare", f"runs=[{runs[0]},{unlabelled}]")
-    assert done.code == 2
-    assert "has no labels" in done.err
+    refused("has no labels", harness(*RUN).json["run_id"])
 
 
 def told(mean, low, high, p, n=110, wins=10, losses=5):
-    ties = n - wins - losses
-    return Difference(
-        n=n, mean=mean, low=low, high=high, wins=wins, ties=ties, losses=losses, p=p, p_holm=p, exact=False, note=""
-    )
+    counts = {"n": n, "wins": wins, "ties": n - wins - losses, "losses": losses}
+    return Difference(**counts, mean=mean, low=low, high=high, p=p, p_holm=p, exact=False, note="")
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,6 @@ class Store:
     def trials(self, sweep):
         return self(sweep__id=sweep["sweep_id"], harness__verb="run")
 
-    def numbers(self, sweep):
-        """trial -> the metrics of its run."""
-        return {int(run.tags["sweep.trial"]): run.metrics for run in self.trials(sweep)}
-
     def file(self, run_id, name):
         return Path(self.client.download_artifacts(run_id, name)).read_text("utf-8")
 
@@ -81,9 +77,7 @@ def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(logged, runs):
     children = runs.trials(found)
     assert (parent.run_id, parent.status, len(children)) == (found["run_id"], "FINISHED", 6)
     for child in children:
-        assert child.status == "FINISHED"
-        assert child.tags["mlflow.parentRunId"] == parent.run_id
-        assert len(child.tags["trial_key"]) == 64
+        assert (child.status, child.tags["mlflow.parentRunId"]) == ("FINISHED", parent.run_id)
         assert child.metrics["objective"] == child.metrics["modified_map_at_3"]
         assert (child.tags["objective.name"], child.tags["objective.kind"]) == ("modified_map@3", "in sample")
         assert {"objective_low", "objective_high", "public/modified_map_at_3"} <= set(child.metrics)
@@ -98,20 +92,17 @@ def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(logged, runs):
     # The parent carries the best child's id and numbers, the counts, all trials and pictures.
     assert parent.tags["best.run_id"] == best["run_id"]
     assert parent.metrics["objective"] == parent.metrics["modified_map_at_3"] == best["value"]
-    assert len(parent.metrics) < 60
     assert (parent.metrics["trials/asked"], parent.metrics["trials/finished"]) == (6, 6)
     assert runs.names(parent.run_id) == {"board.html", "objective.png", "summary.json", "trials.csv", "trials.json"}
     table = json.loads(runs.file(parent.run_id, "trials.json"))
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     assert {row["run_id"]: row["modified_map@3"] for row in rows} == values
     assert [(row["gate.threshold"], row["top_k"]) for row in rows][:2] == [(0, 1), (0, 3)]
-
-
-def test_the_best_child_is_logged_in_full_and_the_others_light(logged, runs):
-    found, light = logged(GRID)[0].json, {"config.yaml", "predictions.jsonl", "scores.csv"}
+    # The best child is logged in full, and the others light.
+    light = {"config.yaml", "predictions.jsonl", "scores.csv"}
     more = {"gate.png", "metrics.json", "overview.png", "queries.json", "report.html", "requirements.txt", "run.trec"}
-    for child in runs.trials(found):
-        full = child.run_id == found["best"]["run_id"]
+    for child in children:
+        full = child.run_id == best["run_id"]
         assert runs.names(child.run_id) == (light | more if full else light)
         first = json.loads(runs.file(child.run_id, "predictions.jsonl").splitlines()[0])
         assert any("content" in reference for reference in first["references"]) == full
@@ -139,8 +130,7 @@ def test_text_output_shows_the_plan_the_best_and_what_to_do_next(logged, harness
     assert re.search(r"6 trials, \d retrievals? to compute, \d cached", done.err)
     assert "skipping 6 trials that finished before" in done.err
     assert "nothing to run" in done.err
-    assert "gate.threshold" in done.out
-    assert re.search("harness export .*run=", done.out)
+    assert re.search("gate.threshold.*harness export .*run=", done.out, re.S)
     assert done.out.count("\n") <= 20
 
 
@@ -148,12 +138,11 @@ def test_tracking_none_keeps_the_files_in_the_sweeps_folder(harness, toy):
     """Of several objectives the first ranks, where none is named; they have a front."""
     found = harness(*GRID, "tracking=none", "objectives=[ndcg@10,ms_per_query]").json
     assert found["run_id"] is None
-    folder = Path(found["files"]["folder"])
+    folder, best = Path(found["files"]["folder"]), Path(found["files"]["best"])
     assert sorted(path.name for path in (folder / "trials").iterdir()) == list("012345")
-    assert sorted(path.name for path in (folder / "trials" / "0").iterdir()) == [
-        "config.yaml", "predictions.jsonl", "scores.csv"
-    ]  # fmt: skip
-    assert (Path(found["files"]["best"]) / "overview.png").is_file()
+    light = {"config.yaml", "predictions.jsonl", "scores.csv"}
+    assert {path.name for path in (folder / "trials" / "0").iterdir()} == light
+    assert (best / "overview.png").is_file()
     assert len((folder / "summary" / "trials.csv").read_text().splitlines()) == 7
     assert {"ndcg@10", "ms_per_query"} == set(found["best"]["objectives"])
     values = [row["objectives"]["ndcg@10"] for row in found["top"]]
@@ -163,9 +152,8 @@ def test_tracking_none_keeps_the_files_in_the_sweeps_folder(harness, toy):
 
 def test_a_dry_run_prints_the_plan_and_leaves_no_files(harness, toy, tmp_path):
     (tmp_path / "outputs" / "mlflow.db").unlink()
-    done = harness("sweep", *TOY, "gate=score", "gate.threshold=range(0,20)", "dry_run=true", "store.path=fresh")
-    assert done.code == 0
-    assert "20 trials, 1 retrieval to compute, 0 cached" in done.out
+    said = harness("sweep", *TOY, "gate=score", "gate.threshold=range(0,20)", "dry_run=true", "store.path=fresh").text
+    assert "20 trials, 1 retrieval to compute, 0 cached" in said
     assert list((tmp_path / "outputs").iterdir()) == []
     plan = harness("sweep", *TOY, *QUIET, "tokenizer=glob(w*)", "top_k=range(1,4)", "dry_run=true").json
     assert (plan["trials"], plan["jobs"]) == (6, [3, 3])
@@ -247,13 +235,12 @@ def test_trials_that_fail_are_recorded_and_the_others_go_on(harness, toy, runs, 
         patch.setattr(steps, "conclude", one_broken)
         patch.setattr(BM25, "search", retrieval_broken)
         done = harness(*words)
-    assert done.code == 1
     found = json.loads(done.out)
-    assert (found["trials"]["finished"], found["trials"]["failed"]) == (1, 3)
-    said = ["ZeroDivisionError: of this trial alone", "MemoryError: too large", "MemoryError: too large"]
-    assert sorted(row["error"] for row in found["failed"]) == sorted(said)
+    assert (done.code, found["trials"]["finished"], found["trials"]["failed"]) == (1, 1, 3)
+    said = ["MemoryError: too large", "MemoryError: too large", "ZeroDivisionError: of this trial alone"]
+    assert sorted(row["error"] for row in found["failed"]) == said
     failed = runs("FAILED", harness__verb="run")
-    assert sorted(runs.file(run.run_id, "traceback.txt").strip().splitlines()[-1] for run in failed) == sorted(said)
+    assert sorted(runs.file(run.run_id, "traceback.txt").strip().splitlines()[-1] for run in failed) == said
     assert runs(harness__verb="sweep")[0].status == "FAILED"
     again = harness(*words).json
     assert (again["trials"]["finished"], again["trials"]["skipped"]) == (4, 1)
@@ -263,8 +250,7 @@ def test_trials_that_fail_are_recorded_and_the_others_go_on(harness, toy, runs, 
 def test_a_trial_that_cannot_run_is_known_before_and_does_not_stop_the_others(harness, toy):
     words = (*TOY, "tracking=none", "depth=100,2", "top_k=3")
     plan = harness("sweep", *words, "dry_run=true").out
-    assert "1 trial cannot run" in plan
-    assert "depth=2 is less than top_k=3" in plan
+    assert re.search("1 trial cannot run.*depth=2 is less than top_k=3", plan, re.S)
     done = harness("sweep", *words, "format=json")
     found = json.loads(done.out)
     assert (done.code, found["trials"]["failed"], found["trials"]["finished"]) == (1, 1, 1)
@@ -291,9 +277,7 @@ def test_a_sweep_that_is_running_is_not_started_twice(harness, toy, tmp_path):
     folder = tmp_path / "outputs" / "sweeps" / harness(*PAIR, "dry_run=true").json["sweep_id"]
     folder.mkdir(parents=True)
     with FileLock(folder / "lock"):
-        done = harness(*PAIR, *QUIET)
-    assert done.code == 2
-    assert "running already" in done.err
+        assert "running already" in harness(*PAIR, *QUIET).refusal
 
 
 # ---- What is refused
@@ -329,9 +313,7 @@ def test_bad_input_is_refused_before_anything_runs(harness, other, tmp_path):
         ("dataset.path=toy,other", *drawn): "dataset.path decides what trials are scored on",
         ("select_on=public", "public=0.4,0.9", *drawn): "public decides",
     }.items():
-        done = harness("sweep", *TOY, *QUIET, *words)
-        assert done.code == 2, (words, done.err)
-        assert expected in done.err, words
+        assert expected in harness("sweep", *TOY, *QUIET, *words).refusal, words
     assert not list((tmp_path / "outputs").glob("sweeps/*/trials"))
 
 
@@ -370,9 +352,8 @@ def test_data_sets_are_ranked_apart(harness, other, runs):
     means = [system["mean"] for system in found["systems"]]
     assert means == sorted(means, reverse=True)
     assert runs.client.get_run(found["run_id"]).data.metrics["mean/modified_map_at_3"] == means[0]
-    done = harness("export", f"run={found['run_id']}", "experiment_name=e")
-    assert done.code == 2
-    assert "without a single best trial" in done.err
+    refused = harness("export", f"run={found['run_id']}", "experiment_name=e").refusal
+    assert "without a single best trial" in refused
 
 
 def test_a_sweep_stands_for_the_trial_that_it_recommends(logged, harness):
@@ -441,9 +422,8 @@ def test_a_finite_search_drops_the_keys_of_other_choices_and_ends(harness, toy):
     words = (*TOY, "gate=none,score", "gate.threshold=1,2", "search=random", "format=json")
     done = harness("sweep", *words, "search.trials=50", "search.seed=1")
     assert "exhausted after 4 trials" in done.err
-    asked = [row["overrides"] for row in done.json["top"]]
-    assert {len(one) for one in asked if one[0] == "gate=none"} == {1}
-    assert {len(one) for one in asked if one[0] == "gate=score"} == {2}
+    asked = {(one["overrides"][0], len(one["overrides"])) for one in done.json["top"]}
+    assert asked == {("gate=none", 1), ("gate=score", 2)}
     assert done.json["trials"] == {"asked": 4, "finished": 4} | NONE | {"same": 1}
     planned = harness("sweep", *words[:-1], "search.trials=4", "search.seed=1", "dry_run=true").out.splitlines()
     assert planned[1:] == [
@@ -459,17 +439,17 @@ SAMPLE = ("tokenizer=whitespace", "experiment_name=e", "format=json")
 def test_a_fitted_trial_counts_with_what_it_scores_out_of_fold(harness, runs):
     """The gate that learns is better in sample than none, and not on queries whose labels it has not seen."""
     found = harness("sweep", *SAMPLE, "gate=none,auto").json
-    none, auto = (runs.numbers(found)[trial] for trial in (0, 1))
+    none, auto = (run.metrics for run in runs.trials(found))
     in_sample = harness("run", *SAMPLE, "gate=auto", "tracking=none").json["metrics"]["modified_map@3"]
-    assert in_sample > none["modified_map_at_3"]
     values = [none["modified_map_at_3"], auto["oof/modified_map_at_3"]]
-    assert values[0] > values[1]
+    assert in_sample > values[0] > values[1]
     assert found["best"]["trial"] == 0
-    assert {row["trial"]: row["value"] for row in found["top"]} == dict(enumerate(values))
-    assert {row["trial"]: row["kind"] for row in found["top"]} == {0: "in sample", 1: "out of fold"}
+    assert [(row["trial"], row["value"], row["kind"]) for row in found["top"]] == [
+        (0, values[0], "in sample"), (1, values[1], "out of fold"),
+    ]  # fmt: skip
     assert [none["objective"], auto["objective"]] == values
     low, high = auto["objective_low"], auto["objective_high"]
-    assert [low, high] in [row["interval"] for row in found["top"]]
+    assert found["top"][1]["interval"] == [low, high]
     assert low < values[1] < high
     assert found["expected"]["best"] == pytest.approx(values[0])
     parent = runs.client.get_run(found["run_id"]).data
@@ -479,22 +459,19 @@ def test_a_fitted_trial_counts_with_what_it_scores_out_of_fold(harness, runs):
 
 def test_the_public_part_chooses_and_the_private_one_is_seen_of_the_best_alone(harness, runs):
     found = harness("sweep", *SAMPLE, "gate=none,auto", "select_on=public").json
-    metrics = runs.numbers(found)
-    public = [metrics[0]["public/modified_map_at_3"], metrics[1]["oof/public/modified_map_at_3"]]
+    trials = runs.trials(found)
+    public = [trials[0].metrics["public/modified_map_at_3"], trials[1].metrics["oof/public/modified_map_at_3"]]
     best = found["best"]["trial"]
     assert found["best"]["value"] == public[best] == max(public)
-    assert {row["trial"]: row["value"] for row in found["top"]} == dict(enumerate(public))
-    assert {row["trial"]: row["kind"] for row in found["top"]} == {0: "public", 1: "public, out of fold"}
-    assert not [name for one in metrics.values() for name in one if "private/" in name]
-    assert all(low < row["value"] < high for row in found["top"] for low, high in [row["interval"]])
+    assert {row["trial"]: (row["value"], row["kind"]) for row in found["top"]} == {
+        0: (public[0], "public"), 1: (public[1], "public, out of fold"),
+    }  # fmt: skip
+    assert not [name for run in trials for name in run.metrics if "private/" in name]
     expected = found["expected"]
     assert (expected["how"], expected["private"]) == ("private", 36)
     assert expected["best"] == pytest.approx(public[best])
-    [chosen] = [run for run in runs.trials(found) if run.run_id == found["best"]["run_id"]]
-    private = in_full(runs.tracker, chosen).metrics
-    assert expected["value"] == pytest.approx(
-        private["oof/private/modified_map_at_3" if best else "private/modified_map_at_3"]
-    )
+    private = in_full(runs.tracker, trials[best]).metrics
+    assert expected["value"] == pytest.approx(private[f"{'oof/' if best else ''}private/modified_map_at_3"])
     assert found["private_peeks"] == 1
     assert runs.client.get_run(found["run_id"]).data.metrics["expected/value"] == expected["value"]
 
@@ -522,13 +499,6 @@ def test_a_swept_seed_deals_the_folds_as_well(harness):
     single = Path(harness("run", *words, "seed=1").json["files"]["folder"])
     first, second = ((folder / "trials" / name / "scores.csv").read_text("utf-8") for name in "01")
     assert first != second == (single / "scores.csv").read_text("utf-8")
-
-
-@pytest.mark.slow
-def test_an_objective_that_is_no_mean_of_the_same_queries(harness):
-    """What to expect cannot be computed from scores by query; the sweep works all the same."""
-    words = ("gate=score", "gate.threshold=0,3", "metrics=[modified_map@3,abstention_f1]", "objective=abstention_f1")
-    assert harness("sweep", *SAMPLE, *words).json["expected"] is None
 
 
 @pytest.mark.slow
