@@ -359,7 +359,8 @@ def test_rows_are_read_without_texts(tmp_path):
 BM25, LSA = {"_target_": "retriever/bm25"}, {"_target_": "encoder/lsa"}
 KIWI, STEMMED = {"_target_": "tokenizer/kiwi"}, {"bm25": BM25 | {"tokenizer": {"_target_": "tokenizer/snowball"}}}
 DENSE = {"dense": {"_target_": "retriever/dense", "encoder": LSA}}
-REST = {"tokenizer": KIWI, "encoder": LSA, "dataset": {}, "top_k": 3, "depth": 10}
+REST = {"tokenizer": KIWI, "encoder": LSA, "index": {"_target_": "index/flat"}, "fusion": {"_target_": "fusion/rrf"}}
+REST |= {"rerank": {"_target_": "rerank/none"}, "dataset": {}, "top_k": 3, "depth": 10}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,10 @@
 """The verbs `run`, `score` and `search`, from the command line to files and MLflow."""
 
+import csv
 import json
+import math
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,39 +15,35 @@ import harness as package
 from harness.commands.run import run_report
 from harness.measures.objective import Objective
 from harness.reports.terminal import standing
+from retrievers.lexical.bm25 import BM25
 
 QUIET = ("tracking=none", "format=json")
 
 
-def contest(folder):
+def contest(folder="toy"):
     return ("dataset=contest", f"dataset.path={folder}", "tokenizer=char_ngram")
 
 
 @pytest.mark.local
 def test_run_with_no_argument_scores_the_sample_and_logs_it(harness, tmp_path):
-    done = harness("run", "format=json")
-    found = done.json
+    found = harness("run", "format=json").json
     assert 0.4 < found["metrics"]["modified_map@3"] < 0.8
-    assert found["counts"] == {
-        "predicted": 60, "labelled": 60, "scored": 60, "needs_no_retrieval": 12, "unlabelled": 0, "missing": 0,
-        "duplicates": 0,
-    }  # fmt: skip
+    none = dict.fromkeys(("unlabelled", "missing", "duplicates"), 0)
+    assert found["counts"] == {"predicted": 60, "labelled": 60, "scored": 60, "needs_no_retrieval": 12} | none
     losses = sum(found["losses"].values())
     assert losses + found["metrics"]["modified_map@3"] == pytest.approx(1, abs=1e-12)
     assert Path(found["files"]["predictions"]).is_file()
-    assert (tmp_path / "outputs" / "mlflow.db").is_file()
     rows = sqlite3.connect(tmp_path / "outputs" / "mlflow.db").execute("select status, name from runs").fetchall()
     assert rows == [("FINISHED", "bm25-kiwi-none")]
 
 
 def test_text_output_shows_scores_and_what_to_try_next(harness):
-    done = harness("run", "tracking=none", "tokenizer=word")
-    assert done.code == 0
-    first, *others = done.out.splitlines()
+    said = harness("run", "tracking=none", "tokenizer=word").text
+    first, *others = said.splitlines()
     assert first == "modified_map@3 0.3750 (0.267 – 0.492 on 60 queries, in sample)"
     assert others[2].startswith("  wrongly_returned           0.1667  ███████")
-    assert "wrongly_withheld" not in done.out, "nothing is lost there"
-    assert "hit@3" in done.out
+    assert "wrongly_withheld" not in said, "nothing is lost there"
+    assert "hit@3" in said
     assert others[-1].startswith("Files:")
     assert len(others) < 12
     whole = harness("run", "tracking=none", "tokenizer=word", "metrics=[modified_map@3,recall@10]").out
@@ -55,7 +54,7 @@ def test_text_output_shows_scores_and_what_to_try_next(harness):
 
 
 def test_all_measures_are_those_of_no_choice(harness, toy, tmp_path):
-    plain, every = (harness("run", *contest(toy), *words, "format=json") for words in ((), ("metrics=all",)))
+    plain, every = (harness("run", *contest(), *words, "format=json") for words in ((), ("metrics=all",)))
     assert every.json["metrics"] == plain.json["metrics"]
     keys = sqlite3.connect(tmp_path / "outputs" / "mlflow.db").execute("select value from tags where key='trial_key'")
     assert len({*keys}) == 1
@@ -63,15 +62,12 @@ def test_all_measures_are_those_of_no_choice(harness, toy, tmp_path):
 
 def test_a_part_without_queries_has_no_numbers(harness, toy):
     for public in ("public=0", "public=1"):
-        done = harness("run", *contest(toy), "tracking=none", "gate=auto", public, "metrics=all")
-        assert done.code == 0, done.err
-        assert "–" in next(line for line in done.out.splitlines() if line.startswith("oof/modified_map@3"))
+        said = harness("run", *contest(), "tracking=none", "gate=auto", public, "metrics=all").text
+        assert "–" in next(line for line in said.splitlines() if line.startswith("oof/modified_map@3"))
 
 
 @pytest.mark.slow
 def test_tracking_none_never_imports_mlflow(tmp_path):
-    import subprocess
-
     code = (
         "import sys; from harness.cli import call\n"
         "assert call('run', ['tracking=none', 'tokenizer=word', 'format=json']) == 0\n"
@@ -83,12 +79,12 @@ def test_tracking_none_never_imports_mlflow(tmp_path):
 
 @pytest.mark.drawn
 def test_files_of_a_run(harness, toy):
-    found = harness("run", *contest(toy), *QUIET, "gate=score", "gate.threshold=0.5").json
+    found = harness("run", *contest(), *QUIET, "gate=score", "gate.threshold=0.5").json
     folder = Path(found["files"]["folder"])
-    assert sorted(path.name for path in folder.iterdir()) == [
+    assert {path.name for path in folder.iterdir()} == {
         "config.yaml", "gate.png", "metrics.json", "overview.png", "predictions.jsonl", "report.html",
         "requirements.txt", "run.trec", "scores.csv",
-    ]  # fmt: skip
+    }  # fmt: skip
     rows = [json.loads(line) for line in (folder / "predictions.jsonl").read_text("utf-8").splitlines()]
     assert [row["eval_id"] for row in rows] == [7, 3, 5]  # as read: integers, in the file's order
     assert rows[0]["topk"][0] == "d3"
@@ -96,38 +92,22 @@ def test_files_of_a_run(harness, toy):
     assert rows[0]["references"][0]["content"] == "달의 모양은 한 달 동안 변한다"
     assert rows[2]["topk"] == []  # nothing shares a bigram with the greeting
     assert (folder / "run.trec").read_text().startswith("7 Q0 d3 1 ")
-    assert found["metrics"]["modified_map@3"] == 1.0
-    assert found["metrics"]["abstention_recall"] == 1.0
+    assert found["metrics"]["modified_map@3"] == found["metrics"]["abstention_recall"] == 1.0
 
 
 def test_same_trial_same_numbers_and_the_second_builds_nothing(harness, toy, monkeypatch):
-    first = harness("run", *contest(toy), *QUIET).json
-    from retrievers.lexical.bm25 import BM25
-
-    def fail(*arguments):
-        raise AssertionError("built again")
-
-    monkeypatch.setattr(BM25, "index", fail)
-    monkeypatch.setattr(BM25, "load", fail)
-    again = harness("run", *contest(toy), *QUIET, "top_k=2", "gate=score", "gate.threshold=1", "metrics=[mrr]").json
+    first = harness("run", *contest(), *QUIET).json
+    for method in ("index", "load"):
+        monkeypatch.setattr(BM25, method, None)
+    again = harness("run", *contest(), *QUIET, "top_k=2", "gate=score", "gate.threshold=1", "metrics=[mrr]").json
     assert list(again["metrics"]) == ["mrr"]
-    once_more = harness("run", *contest(toy), *QUIET).json
-    assert once_more["metrics"] == first["metrics"]
-
-
-def test_unlabelled_data_is_retrieved_and_not_scored(harness, toy):
-    (toy / "qrels.jsonl").unlink()
-    found = harness("run", *contest(toy), *QUIET).json
-    assert found["metrics"] is None
-    assert len(Path(found["files"]["predictions"]).read_text().splitlines()) == 3
+    assert harness("run", *contest(), *QUIET).json["metrics"] == first["metrics"]
 
 
 @pytest.mark.parametrize(("objective", "lost"), [("modified_map@3", True), ("mrr", False)])
 def test_losses_are_shown_beside_what_they_add_up_to(harness, toy, objective, lost):
-    words = (*contest(toy), QUIET[0], f"objective={objective}", "gate=score", "gate.threshold=99")
-    done = harness("run", *words)
-    assert done.code == 0, done.err
-    assert ("Where the score is lost" in done.out) == lost
+    words = (*contest(), QUIET[0], f"objective={objective}", "gate=score", "gate.threshold=99")
+    assert ("Where the score is lost" in harness("run", *words).text) == lost
     page = data_of(next(Path("outputs/runs").glob("*/report.html")).read_text("utf-8"))
     assert bool(page["losses"]) == lost
 
@@ -135,20 +115,19 @@ def test_losses_are_shown_beside_what_they_add_up_to(harness, toy, objective, lo
 @pytest.mark.slow
 def test_runs_without_labels_lead_to_labels(harness, toy):
     (toy / "qrels.jsonl").unlink()
-    words = (*contest(toy), "experiment_name=e")
+    words = (*contest(), "experiment_name=e")
     made = [harness("run", *words, f"top_k={k}", "format=json").json for k in (2, 3)]
-    assert {one["private_peeks"] for one in made} == {0}, "nothing is seen where nothing is scored"
-    ids = [one["run_id"] for one in made]
+    for one in made:
+        assert (one["metrics"], one["private_peeks"]) == (None, 0), "nothing is seen where nothing is scored"
+        assert len(Path(one["files"]["predictions"]).read_text().splitlines()) == 3
     assert "nothing is scored. Labels that you have: dataset.qrels=FILE." in harness("run", *words, QUIET[0]).out
     for command in ("compare", "board", "advise", "power", "export"):
-        done = harness(command, "experiment_name=e")
-        assert done.code == 2
-        assert "Experiment 'e' has 2 finished runs, none with labels" in done.err
-        assert "harness testset draft" in done.err
+        refused = harness(command, "experiment_name=e").refusal
+        assert "Experiment 'e' has 2 finished runs, none with labels" in refused
+        assert "harness testset draft" in refused
     for command in ("compare", "board", "power"):
-        done = harness(command, f"runs=[{','.join(ids)}]")
-        assert done.code == 2
-        assert "has no labels, so no scores. Labels that you have" in done.err
+        refused = harness(command, f"runs=[{','.join(one['run_id'] for one in made)}]").refusal
+        assert "has no labels, so no scores. Labels that you have" in refused
 
 
 @pytest.mark.stored
@@ -162,34 +141,28 @@ def test_a_hangul_folder_and_experiment_name(harness, toy, tmp_path):
 
 @pytest.mark.stored
 def test_score_equals_run(harness, toy):
-    run = harness("run", *contest(toy), "format=json", "metrics=[modified_map@3,hit@1,ndcg@1]").json
-    words = (f"predictions={run['files']['predictions']}", *contest(toy)[:2], "format=json")
+    run = harness("run", *contest(), "format=json", "metrics=[modified_map@3,hit@1,ndcg@1]").json
+    words = (f"predictions={run['files']['predictions']}", *contest()[:2], "format=json")
     scored = harness("score", *words, "metrics=[modified_map@3,hit@1,ndcg@1]").json
     assert scored["metrics"] == run["metrics"]
     assert scored["run_id"] != run["run_id"]
 
 
 def test_score_refuses_a_file_of_another_corpus_and_says_what_is_stale(harness, toy, tmp_path):
-    (tmp_path / "p.jsonl").write_text('{"eval_id": 7, "topk": ["x1", "x2"]}\n{"eval_id": 3, "topk": ["x3"]}\n')
-    done = harness("score", "predictions=p.jsonl", *contest(toy)[:2], *QUIET)
-    assert done.code == 2
-    assert "the dataset has none of the 3 documents of the lists, such as 'x1'" in done.err
-    assert (
-        harness("score", "predictions=p.jsonl", "dataset=contest", f"dataset.qrels={toy}/qrels.jsonl", *QUIET).code == 0
-    )
-    (tmp_path / "p.jsonl").write_text('{"eval_id": 7, "topk": ["d3", "x2"]}\n{"eval_id": 3, "topk": ["x3"]}\n')
-    words = ("predictions=p.jsonl", *contest(toy)[:2])
-    done = harness("score", *words, *QUIET)
-    assert done.json["counts"]["unknown_documents"] == 2
-    assert (
-        "Warning: the dataset does not have 2 documents of the lists" in harness("score", *words, "tracking=none").out
-    )
+    file, words = tmp_path / "p.jsonl", ("score", "predictions=p.jsonl", "dataset=contest", "tracking=none")
+    file.write_text('{"eval_id": 7, "topk": ["x1", "x2"]}\n{"eval_id": 3, "topk": ["x3"]}\n')
+    said = "the dataset has none of the 3 documents of the lists, such as 'x1'"
+    assert said in harness(*words, "dataset.path=toy").refusal
+    assert harness(*words, "dataset.qrels=toy/qrels.jsonl").code == 0
+    file.write_text('{"eval_id": 7, "topk": ["d3", "x2"]}\n{"eval_id": 3, "topk": ["x3"]}\n')
+    assert harness(*words, "dataset.path=toy", "format=json").json["counts"]["unknown_documents"] == 2
+    said = "Warning: the dataset does not have 2 documents of the lists"
+    assert said in harness(*words, "dataset.path=toy").text
 
 
 def test_score_lists_what_is_missing_and_duplicated(harness, toy, tmp_path):
-    predictions = tmp_path / "p.jsonl"
-    predictions.write_text('{"eval_id": 7, "topk": ["d3", "d3", "d2"]}\n{"eval_id": 5, "topk": []}\n')
-    words = (f"predictions={predictions}", *contest(toy)[:2], *QUIET, "metrics=[modified_map@3,hit@1]")
+    (tmp_path / "p.jsonl").write_text('{"eval_id": 7, "topk": ["d3", "d3", "d2"]}\n{"eval_id": 5, "topk": []}\n')
+    words = ("predictions=p.jsonl", *contest()[:2], *QUIET, "metrics=[modified_map@3,hit@1]")
     found = harness("score", *words).json
     assert (found["counts"]["missing"], found["missing"]) == (1, ["3"])
     assert (found["counts"]["duplicates"], found["duplicates"]) == (1, {"7": ["d3"]})
@@ -197,72 +170,47 @@ def test_score_lists_what_is_missing_and_duplicated(harness, toy, tmp_path):
     assert harness("score", *words, "missing=zero").json["metrics"]["modified_map@3"] == pytest.approx(2 / 3)
 
 
-def test_score_a_trec_run(harness, tmp_path):
-    (tmp_path / "qrels").write_text("1 0 a 1\n1 0 b 0\n2 0 c 2\n")
-    (tmp_path / "run").write_text("1 Q0 b 1 2.0 x\n1 Q0 a 2 1.0 x\n2 Q0 c 1 3.0 x\n")
-    found = harness(
-        "score", "dataset=trec", "dataset.qrels=qrels", "predictions=run", "metrics=[mrr,ndcg@10]", *QUIET
-    ).json
-    assert found["metrics"]["mrr"] == 0.75
-
-
 def test_search_shows_documents_signal_and_decision(harness, toy):
-    words = (*contest(toy), "query=지구 달의 모양", "top_k=2")
+    words = (*contest(), "query=지구 달의 모양", "top_k=2")
     found = harness("search", *words, "format=json").json
     assert [document["doc_id"] for document in found["documents"]] == ["d3", "d1"]
-    assert found["retrieve"] is True
-    assert found["signal"] == found["documents"][0]["score"]
-    text = harness("search", *words, "gate=score", "gate.threshold=99").out
-    assert "withholds the documents" in text
-    assert "d3" in text
-    assert "No document shares a term" in harness("search", *contest(toy), "query=xyz").out
+    assert (found["retrieve"], found["signal"]) == (True, found["documents"][0]["score"])
+    assert "No document shares a term" in harness("search", *contest(), "query=xyz").out
 
 
 @pytest.mark.local
-def test_a_crash_marks_the_run_failed_with_its_traceback(harness, toy, tmp_path, monkeypatch):
-    from retrievers.lexical.bm25 import BM25
+@pytest.mark.parametrize(
+    ("error", "code", "status", "folders"),
+    [(RuntimeError("out of luck"), 1, "FAILED", ["failed"]), (KeyboardInterrupt(), 130, "KILLED", ["killed"])],
+    ids=["crash", "interruption"],
+)
+def test_a_run_that_does_not_finish_is_marked(harness, toy, tmp_path, monkeypatch, error, code, status, folders):
+    def ends(self, queries, k):
+        raise error
 
-    def crash(self, queries, k):
-        raise RuntimeError("out of luck")
-
-    monkeypatch.setattr(BM25, "search", crash)
-    done = harness("run", *contest(toy), "retriever.bm25.k1=1.234")
-    assert done.code == 1
-    assert "out of luck" in done.err
+    monkeypatch.setattr(BM25, "search", ends)
+    done = harness("run", *contest(), f"retriever.bm25.k1=1.23{code}")
+    assert (done.code, str(error) in done.err) == (code, True)
     database = sqlite3.connect(tmp_path / "outputs" / "mlflow.db")
-    assert database.execute("select status from runs").fetchall() == [("FAILED",)]
+    assert database.execute("select status from runs").fetchall() == [(status,)]
     [traceback] = (tmp_path / "outputs" / "artifacts").rglob("traceback.txt")
-    assert "out of luck" in traceback.read_text()
-    assert [path.name.rpartition(".")[2] for path in (tmp_path / "outputs" / "runs").iterdir()] == ["failed"]
-
-
-@pytest.mark.local
-def test_an_interrupted_run_is_killed_and_said(harness, toy, tmp_path, monkeypatch):
-    from retrievers.lexical.bm25 import BM25
-
-    def interrupt(self, queries, k):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(BM25, "search", interrupt)
-    assert harness("run", *contest(toy), "retriever.bm25.k1=1.235").code == 130
-    database = sqlite3.connect(tmp_path / "outputs" / "mlflow.db")
-    assert database.execute("select status from runs").fetchall() == [("KILLED",)]
+    assert repr(error).partition("(")[0] in traceback.read_text()
+    assert [path.name.rpartition(".")[2] for path in (tmp_path / "outputs" / "runs").iterdir()] == folders
 
 
 def test_a_gate_that_learns_needs_labels(harness, toy):
     (toy / "qrels.jsonl").unlink()
     run, search = ("run", *QUIET), ("search", "query=달")
     for words, gate in ((run, "auto"), (search, "auto"), (run, "depth"), (run, "classifier")):
-        done = harness(*words, *contest(toy), f"gate={gate}")
-        assert done.code == 2
-        assert "This gate learns from labels, and there are none" in done.err
-        assert "gate=fitted gate.file=" in done.err
+        refused = harness(*words, *contest(), f"gate={gate}").refusal
+        assert "This gate learns from labels, and there are none" in refused
+        assert "gate=fitted gate.file=" in refused
     assert not (Path("outputs") / "runs").exists()
 
 
 def test_what_a_gate_learnt_is_applied_to_other_queries(harness, toy):
     """Labels for the fit, none for the queries that it is applied to: the same decisions by the same numbers."""
-    words = (*contest(toy), *QUIET)
+    words = (*contest(), *QUIET)
     learnt = harness("run", *words, "gate=auto", "gate.signals=[query_characters]").json
     folder = Path(learnt["files"]["folder"])
     assert json.loads((folder / "gate.json").read_text("utf-8")) == learnt["gate"]
@@ -283,17 +231,10 @@ def test_fitted_on_the_public_part(harness):
 
 
 @pytest.mark.stored
-def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tmp_path):
+def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tracker):
     """The logged means are those of the columns oof/ of scores.csv, in all and in both parts."""
-    import csv
-    import math
-
-    from harness.tracking.mlflow_tracker import MlflowTracker
-
     found = harness("run", "tokenizer=word", "gate=auto", "format=json", "metrics=[modified_map@3,map@3,ndcg@10]").json
-    tracker = MlflowTracker()
-    tracker.connect(tmp_path / "outputs")
-    charted = tracker.client.get_run(found["run_id"]).data.metrics
+    charted = tracker.run(found["run_id"]).metrics
     written = json.loads((Path(found["files"]["folder"]) / "metrics.json").read_text("utf-8"))
     logged = {name.replace("@", "_at_"): value for name, value in written["metrics"].items()}
     with (Path(found["files"]["folder"]) / "scores.csv").open(encoding="utf-8", newline="") as file:
@@ -310,14 +251,13 @@ def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tmp
                 assert mean == pytest.approx(math.fsum(values) / len(values), abs=1e-12)
         assert found["out_of_fold"][name] == logged[f"oof/{name.replace('@', '_at_')}"]
     losses = sum(value for name, value in logged.items() if name.startswith("oof/loss/"))
-    assert losses == pytest.approx(1 - logged["oof/modified_map_at_3"], abs=1e-12)
+    mean = logged["oof/modified_map_at_3"]
+    assert losses == pytest.approx(1 - mean, abs=1e-12)
     low, high = (logged[f"oof/interval_{end}/modified_map_at_3"] for end in ("low", "high"))
-    assert low < logged["oof/modified_map_at_3"] < high
-    assert written["objective"] == found["objective"] == {
-        "name": "modified_map@3", "value": logged["oof/modified_map_at_3"], "low": low, "high": high,
-        "kind": "out of fold",
-    }  # fmt: skip
-    assert [charted[f"objective{end}"] for end in ("", "_low", "_high")] == [logged["oof/modified_map_at_3"], low, high]
+    assert low < mean < high
+    objective = {"name": "modified_map@3", "value": mean, "low": low, "high": high, "kind": "out of fold"}
+    assert written["objective"] == found["objective"] == objective
+    assert [charted[f"objective{end}"] for end in ("", "_low", "_high")] == [mean, low, high]
     assert "oof/ndcg_at_10" in charted  # in MLflow, a mean that is known out of fold is not in sample, too
     assert not {"ndcg_at_10", "modified_map_at_3"} & set(charted)
     assert all(charted[name] == value for name, value in logged.items() if name in charted)
@@ -325,7 +265,7 @@ def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tmp
 
 @pytest.mark.parametrize(("words", "said"), [((), False), (("select_on=public",), True)])
 def test_looks_at_private_scores(harness, toy, words, said):
-    result = package.run(*contest(toy), *words)
+    result = package.run(*contest(), *words)
     assert result.private_peeks == 1
     assert any("have been seen" in one for one in run_report(result).verdict) == said
 
@@ -343,9 +283,9 @@ def test_how_a_run_stands_is_one_sentence(value, kind, said):
 
 
 def test_the_best_run_before_is_named(harness, toy):
-    first = harness("run", *contest("toy"), "gate=score", "gate.threshold=99", "format=json").json
+    first = harness("run", *contest(), "gate=score", "gate.threshold=99", "format=json").json
     assert first["best_before"] is None
-    assert f"against the best so far (run {first['run_id'][:8]})." in harness("run", *contest("toy")).out
+    assert f"against the best so far (run {first['run_id'][:8]})." in harness("run", *contest()).out
 
 
 def test_documents_that_hold_the_queries_are_said_in_the_run_and_on_its_page(harness, toy):
@@ -355,8 +295,7 @@ def test_documents_that_hold_the_queries_are_said_in_the_run_and_on_its_page(har
     rows = [{"docid": f"d{n}", "content": f"{one} 지구를 돌아서."} for n, one in enumerate(questions)]
     (toy / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (toy / "qrels.jsonl").write_text('{"eval_id": 0, "relevant": ["d0"]}\n')
-    done = harness("run", *contest(toy), "tracking=none")
     said = "3 of 3 queries appear word for word in a document (0 in d0, 1 in d1, 2 in d2)"
-    assert f"Data: {said}" in done.out
-    folder = next(line for line in done.out.splitlines() if line.startswith("Files: ")).removeprefix("Files: ")
-    assert said in (Path(folder) / "report.html").read_text("utf-8")
+    assert f"Data: {said}" in harness("run", *contest(), "tracking=none").out
+    [page] = Path("outputs/runs").glob("*/report.html")
+    assert said in page.read_text("utf-8")
