@@ -28,68 +28,59 @@ def printed(out):
 
 @pytest.mark.slow
 def test_the_sample_is_prepared_without_arguments_and_can_be_run(harness):
-    done = harness("prepare")
-    assert done.code == 0, done.err
-    assert "outputs/documents holds 16 documents of 2 files." in done.out
-    assert "Characters of a document: 305 to 398, half of them up to 375" in done.out
-    assert "  up to 350  ██████ 2\n  up to 400  ████████████████████████████████████████ 14\n" in done.out
-    run, search, draft = printed(done.out)
+    said = harness("prepare").text
+    assert "outputs/documents holds 16 documents of 2 files." in said
+    assert "Characters of a document: 305 to 398, half of them up to 375" in said
+    assert "  up to 350  ██████ 2\n  up to 400  ████████████████████████████████████████ 14\n" in said
+    run, search, draft = printed(said)
     assert run[1:] == ["run", "dataset=chunked"]
-    found = harness(*search[1:], "tokenizer=word", "format=json")
-    assert found.code == 0, found.err
-    assert found.json["documents"], "its first words find the document"
+    found = harness(*search[1:], "tokenizer=word", "format=json").json
+    assert found["documents"], "its first words find the document"
     assert harness("testset draft", *draft[3:]).code == 0
     again = harness("prepare")
     assert "outputs/documents is up to date, nothing to do: it holds 16 documents of 2 files." in again.out
     assert "dataset.chunk.size=100" in harness("prepare", "chunk.size=100", "chunk.overlap=20").out
 
 
-def test_one_length_needs_no_picture(harness, tmp_path):
-    (tmp_path / "one.txt").write_text("한 문장이다.", "utf-8")
-    assert "Characters of each document: 7\nNext:" in harness("prepare", "files=one.txt").out
-
-
 def test_files_of_ones_own(harness, corpus):
     (corpus.parent / "note.txt").write_text("{name}에 대한 글", "utf-8")
     words = ("files=in/**/*", "output=docs", "chunk.size=7", "chunk.overlap=0")
-    done = harness("prepare", *words)
-    assert done.code == 0, done.err
-    assert "docs holds 7 documents of 3 files." in done.out
-    assert "1 further chunk repeats a document: it has a span for each place." in done.out
+    said = harness("prepare", *words).text
+    assert "docs holds 7 documents of 3 files." in said
+    assert "1 further chunk repeats a document: it has a span for each place." in said
     assert [row["src"] for row in rows("docs")] == ["in/one.txt"] * 2 + ["in/two.txt"] * 2 + ["in/문서/셋.md"] * 3
-    search, _ = printed(done.out)
+    search, _ = printed(said)
     found = harness(*search[1:-1], "tokenizer=whitespace", "query=끝.", "format=json").json
     assert [one["text"] for one in found["documents"]] == ["끝."]
     noted = harness("prepare", *words, "chunk.note=note.txt", "format=json").json
     assert noted["written"]
     assert noted["spans"] == noted["documents"] == 8
     assert {row["title"] for row in rows("docs")} == {"one에 대한 글", "two에 대한 글", "셋에 대한 글"}
+    one = ("prepare", "files=in/one.txt", "output=one")
+    assert "Characters of each document: 13\nNext:" in harness(*one).out, "one length needs no picture"
 
 
 def test_the_json_document(harness, corpus):
-    document = harness("prepare", "files=[in/one.txt,in/문서/셋.md]", "output=docs", "format=json").json
-    assert document == {
+    words = ("prepare", "files=[in/one.txt,in/문서/셋.md]", "output=docs", "format=json")
+    bins = [[2, 0], [4, 0], [6, 0], [8, 0], [10, 0], [12, 0], [14, 1], [16, 1]]
+    assert harness(*words).json == {
         "output": str(corpus.parent / "docs"), "written": True, "files": 2, "texts": 2, "documents": 2, "spans": 2,
         "characters": 30, "near_duplicates": 0, "skipped": {},
-        "lengths": {"least": 13, "median": 14, "most": 15, "bins": [[2, 0], [4, 0], [6, 0], [8, 0], [10, 0], [12, 0],
-                                                                     [14, 1], [16, 1]]},
+        "lengths": {"least": 13, "median": 14, "most": 15, "bins": bins},
     }  # fmt: skip
-    assert harness("prepare", "files=[in/one.txt,in/문서/셋.md]", "output=docs", "format=json").json["written"] is False
+    assert harness(*words).json["written"] is False
 
 
 def test_unreadable_files(harness, corpus):
     (corpus / "empty.txt").touch()
     (corpus / "picture.txt").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
-    done = harness("prepare", "files=in/*", "output=docs")
-    assert done.code == 2
-    assert "2 problems with the files" in done.err
-    assert "in/empty.txt: the file is empty" in done.err
-    assert "in/picture.txt" in done.err
-    assert "set unreadable=skip. The texts of the 2 other files are kept" in done.err
+    refused = harness("prepare", "files=in/*", "output=docs").refusal
+    for expected in ("2 problems with the files", "in/empty.txt: the file is empty", "in/picture.txt"):
+        assert expected in refused
+    assert "set unreadable=skip. The texts of the 2 other files are kept" in refused
     assert not Path("docs").exists()
-    done = harness("prepare", "files=in/*", "output=docs", "unreadable=skip")
-    assert done.code == 0, done.err
-    assert "2 files could not be read and are left out:\n  in/empty.txt: the file is empty" in done.out
+    said = harness("prepare", "files=in/*", "output=docs", "unreadable=skip").text
+    assert "2 files could not be read and are left out:\n  in/empty.txt: the file is empty" in said
     assert not [one.name for one in Path().iterdir() if one.name.startswith("docs.")]
 
 
@@ -121,8 +112,7 @@ def test_unreadable_files(harness, corpus):
 def test_what_cannot_work_is_refused_and_leaves_nothing(harness, corpus, words, message):
     given = [word for word in ("files=in/*", "output=docs") if word.partition("=")[0] not in "".join(words)]
     before = sorted(Path().rglob("*"))
-    done = harness("prepare", *given, *words)
-    assert done.code == 2
-    assert message in done.err
-    assert "Traceback" not in done.err
+    refused = harness("prepare", *given, *words).refusal
+    assert message in refused
+    assert "Traceback" not in refused
     assert sorted(Path().rglob("*")) == before
