@@ -1,6 +1,5 @@
 """`harness init`: the file of defaults."""
 
-import json
 import shlex
 
 import pytest
@@ -9,25 +8,18 @@ WORDS = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "experiment_na
 
 
 def test_it_writes_what_every_command_then_uses(harness, toy, tmp_path):
-    done = harness("init", *WORDS)
-    assert done.code == 0, done.err
-    assert "3 documents, 3 queries, 3 labelled" in done.out
-    lines = (tmp_path / "harness.yaml").read_text().splitlines()
-    assert lines[2:] == ["dataset: contest", "dataset.path: toy", "tokenizer: word", "experiment_name: '007'"]
-    found = harness("run", "tracking=none", "format=json")
-    assert found.json["experiment"] == "007"
-    assert found.json["counts"]["scored"] == 3
-
-
-def test_the_same_again_changes_nothing_and_other_contents_stay(harness, toy, tmp_path):
-    harness("init", *WORDS)
+    assert "3 documents, 3 queries, 3 labelled" in harness("init", *WORDS).text
     path = tmp_path / "harness.yaml"
+    lines = path.read_text().splitlines()
+    assert lines[2:] == ["dataset: contest", "dataset.path: toy", "tokenizer: word", "experiment_name: '007'"]
+    found = harness("run", "tracking=none", "format=json").json
+    assert (found["experiment"], found["counts"]["scored"]) == ("007", 3)
+    # The same again changes nothing, and other contents stay.
     path.write_text(path.read_text() + "# mine\n")
-    assert harness("init", *WORDS).code == 0
     before = path.read_bytes()
-    done = harness("init", "dataset=contest", "dataset.path=toy")
-    assert done.code == 2
-    assert "harness.yaml exists and has other contents" in done.err
+    assert harness("init", *WORDS).code == 0
+    refused = harness("init", "dataset=contest", "dataset.path=toy").refusal
+    assert "harness.yaml exists and has other contents" in refused
     assert path.read_bytes() == before
 
 
@@ -41,9 +33,7 @@ def test_what_a_run_would_refuse_is_not_written(harness, toy, tmp_path):
         ("~gate",): "gate",
         ("experiment_name=${oc.env:HARNESS_CACHE}",): "plain values",
     }.items():
-        done = harness("init", *words)
-        assert done.code == 2, words
-        assert message in done.err
+        assert message in harness("init", *words).refusal, words
         assert not (tmp_path / "harness.yaml").exists()
 
 
@@ -52,27 +42,26 @@ def test_lists_and_json(harness, toy, tmp_path):
     assert found["defaults"]["metrics"] == ["map", "ndcg@10"]
     assert found["rows"] == {"documents": 3, "queries": 3, "labelled": 3}
     assert "format" not in (tmp_path / "harness.yaml").read_text()
-    json.dumps(found)
 
 
 def test_a_text_task_may_have_defaults_too(harness, files, tmp_path):
-    done = harness("init", "task=corrections", "task.scheme=span")
-    assert done.code == 0, done.err
+    assert harness("init", "task=corrections", "task.scheme=span").code == 0
     assert "task.scheme: span" in (tmp_path / "harness.yaml").read_text()
 
 
 def test_choices_of_a_config_dir_are_known_and_named_again(harness, toy, tmp_path):
     (tmp_path / "mine" / "dataset").mkdir(parents=True)
     (tmp_path / "mine" / "dataset" / "ours.yaml").write_text("defaults: [contest]\npath: toy\n")
-    done = harness("init", "--config-dir=mine", "dataset=ours")
-    assert done.code == 0, done.err
-    commands = [line.strip() for line in done.out.splitlines() if line.startswith("  harness ")]
-    assert commands[0] == "harness run --config-dir=mine"
-    run = harness(*commands[0].split()[1:], "tokenizer=char_ngram")
-    assert run.code == 0, run.err
-    printed = [shlex.split(line, comments=True) for line in run.out.splitlines() if line.startswith("  harness ")]
-    assert {words[2] for words in printed} == {"--config-dir=mine"}
-    assert harness(*next(words for words in printed if words[1] == "export")[1:]).code == 0
+
+    def printed(*words):
+        lines = harness(*words).text.splitlines()
+        return [shlex.split(line, comments=True) for line in lines if line.startswith("  harness ")]
+
+    first = printed("init", "--config-dir=mine", "dataset=ours")[0]
+    assert first == ["harness", "run", "--config-dir=mine"]
+    commands = printed(*first[1:], "tokenizer=char_ngram")
+    assert {words[2] for words in commands} == {"--config-dir=mine"}
+    assert harness(*next(words for words in commands if words[1] == "export")[1:]).code == 0
 
 
 @pytest.mark.slow
@@ -82,20 +71,18 @@ def test_a_tokenizer_for_the_language_of_the_documents_is_written(harness, tmp_p
         '{"docid": "b", "content": "Water boils at a hundred degrees, and that is the end of it."}\n'
     )
     (tmp_path / "eval.jsonl").write_text('{"eval_id": 1, "msg": [{"role": "user", "content": "moon"}]}\n')
-    (tmp_path / "labels.jsonl").write_text('{"eval_id": 1, "relevant": ["a"]}\n')
-    words = ["dataset=contest", "dataset.documents=documents.jsonl", "dataset.queries=eval.jsonl",
-             "dataset.qrels=labels.jsonl"]  # fmt: skip
+    (tmp_path / "qrels.jsonl").write_text('{"eval_id": 1, "relevant": ["a"]}\n')
+    words, written = ("dataset=contest", "dataset.path=."), tmp_path / "harness.yaml"
     run = harness("run", *words)
     assert "Data: The documents are in English, but tokenizer=kiwi is for Korean: tokenizer=snowball" in run.out
-    done = harness("init", *words)
-    assert done.code == 0, done.err
-    assert "tokenizer: snowball" in (tmp_path / "harness.yaml").read_text().splitlines()
-    assert "Data: The documents are in English" in done.out
+    said = harness("init", *words).text
+    assert "tokenizer: snowball" in written.read_text().splitlines()
+    assert "Data: The documents are in English" in said
     assert harness("init", *words).code == 0, "the same again changes nothing"
-    assert "  harness run retriever=hybrid encoder=lsa\n" in done.out, "bigrams help in Korean, not in English"
-    assert "gate=auto" not in done.out, "every query needs documents"
+    assert "  harness run retriever=hybrid encoder=lsa\n" in said, "bigrams help in Korean, not in English"
+    assert "gate=auto" not in said, "every query needs documents"
     assert "tokenizer=" not in harness("run").out
-    (tmp_path / "harness.yaml").unlink()
+    written.unlink()
     told = harness("init", *words, "tokenizer=kiwi")
-    assert "tokenizer: kiwi" in (tmp_path / "harness.yaml").read_text().splitlines(), "what was asked for"
+    assert "tokenizer: kiwi" in written.read_text().splitlines(), "what was asked for"
     assert "  harness run tokenizer=snowball\n" in told.out

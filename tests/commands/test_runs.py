@@ -45,6 +45,7 @@ def test_what_compares_is_one_group_the_best_first():
         {"task": "answers"},
         {"params": {"task.scheme": "other"}},
     ],
+    ids=lambda other: next(iter(other)),
 )
 def test_what_does_not_compare_is_ranked_apart(other):
     first = logged("a", 0.5, params={"task.scheme": "one"}, **{"version.measures": "1"})
@@ -95,17 +96,12 @@ def test_a_sweep_is_one_row_with_its_best_trial_and_lists_its_trials(harness, tr
 
 
 def test_experiments_are_listed_where_none_is_chosen(harness, tracker):
-    record(tracker, "a", 0.5)
-    record(tracker, "b", 0.7, experiment="f")
-    record(tracker, "c", 0.6, experiment="f")
+    for name, value, experiment in (("a", 0.5, "e"), ("b", 0.7, "f"), ("c", 0.6, "f")):
+        record(tracker, name, value, experiment=experiment)
     for words in ((), ("experiment_name=null",)):
         found = harness("runs", *words, "format=json").json["experiments"]
-        assert [(one["experiment"], one["runs"], one["best"]["value"]) for one in found] == [
-            ("f", 2, 0.7),
-            ("e", 1, 0.5),
-        ]
+        listed = [(one["experiment"], one["runs"], one["best"]["value"]) for one in found]
+        assert listed == [("f", 2, 0.7), ("e", 1, 0.5)]
     assert "harness runs experiment_name=f" in harness("runs").out
-    unknown = harness("runs", "experiment_name=ee")
-    assert unknown.code == 2
-    assert "Did you mean 'e'" in unknown.err
-    assert "keeps no runs" in harness("runs", "tracking=none").err
+    assert "Did you mean 'e'" in harness("runs", "experiment_name=ee").refusal
+    assert "keeps no runs" in harness("runs", "tracking=none").refusal

@@ -67,7 +67,5 @@ def test_ui_says_at_once_where_it_will_be_and_starts_no_jobs(harness, monkeypatc
 
 
 def test_ui_needs_a_store_and_an_address_of_this_machine(harness):
-    assert "keeps no runs" in harness("ui", "tracking=none").err
-    done = harness("ui", "host=no.such.host.invalid")
-    assert done.code == 2
-    assert "host=" in done.err
+    assert "keeps no runs" in harness("ui", "tracking=none").refusal
+    assert "host=no.such.host.invalid" in harness("ui", "host=no.such.host.invalid").refusal
