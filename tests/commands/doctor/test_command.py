@@ -1,5 +1,6 @@
 """`harness doctor` finds what is wrong and says what to do."""
 
+import importlib.metadata
 import os
 import time
 
@@ -50,12 +51,12 @@ def listed(done):
 
 def test_the_cache_is_listed_by_size_and_by_age(harness, kept):
     assert listed(harness("doctor cache", "format=json")) == ["tokens", "indexes", "rankings", "embeddings"]
-    found = harness("doctor cache", "sort=age", "format=json")
-    assert listed(found) == ["indexes", "rankings", "tokens", "embeddings"]
-    assert found.json["kinds"]["tokens"]["entries"] == 1
-    assert found.json["bytes"] > 4_010_000
-    assert found.json["entries"][0]["about"] == "BM25 indexes"
-    assert [entry["state"] for entry in found.json["entries"]] == ["finished"] * 3 + ["unfinished"]
+    done = harness("doctor cache", "sort=age", "format=json")
+    assert listed(done) == ["indexes", "rankings", "tokens", "embeddings"]
+    found = done.json
+    assert (found["kinds"]["tokens"]["entries"], found["bytes"] > 4_010_000) == (1, True)
+    assert found["entries"][0]["about"] == "BM25 indexes"
+    assert [entry["state"] for entry in found["entries"]] == ["finished"] * 3 + ["unfinished"]
     said = harness("doctor cache", "show=1").out
     assert "4.0 MB in all" in said
     assert "embeddings: 1 entry" in said
@@ -82,21 +83,18 @@ def test_damaged_entries_are_pruned_and_foreign_folders_stay(harness, kept, tmp_
     [tokens] = (tmp_path / "cache" / "tokens").glob("*/manifest.json")
     tokens.write_text("")
     (tmp_path / "cache" / "notes" / "mine").mkdir(parents=True)
-    listed_before = harness("doctor cache").out
-    assert "tokens (damaged)" in listed_before
-    assert "notes (foreign)" in listed_before
-    assert "Damaged: 1 entry" in listed_before
+    said = harness("doctor cache").out
+    for expected in ("tokens (damaged)", "notes (foreign)", "Damaged: 1 entry"):
+        assert expected in said
     assert findings(harness("doctor", "format=json"))["cache"]["state"] == "warning"
-    done = harness("doctor cache", "prune.keep_gb=1", "format=json")
-    assert (done.json["pruned"]["entries"], done.json["damaged"], done.json["foreign"]) == (1, 0, 1)
+    found = harness("doctor cache", "prune.keep_gb=1", "format=json").json
+    assert (found["pruned"]["entries"], found["damaged"], found["foreign"]) == (1, 0, 1)
     assert not tokens.parent.exists()
     assert harness("doctor cache", "prune.keep_gb=0", "format=json").json["foreign"] == 1
     assert (tmp_path / "cache" / "notes" / "mine").is_dir()
 
 
 def test_what_is_broken_ends_with_1_and_a_remedy(harness, tmp_path, monkeypatch):
-    import importlib.metadata
-
     (tmp_path / "file").write_text("")
     real = importlib.metadata.version
 
@@ -108,19 +106,23 @@ def test_what_is_broken_ends_with_1_and_a_remedy(harness, tmp_path, monkeypatch)
     monkeypatch.setattr(importlib.metadata, "version", version)
     done = harness("doctor", "store.path=file", "tracking.uri=ftp://nowhere")
     assert done.code == 1
-    assert "warning  torch: not installed: dense retrieval" in done.out
-    assert "pip install 'retrieval-harness[dense]'" in done.out
-    for expected in ("rank-bm25: not installed", "rich: 0.1, but", "store.path=FOLDER", "ftp://nowhere cannot be used"):
+    for expected in (
+        "warning  torch: not installed: dense retrieval",
+        "pip install 'retrieval-harness[dense]'",
+        "rank-bm25: not installed",
+        "rich: 0.1, but",
+        "store.path=FOLDER",
+        "ftp://nowhere cannot be used",
+    ):
         assert expected in done.out
 
 
 @pytest.mark.parametrize(("font", "state"), [("NanumGothic", "ok"), (None, "warning")])
-def test_a_font_for_hangul_is_looked_for(harness, monkeypatch, font, state):
+def test_a_font_for_hangul_is_looked_for(monkeypatch, font, state):
     monkeypatch.setattr(figure, "hangul_font", lambda: font)
-    [found] = [one for one in harness("doctor", "format=json").json["findings"] if one["about"] == "fonts"]
-    assert found["state"] == state
-    assert (font or "Latin letters") in found["said"]
-    assert bool(found["remedy"]) == (font is None)
+    [found] = command._fonts(None)
+    assert (found.state, bool(found.remedy)) == (state, font is None)
+    assert (font or "Latin letters") in found.said
 
 
 def finding(path):
@@ -128,34 +130,23 @@ def finding(path):
     return found
 
 
-def test_a_folder_whose_locks_work(tmp_path):
+def test_whether_locks_work_in_a_folder(tmp_path, monkeypatch):
     found = finding(tmp_path)
     assert (found.about, found.state) == ("cache", "ok")
     assert "locks work (" in found.said
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_without_locks(tmp_path, monkeypatch):
-    """A stand-in for a network file system that is mounted without them."""
-    monkeypatch.setattr(command, "_TRY_LOCK", "")
+    monkeypatch.setattr(command, "_TRY_LOCK", "")  # stands for a network file system that is mounted without them
     found = finding(tmp_path)
     assert found.state == "warning"
     assert "processes compute the same twice" in found.said
     assert "store.path=FOLDER" in found.remedy
 
 
-@pytest.mark.parametrize(("path", "message"), [("file", "File exists"), ("s3://nowhere/x", "has no bucket 'nowhere'")])
-def test_what_cannot_be_used(tmp_path, monkeypatch, request, path, message):
-    monkeypatch.chdir(tmp_path)
+def test_buckets_and_what_cannot_be_used(tmp_path, place):
     (tmp_path / "file").touch()
-    if path.startswith("s3:"):
-        request.getfixturevalue("place")
-    found = finding(path)
-    assert found.state == "error"
-    assert message in found.said
-
-
-def test_a_bucket(place):
+    for path, message in ((tmp_path / "file", "File exists"), ("s3://nowhere/x", "has no bucket 'nowhere'")):
+        found = finding(path)
+        assert (found.state, message in found.said) == ("error", True)
     found = finding(place.url)
     assert found.state == "warning", "moto has no https"
     assert "0 entries, 0.0 MB" in found.said
