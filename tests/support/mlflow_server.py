@@ -1,4 +1,4 @@
-"""An MLflow server for tests."""
+"""MLflow's servers for tests."""
 
 import os
 import signal
@@ -16,17 +16,26 @@ def serving(folder, port=None):
 
     HARNESS_TEST_DATABASE names another database, such as postgresql://USER@HOST/NAME.
     """
-    if port is None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
     database = os.environ.get("HARNESS_TEST_DATABASE", f"sqlite:///{folder / 'server.db'}")
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1",
-               "--backend-store-uri", database,
-               "--artifacts-destination", (folder / "files").as_uri()]  # fmt: skip
-    quiet = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"}
+    files = (folder / "files").as_uri()
+    words = ["server", "--workers", "1", "--backend-store-uri", database, "--artifacts-destination", files]
+    with started(folder, words, port or free_port()) as found:
+        yield found
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextmanager
+def started(folder, words, port, **variables):
+    """(address, process) of `mlflow WORDS`, once it answers."""
+    command = [sys.executable, "-m", "mlflow", *words, "--host", "127.0.0.1", "--port", str(port)]
+    environment = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"} | variables
     with (folder / "server.log").open("a") as log:
-        process = subprocess.Popen(command, env=quiet, cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True)
         try:
             for _ in range(600):
                 try:

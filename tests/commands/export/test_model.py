@@ -1,22 +1,23 @@
 """The exported run as an MLflow model: it answers as the run did, and refuses what has changed."""
 
 import http.client
+import importlib.metadata
 import io
 import json
 import os
 import shutil
-import socket
-import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
+import mlflow.pyfunc
 import pytest
+from mlflow_server import free_port, started
+from pandas import DataFrame
 
 import harness as installed
+from harness import cli
 from harness.commands.export import model
 from harness.config import components
 from harness.errors import BadInput
@@ -30,8 +31,6 @@ EXPORT = ("export", "experiment_name=e", "model=true", "format=json")
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory, fresh_database):
     """(folder with outputs/, JSON of the run, JSON of its export): one for the module, which changes none of it."""
-    from harness.cli import call
-
     folder = tmp_path_factory.mktemp("shipped")
     (folder / "outputs").mkdir()
     shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
@@ -40,26 +39,29 @@ def shipped(tmp_path_factory, fresh_database):
         patch.chdir(folder)
         for words in (RUN, EXPORT):
             patch.setattr(sys, "stdout", out := io.StringIO())
-            assert call(words[0], words[1:]) == 0
+            assert cli.call(words[0], words[1:]) == 0
             told.append(json.loads(out.getvalue()))
     return folder, *told
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def client(shipped):
     tracker = MlflowTracker()
     tracker.connect(shipped[0] / "outputs")
     return tracker.client
 
 
-def place(client, told):
-    return Path(client.get_logged_model(told["model_id"]).artifact_location.removeprefix("file://"))
+@pytest.fixture(scope="module")
+def logged(client, shipped):
+    """The folder of the logged model."""
+    model_id = shipped[2]["model"]["model_id"]
+    return Path(client.get_logged_model(model_id).artifact_location.removeprefix("file://"))
 
 
 @pytest.fixture
-def package(client, shipped, tmp_path):
+def package(logged, tmp_path):
     """A copy of the package, to be changed."""
-    return shutil.copytree(place(client, shipped[2]["model"]) / "artifacts" / "package", tmp_path / "package")
+    return shutil.copytree(logged / "artifacts" / "package", tmp_path / "package")
 
 
 def conversations():
@@ -78,20 +80,17 @@ def assert_as_predicted(answer, row):
     assert answer["retrieve"] == bool(row["topk"])
 
 
-def test_the_model_is_registered_and_answers_as_the_run(client, shipped):
+def test_the_model_is_registered_and_answers_as_the_run(client, shipped, logged):
     """By MLflow's own loader, from the place that the alias leads to."""
-    import mlflow.pyfunc
-    from pandas import DataFrame
-
     _, run, export = shipped
     told = export["model"]
     version = client.get_model_version_by_alias("e", "champion")
     assert (told["name"], told["version"], told["alias"]) == ("e", int(version.version), "champion")
-    assert (version.run_id, version.source) == (run["run_id"], place(client, told).as_uri())
-    logged = client.get_logged_model(told["model_id"])
-    assert (str(logged.status), logged.source_run_id) == ("READY", run["run_id"])
+    assert (version.run_id, version.source) == (run["run_id"], logged.as_uri())
+    known = client.get_logged_model(told["model_id"])
+    assert (str(known.status), known.source_run_id) == ("READY", run["run_id"])
     assert client.get_run(run["run_id"]).outputs.model_outputs[0].model_id == told["model_id"]
-    loaded = mlflow.pyfunc.load_model(str(place(client, told)))
+    loaded = mlflow.pyfunc.load_model(str(logged))
     rows = conversations()
     asked = DataFrame({"messages": [row["msg"] for row in rows], "query_id": [str(row["eval_id"]) for row in rows]})
     answers = loaded.predict(asked).to_dict("records")
@@ -104,17 +103,14 @@ def test_the_model_is_registered_and_answers_as_the_run(client, shipped):
     assert (one["query_id"], set(one["documents"][0])) == ("0", {"doc_id", "score", "title", "text"})
 
 
-def test_what_is_logged_says_what_it_needs(client, shipped):
-    import importlib.metadata
-
-    folder = place(client, shipped[2]["model"])
-    requirements = (folder / "requirements.txt").read_text("utf-8").splitlines()
-    assert f"retrieval-harness=={importlib.metadata.version('retrieval-harness')}" in requirements
-    assert f"mlflow=={importlib.metadata.version('mlflow')}" in requirements
+def test_what_is_logged_says_what_it_needs(shipped, logged):
+    requirements = (logged / "requirements.txt").read_text("utf-8").splitlines()
+    ours = {f"{name}=={importlib.metadata.version(name)}" for name in ("retrieval-harness", "mlflow")}
+    assert ours <= {*requirements}
     assert not [line for line in requirements if "==" not in line or line.startswith(("torch", "transformers"))]
-    [example] = json.loads((folder / "serving_input_example.json").read_text("utf-8"))["dataframe_split"]["data"]
+    [example] = json.loads((logged / "serving_input_example.json").read_text("utf-8"))["dataframe_split"]["data"]
     assert example[0] == predicted(shipped[1])[example[1]]["standalone_query"]
-    assert not list(folder.rglob("*.pkl"))
+    assert not list(logged.rglob("*.pkl"))
 
 
 @pytest.mark.local
@@ -122,12 +118,10 @@ def test_a_second_export_is_a_second_version(client, shipped, harness):
     """Of the name that is asked for, and the alias moves to it."""
     words = (*EXPORT, f"outputs={shipped[0] / 'outputs'}")
     made = [harness(*words, "model_name=search engine").json["model"] for _ in range(2)]
-    assert [one["version"] for one in made] == [1, 2]
-    assert [one["before"] for one in made] == [None, f"version 1, run {shipped[1]['run_id']}"]
+    before = f"version 1, run {shipped[1]['run_id']}"
+    assert [(one["version"], one["before"]) for one in made] == [(1, None), (2, before)]
     assert int(client.get_model_version_by_alias("search engine", "champion").version) == 2
-    done = harness(*words, "model_name=a/b")
-    assert done.code == 2
-    assert "model_name='a/b' cannot name a model" in done.err
+    assert "model_name='a/b' cannot name a model" in harness(*words, "model_name=a/b").refusal
 
 
 def test_a_run_that_would_not_be_the_same_today_is_refused(harness, toy):
@@ -136,9 +130,7 @@ def test_a_run_that_would_not_be_the_same_today_is_refused(harness, toy):
     assert harness("run", *words, "gate=auto").code == 0
     labels = toy / "qrels.jsonl"
     labels.write_text(labels.read_text("utf-8").replace('"d1": 1', '"d1": 2'), "utf-8")
-    done = harness(*EXPORT)
-    assert done.code == 2
-    assert "would not be the same run today" in done.err
+    assert "would not be the same run today" in harness(*EXPORT).refusal
     assert not list(Path("outputs/submissions").glob("*.jsonl"))  # refused before anything is written
 
 
@@ -166,21 +158,16 @@ def test_what_is_missing_is_refused(package):
 
 def test_other_packages_than_those_of_the_run_are_refused(package, monkeypatch):
     """The index's identity names what decides it: another version of rank_bm25 makes another index."""
-
     plain = components._installed
-    monkeypatch.setattr(
-        components, "_installed", lambda name, target: "9.9" if name == "rank_bm25" else plain(name, target)
-    )
+    other = lambda name, target: "9.9" if name == "rank_bm25" else plain(name, target)  # noqa: E731
+    monkeypatch.setattr(components, "_installed", other)
     with pytest.raises(BadInput, match=r"packages\.rank_bm25 was '.*' and is '9\.9'"):
         model.load_model(package)
 
 
 WRONG = {
     "no-row": ([], "There is no query"),
-    "unknown-column": (
-        [{"query": "달", "top_k": 3}],
-        "The column 'top_k' is unknown. Known: query, messages, query_id",
-    ),
+    "unknown": ([{"query": "달", "top_k": 3}], "The column 'top_k' is unknown. Known: query, messages, query_id"),
     "neither": ([{"query_id": "7"}], "row 0: give either `query`"),
     "null": ([{"query": "달"}, {"query": None}], "row 1: give either `query`"),
     "both": ([{"query": "달", "messages": [{"role": "user", "content": "달"}]}], "row 0: give either"),
@@ -193,52 +180,16 @@ WRONG = {
 
 
 @pytest.fixture(scope="module")
-def searcher(shipped):
-    tracker = MlflowTracker()
-    tracker.connect(shipped[0] / "outputs")
-    return model.load_model(place(tracker.client, shipped[2]["model"]) / "artifacts" / "package")
+def searcher(logged):
+    return model.load_model(logged / "artifacts" / "package")
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_malformed_requests_are_refused_in_words(searcher, name):
-    from pandas import DataFrame
-
     rows, expected = WRONG[name]
     with pytest.raises(BadInput) as refused:
         model.answer(searcher, DataFrame(rows))
     assert expected in str(refused.value)
-
-
-@contextmanager
-def served(outputs, uri):
-    """The port of `mlflow models serve` on this machine alone."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    # MLflow starts `uvicorn` by name: it is found where an environment that is not activated keeps its commands.
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = os.environ | {"MLFLOW_TRACKING_URI": f"sqlite:///{outputs / 'mlflow.db'}", "PATH": path}
-    command = [sys.executable, "-m", "mlflow", "models", "serve", "-m", uri, "--env-manager", "local"]
-    with open(outputs / "serve.log", "w") as log:  # noqa: PTH123
-        server = subprocess.Popen(
-            [*command, "-h", "127.0.0.1", "-p", str(port)],
-            env=environment,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    try:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                assert server.poll() is None, (outputs / "serve.log").read_text("utf-8")
-                time.sleep(0.2)
-        yield port
-    finally:
-        os.killpg(server.pid, 15)  # it starts uvicorn as a process of its own
-        server.wait(20)
 
 
 def ask(connection, body):
@@ -251,6 +202,10 @@ def ask(connection, body):
 def test_the_served_model_answers_requests_8_at_a_time_as_the_run(shipped):
     folder, run, export = shipped
     expected, rows, own = predicted(run), conversations(), threading.local()
+    # MLflow starts `uvicorn` by name: it is found where an environment that is not activated keeps its commands.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    words = ["models", "serve", "-m", export["model"]["uri"], "--env-manager", "local"]
+    store = f"sqlite:///{folder / 'outputs' / 'mlflow.db'}"
 
     def one(number):
         row = rows[number % len(rows)]
@@ -258,7 +213,8 @@ def test_the_served_model_answers_requests_8_at_a_time_as_the_run(shipped):
         asked = {"messages": row["msg"], "query_id": str(row["eval_id"])}
         return row, ask(own.connection, {"dataframe_records": [asked]})
 
-    with served(folder / "outputs", export["model"]["uri"]) as port, ThreadPoolExecutor(8) as pool:
+    serving = started(folder, words, port := free_port(), MLFLOW_TRACKING_URI=store, PATH=path)
+    with serving, ThreadPoolExecutor(8) as pool:
         for row, (status, answer) in pool.map(one, range(100)):
             assert status == 200, answer
             [found] = answer["predictions"]
