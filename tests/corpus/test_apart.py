@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -18,19 +18,15 @@ def apart():
     made.close()
 
 
-def test_one_process_serves_many_calls_and_prints_nothing_into_a_reply(apart):
+def test_one_process_serves_many_calls_whatever_they_print_refuse_or_raise(apart):
+    pid = apart("pid")
     for value in ("", "가\n\"'\u2028", "/a b/[c]", "x" * 1_000_000, "print"):
         assert apart(value) == value
-    assert apart("pid") == apart("pid") != os.getpid()
-
-
-def test_refusals_and_faults_come_back(apart):
-    pid = apart("pid")
     with pytest.raises(BadInput, match="no 가"):
         apart("refuse")
     with pytest.raises(RuntimeError, match="KeyError: 'a bug'"):
         apart("fail")
-    assert apart("pid") == pid
+    assert apart("pid") == pid != os.getpid()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +57,6 @@ def test_an_interrupted_call_leaves_no_reply_behind(apart):
     """A reply to it would otherwise be taken for that to the next call."""
     pid = apart("pid")
     timer = threading.Timer(0.2, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
-    began = time.monotonic()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a command that has ended leaves another one
     timer.start()
     try:
@@ -69,7 +64,6 @@ def test_an_interrupted_call_leaves_no_reply_behind(apart):
             apart("wait")
     finally:
         signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - began < 30  # it sleeps for 60 s
     assert apart("x") == "x"
     assert apart("pid") != pid
 
@@ -87,17 +81,9 @@ def test_a_fork_has_a_process_of_its_own(apart):
     assert apart("pid") == pid
 
 
-def test_threads_wait_for_each_other(apart):
-    seen = []
-    threads = [threading.Thread(target=lambda n=n: seen.append((n, apart(str(n))))) for n in range(8)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert sorted(seen) == [(n, str(n)) for n in range(8)]
-
-
-def test_closing_leaves_no_process(apart):
+def test_threads_wait_for_each_other_and_closing_leaves_no_process(apart):
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(apart, "01234567")) == [*"01234567"]
     pid = apart("pid")
     apart.close()
     with pytest.raises(ProcessLookupError):

@@ -6,6 +6,8 @@ from documents_folders import folder_of_testset, query, quoted
 from harness.corpus import chunked
 from harness.corpus.chunked import Chunked
 from harness.data.dataset import checked_dataset
+from harness.data.spans import cover
+from harness.data.testset import read_queries
 from harness.errors import BadInput
 
 SEA = "해달은 조개를 돌로 깬다. 문어는 다리가 여덟이다. 고래는 젖을 먹인다."
@@ -70,12 +72,19 @@ def test_names_do_not_depend_on_where_a_command_runs(made, tmp_path, monkeypatch
     assert here.documents[0] in there.documents
 
 
-def test_without_arguments_it_is_the_sample(tmp_path):
-    dataset = checked_dataset(Chunked(store=str(tmp_path)), "chunked")
-    assert len(dataset.queries) == 24
-    assert len(dataset.qrels.evidence) == 19
-    assert dataset.qrels.findings == ()
-    assert len(dataset.qrels.unanswerable) == 2
+@pytest.mark.parametrize("chunk", [None, {"size": 100, "overlap": 20}, {"size": 300, "overlap": 60}])
+def test_every_cut_of_the_sample_has_all_labels(tmp_path, chunk):
+    """19 queries have evidence; each chunk that contains half of a piece is labelled, and no other."""
+    dataset = checked_dataset(Chunked(store=str(tmp_path), chunk=chunk), "chunked")
+    qrels, queries = dataset.qrels, read_queries(chunked.SAMPLE / "testset")
+    assert (len(queries), len(qrels.evidence), len(qrels.unanswerable), qrels.findings) == (24, 19, 2, ())
+    for one in queries:
+        expected = {
+            doc_id
+            for doc_id, places in qrels.places.items()
+            if any(cover(place, piece.span) >= 0.5 for place in places for piece in one.evidence)
+        }
+        assert set(qrels.grades.get(one.query.query_id, {})) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.config import manual
-from harness.corpus.chunking import SENTENCE_END, Chunking, Note, cuts
+from harness.corpus.chunking import Chunking, Note, cuts
 from harness.data.files import json_file
 from harness.errors import BadInput
 
 LANGCHAIN = json_file(Path(__file__).parent / "langchain_chunks.json")
-PROFILES = Path(__file__).parents[2] / "harness" / "sample" / "profiles"
 
 
 def chunks(text, **options):
@@ -39,40 +38,35 @@ def name(case):
     return " ".join(str(case[key]) for key in ("text", "unit", "size", "overlap", "keep_separator"))
 
 
-AT_END = [case for case in LANGCHAIN["cases"] if case["keep_separator"] == "end"]
-AT_START = [case for case in LANGCHAIN["cases"] if case["keep_separator"] is True]
+def cases(separator, *, long):
+    return [one for one in LANGCHAIN["cases"] if one["keep_separator"] == separator and (one["text"] == "long") == long]
 
 
-@pytest.mark.parametrize("case", [case for case in AT_END if case["text"] != "long"], ids=name)
+@pytest.mark.parametrize("case", cases("end", long=False), ids=name)
 def test_the_same_chunks_as_langchain(case, tokenizer):
     assert chunks(LANGCHAIN["texts"][case["text"]], **options(case, tokenizer)) == case["chunks"]
 
 
-@pytest.mark.parametrize("case", [case for case in AT_END if case["text"] == "long"], ids=name)
+@pytest.mark.parametrize("case", cases("end", long=True), ids=name)
 def test_a_sentence_that_langchain_keeps_whole_is_cut(case, tokenizer):
-    text = LANGCHAIN["texts"]["long"]
-    settings = options(case, tokenizer)
-    theirs, ours = case["chunks"], chunks(text, **settings)
-    [sentence] = [one for one in re.split(r"(?<=[.!?])\s+", text) if len(one) > 300]
-    assert sentence in theirs, "LangChain has the whole sentence as one chunk"
-    assert len(chunks(sentence, **settings)) > 1
+    text, theirs = LANGCHAIN["texts"]["long"], case["chunks"]
+    ours = chunks(text, **options(case, tokenizer))
+    [sentence] = [one for one in theirs if len(one) > 300]
+    assert sentence not in ours
     assert ours[0] == theirs[0], "up to the sentence, the chunks are the same"
     assert {word for one in ours for word in one.split()} == {*text.split()}, "cuts are at white space"
 
 
-@pytest.mark.parametrize("case", AT_START, ids=name)
+@pytest.mark.parametrize("case", [*cases(True, long=False), *cases(True, long=True)], ids=name)
 def test_no_chunk_begins_with_the_end_of_a_sentence(case, tokenizer):
     """LangChain's keep_separator=True moves the full stop to the next chunk: ". 이들 제품은 …"."""
-    text = LANGCHAIN["texts"][case["text"]]
-    ours = chunks(text, **options(case, tokenizer))
+    ours = chunks(LANGCHAIN["texts"][case["text"]], **options(case, tokenizer))
     assert not [one for one in ours if re.match(r"[.!?]\s", one)]
-    if len(case["chunks"]) > 1:
-        assert re.match(r"[.!?]\s", case["chunks"][-1])
+    assert len(case["chunks"]) == 1 or re.match(r"[.!?]\s", case["chunks"][-1])
 
 
 def test_the_settings_of_the_config_are_those_of_the_class():
     shipped = {key: entry.value for key, entry in manual.manual("prepare").keys.items() if key.startswith("chunk.")}
-    assert Chunking() == Chunking(separator=SENTENCE_END)
     assert {key: str(getattr(Chunking(), key.removeprefix("chunk."))).replace("None", "null") for key in shipped} == {
         key: value.strip("'").replace("''", "'") for key, value in shipped.items()
     }
@@ -118,13 +112,19 @@ def test_units_that_begin_at_one_character_stay_together():
 TEXTS = st.text(st.sampled_from("가나 \n\t.?!\"'”다라a1。\u3000😀"), max_size=300)
 
 
+def covering(text, chunking, share=lambda _: None):
+    """The spans of a text, after a check that they cover everything but white space."""
+    spans = chunking.spans(text, share)
+    covered = {place for start, end in spans for place in range(start, end)}
+    assert all(place in covered for place, one in enumerate(text) if not one.isspace())
+    return spans
+
+
 @settings(max_examples=100, deadline=None)
 @given(TEXTS, st.integers(1, 40), st.data())
 def test_chunks_cover_everything_and_stay_small(text, size, data):
     overlap = data.draw(st.integers(0, size - 1))
-    spans = Chunking(size=size, overlap=overlap).spans(text)
-    covered = {place for start, end in spans for place in range(start, end)}
-    assert all(place in covered for place, one in enumerate(text) if not one.isspace())
+    spans = covering(text, Chunking(size=size, overlap=overlap))
     for start, end in spans:
         assert 0 < end - start <= size
         assert text[start:end].strip() == text[start:end]
@@ -138,9 +138,7 @@ def test_chunks_cover_everything_and_stay_small(text, size, data):
 @given(TEXTS, st.integers(1, 12), st.data())
 def test_chunks_of_tokens_cover_everything_and_end(tokenizer, text, size, data):
     overlap = data.draw(st.integers(0, size - 1))
-    spans = Chunking(size=size, overlap=overlap, unit="tokens", tokenizer=tokenizer).spans(text)
-    covered = {place for start, end in spans for place in range(start, end)}
-    assert all(place in covered for place, one in enumerate(text) if not one.isspace())
+    spans = covering(text, Chunking(size=size, overlap=overlap, unit="tokens", tokenizer=tokenizer))
     assert spans == sorted(set(spans))
 
 
@@ -156,11 +154,8 @@ def test_kiwi_finds_korean_sentences_without_full_stops_and_counts_morphemes():
 
 
 def test_kiwi_survives_long_runs_without_white_space():
-    text = "가" * 9000 + " 끝이다. " + "base64" * 1500
-    shares = []
-    spans = Chunking(size=500, overlap=50, splitter="kiwi", unit="morphemes").spans(text, shares.append)
-    covered = {place for start, end in spans for place in range(start, end)}
-    assert all(place in covered for place, one in enumerate(text) if not one.isspace())
+    text, shares = "가" * 9000 + " 끝이다. " + "base64" * 1500, []
+    covering(text, Chunking(size=500, overlap=50, splitter="kiwi", unit="morphemes"), shares.append)
     assert all(0 <= share <= 1 for share in shares)
 
 
@@ -200,11 +195,9 @@ def test_plain_separators_are_taken():
         assert Chunking(separator=separator).spans("가. 나. 다.\n\n라。x")
 
 
-def test_settings_of_a_config_are_named_as_there():
+def test_unknown_settings_are_named_as_in_the_config():
     with pytest.raises(BadInput, match=r"dataset\.chunk\.siez is unknown\. Did you mean 'size'"):
         Chunking.of({"siez": 3}, "dataset.chunk")
-    with pytest.raises(BadInput, match=r"^dataset\.chunk\.overlap=9 is not below dataset\.chunk\.size=9"):
-        Chunking.of({"size": 9, "overlap": 9}, "dataset.chunk")
 
 
 def test_a_tokenizer_that_cannot_be_had(tmp_path, monkeypatch):
@@ -237,14 +230,6 @@ def test_the_identity_is_of_contents_and_not_of_paths(tmp_path, tokenizer):
     assert Chunking(splitter="kiwi", separator="x").identity() == Chunking(splitter="kiwi").identity()
     assert "kiwipiepy" in Chunking(splitter="kiwi").identity()["packages"]
     json.dumps([one, noted])
-
-
-def test_the_sample_is_cut_between_sentences():
-    for file in sorted(PROFILES.glob("*.txt")):
-        text = file.read_text("utf-8")
-        spans = Chunking().spans(text)
-        assert len(spans) > 5
-        assert all(text[end - 1] in ".!?" or text[end : end + 2] == "\n\n" for _, end in spans)
 
 
 @pytest.mark.parametrize(
@@ -285,9 +270,3 @@ def test_templates_that_cannot_be_used(tmp_path, template, message):
     with pytest.raises(BadInput, match=message) as refused:
         Note.read(file)
     assert str(refused.value).startswith(str(file))
-
-
-def test_a_missing_note_is_named(tmp_path):
-    (tmp_path / "note.txt").write_text("x")
-    with pytest.raises(BadInput, match=r"Did you mean 'note\.txt'"):
-        Note.read(tmp_path / "notes.txt")

@@ -35,7 +35,6 @@ FOUND = [
     (["corpus/**"], VISIBLE),
     (["corpus/*.txt"], ["[x].txt", "a.txt", "b.txt"]),
     (["corpus/*/*"], ["a-b/e.txt", "a/c.md"]),
-    (["corpus/*/*/*"], ["a/b/d.txt"]),
     (["corpus/a/**/*.txt"], ["a/b/d.txt"]),
     (["corpus/[!a]*.txt"], ["[x].txt", "b.txt"]),
     (["corpus/[x].txt"], ["[x].txt"]),  # the name of a file is that file
@@ -53,17 +52,13 @@ def test_what_patterns_find(tree, patterns, expected):
     assert names(*patterns) == expected
 
 
-def test_a_single_pattern_needs_no_list(tree):
-    assert [one.name for one in find_files("other/*")] == ["other/b.txt"]
-
-
 def test_names_are_the_same_from_anywhere(tree, monkeypatch):
     """Relative to the working folder; outside it, from the name of the pattern's folder on."""
     relative = [one.name for one in find_files("corpus/**/*")]
     assert [one.name for one in find_files(f"{tree}/corpus/**/*")] == relative
     monkeypatch.chdir(tree / "other")
-    assert [one.name for one in find_files("../corpus/**/*")] == relative
-    assert [one.name for one in find_files(f"{tree}/corpus/**/*")] == relative
+    for pattern in ("../corpus/**/*", f"{tree}/corpus/**/*"):
+        assert [one.name for one in find_files(pattern)] == relative
 
 
 def test_names_are_in_nfc(tree):
@@ -112,37 +107,32 @@ def test_what_finds_nothing_is_refused(tree, patterns, message):
         find_files(patterns)
 
 
+def link(target):
+    return lambda path: path.symlink_to(target)
+
+
+UNUSABLE = [  # (what is made at corpus/x, message)
+    (link("../other/b.txt"), "corpus/x is a link that leads out of corpus, to .*/other/b.txt"),
+    (link("/dev/null"), "corpus/x is a link that leads out of corpus, to /dev/null"),
+    (link("nowhere"), "corpus/x is a link that leads to nothing"),
+    (link("x"), "corpus/x is a link that leads back to itself"),
+    (os.mkfifo, "corpus/x is a device or a pipe"),
+]
+
+
 @pytest.mark.parametrize("pattern", ["corpus/**/*", "corpus/x", "corpus/x*"])
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        ("../other/b.txt", "corpus/x is a link that leads out of corpus, to .*/other/b.txt"),
-        ("../other", "corpus/x is a link that leads out of corpus, to .*/other"),
-        ("/dev/null", "corpus/x is a link that leads out of corpus, to /dev/null"),
-        ("nowhere", "corpus/x is a link that leads to nothing"),
-        ("x", "corpus/x is a link that leads back to itself"),
-    ],
-)
-def test_links_that_lead_nowhere_or_out_are_refused(tree, pattern, target, message):
-    (tree / "corpus" / "x").symlink_to(target)
-    if target == "../other" and pattern != "corpus/**/*":
-        message = "no file matches|is a folder"  # a link to a folder is no file
+@pytest.mark.parametrize(("make", "message"), UNUSABLE)
+def test_what_is_no_file_of_the_folder_is_refused(tree, pattern, make, message):
+    make(tree / "corpus" / "x")
     with pytest.raises(BadInput, match=message):
         find_files(pattern)
 
 
-@pytest.mark.parametrize("target", [".", "..", "../a"])
-def test_a_circle_of_folders_is_refused(tree, target):
+@pytest.mark.parametrize("target", [".", "..", "../a", "../../other"])
+def test_a_link_to_a_folder_around_it_or_outside_is_refused(tree, target):
     (tree / "corpus" / "a" / "x").symlink_to(target)
-    with pytest.raises(BadInput, match=r"corpus/a/x is a link to a folder that contains it|leads out of corpus"):
+    with pytest.raises(BadInput, match=r"corpus/a/x is a link (to a folder that contains it|that leads out of corpus)"):
         find_files("corpus/**/*")
-
-
-@pytest.mark.parametrize("pattern", ["corpus/**/*", "corpus/pipe"])
-def test_a_pipe_is_refused(tree, pattern):
-    os.mkfifo(tree / "corpus" / "pipe")
-    with pytest.raises(BadInput, match="corpus/pipe is a device or a pipe"):
-        find_files(pattern)
 
 
 def test_a_name_that_is_not_utf_8_is_refused(tree):

@@ -3,11 +3,13 @@
 import random
 from itertools import combinations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.corpus.near_duplicates import BLOCK, THRESHOLD, DuplicatePair, find_near_duplicates
+from harness.corpus import near_duplicates
+from harness.corpus.near_duplicates import THRESHOLD, find_near_duplicates
 
 LETTERS = "가나다라마바사아자차카타파하강산달별빛물불흙금목토일월화수 abcdefghij "
 
@@ -40,7 +42,7 @@ def text_of(generator, length=300):
     return "".join(generator.choices(LETTERS, k=length))
 
 
-def changed(text, generator, changes):
+def changed(text, generator, changes=3):
     letters = list(text)
     for _ in range(changes):
         letters[generator.randrange(len(letters))] = generator.choice(LETTERS)
@@ -85,7 +87,7 @@ def test_a_chain_is_one_group_whose_pairs_are_all_similar(near):
     generator = random.Random(0)
     texts = [text_of(generator)]
     for _ in range(20):
-        texts.append(changed(texts[-1], generator, 3))
+        texts.append(changed(texts[-1], generator))
     assert jaccard(texts[0], texts[-1]) < 0.6
     pairs = near(texts)
     assert set(groups(pairs, len(texts))) == {0}
@@ -130,41 +132,26 @@ def test_recall_of_similar_pairs(near):
 
 def test_a_bucket_of_unlike_documents_is_not_compared_pair_by_pair(near, monkeypatch):
     """Documents that agree in every band without being similar, as if the keys were useless."""
-    import numpy as np
-
-    from harness.corpus import near_duplicates
-
-    generator = random.Random(2)
-    texts = [text_of(generator) for _ in range(300)]
-    compared = 0
+    generator, compared = random.Random(2), []
     similarities = near_duplicates._Signed.similarities
 
     def counted(self, left, right):
-        nonlocal compared
-        compared += len(left)
+        compared.append(len(left))
         return similarities(self, left, right)
 
     monkeypatch.setattr(near_duplicates, "_keys", lambda texts, *_: np.zeros((len(texts), 20), np.uint64))
     monkeypatch.setattr(near_duplicates._Signed, "similarities", counted)
-    assert near(texts) == []
-    assert compared <= near_duplicates.COMPARISONS * len(texts)
+    assert near([text_of(generator) for _ in range(300)]) == []
+    assert sum(compared) <= near_duplicates.COMPARISONS * 300
 
 
-def test_blocks_change_nothing(near, monkeypatch):
-    generator = random.Random(3)
+def test_blocks_change_nothing_and_temporary_files_are_removed(tmp_path, monkeypatch):
+    generator, seen = random.Random(3), []
     texts = [text_of(generator) for _ in range(40)]
-    texts += [changed(text, generator, 3) for text in texts]
-    whole = near(texts)
+    texts += [changed(text, generator) for text in texts]
+    whole = find_near_duplicates(texts, 80, tmp_path, lambda *call: seen.append(call))
     assert len(whole) == 40
+    assert (seen[0], seen[-1]) == ((80, 80, "documents"), (20, 20, "bands"))
     monkeypatch.setattr("harness.corpus.near_duplicates.BLOCK", 1000)
-    assert near(texts) == whole
-    assert sum(map(len, texts)) < BLOCK
-
-
-def test_temporary_files_are_removed_and_progress_is_counted(tmp_path):
-    seen = []
-    pairs = find_near_duplicates([ONE, ONE], 2, tmp_path, lambda *call: seen.append(call))
-    assert pairs == [DuplicatePair(0, 1, 1.0)]
-    assert seen[0] == (2, 2, "documents")
-    assert seen[-1] == (20, 20, "bands")
+    assert find_near_duplicates(texts, 80, tmp_path) == whole
     assert list(tmp_path.iterdir()) == []

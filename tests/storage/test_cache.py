@@ -4,6 +4,7 @@ import errno
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import time
 
@@ -12,6 +13,7 @@ import pytest
 
 from harness.config.canonical import digest
 from harness.config.messages import failure
+from harness.llm.usage import Completion, ReplyLog
 from harness.storage.cache import Cache, load_ranking, open_cache, save_ranking
 from retrievers.base import Ranking
 
@@ -45,40 +47,60 @@ def test_built_once_and_found_again(opened):
     assert build.calls == 2
 
 
-def _replaced_by_a_folder(path):
-    path.unlink()
-    path.mkdir()
+def _manifest(content):
+    return lambda folder: (folder / "manifest.json").write_bytes(content)
 
 
-HARMED_MANIFESTS = {
-    "half": lambda path: path.write_text("{"),
-    "a list": lambda path: path.write_text("[]"),
-    "not UTF-8": lambda path: path.write_bytes(b"\xff{}"),
-    "other types": lambda path: path.write_text('{"identity": {}, "files": {"data.txt": 5}}'),
-    "too deep": lambda path: path.write_text("[" * 100_000),
-    "a folder": _replaced_by_a_folder,
-    "gone": lambda path: path.unlink(),
+def _without_manifest(folder):
+    (folder / "manifest.json").unlink()
+
+
+def _manifest_that_is_a_folder(folder):
+    _without_manifest(folder)
+    (folder / "manifest.json").mkdir()
+
+
+def _a_file_in_its_place(folder):
+    shutil.rmtree(folder)
+    folder.write_text("a file")
+
+
+HARMS = {  # harm -> what is done to the folder of an entry
+    "half a manifest": _manifest(b"{"),
+    "a list": _manifest(b"[]"),
+    "not UTF-8": _manifest(b"\xff{}"),
+    "other types": _manifest(b'{"identity": {}, "files": {"data.txt": 5}}'),
+    "too deep": _manifest(b"[" * 100_000),
+    "a folder for a manifest": _manifest_that_is_a_folder,
+    "no manifest": _without_manifest,
+    "truncated": lambda folder: (folder / "data.txt").write_text("내"),
+    "changed": lambda folder: (folder / "data.txt").write_text("네용"),
+    "deleted": lambda folder: (folder / "data.txt").unlink(),
+    "a file in its place": _a_file_in_its_place,
 }
 
 
-@pytest.mark.parametrize("harm", HARMED_MANIFESTS)
-def test_an_entry_with_a_damaged_manifest_is_listed_built_again_and_removed(tmp_path, harm):
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_damaged_entry_is_listed_built_again_and_removed(tmp_path, harm, caplog):
     build, cache = Counter(), Cache(tmp_path)
     folder = cache.folder("things", {}, build)
-    HARMED_MANIFESTS[harm](folder / "manifest.json")
-    assert [(entry.state, entry.key) for entry in cache.entries()] == [("damaged", folder.name)]
-    assert cache.size("things", {}) is None
-    cache.folder("things", {}, build)
+    HARMS[harm](folder)
+    listed = {"changed": "finished"}.get(harm, "damaged")  # sums are not computed for a list
+    assert [entry.state for entry in cache.entries()] == ([] if folder.is_file() else [listed])
+    assert (cache.folder("things", {}, build) / "data.txt").read_text() == "내용"
     assert build.calls == 2
-    HARMED_MANIFESTS[harm](folder / "manifest.json")
-    assert cache.remove(cache.entries()[0])
-    assert not folder.exists()
+    assert f"{folder} is damaged and will be built again" in caplog.text
+    HARMS[harm](folder)
+    assert all(map(cache.remove, cache.entries()))
+    assert cache.size("things", {}) is None
 
 
-def test_a_file_in_the_place_of_an_entry_gives_way(tmp_path):
-    (tmp_path / "things").mkdir()
-    (tmp_path / "things" / digest({})).write_text("a file")
-    assert (Cache(tmp_path).folder("things", {}, Counter()) / "data.txt").exists()
+def test_a_damaged_copy_is_fetched_again(place, caplog):
+    cache = open_cache(place.url)
+    folder = cache.folder("things", {}, Counter())
+    HARMS["changed"](folder)
+    assert (cache.folder("things", {}, None) / "data.txt").read_text() == "내용"
+    assert f"{folder} is damaged and will be fetched or built again" in caplog.text
 
 
 def test_folders_that_the_cache_did_not_make_are_listed_and_stay(tmp_path):
@@ -96,8 +118,6 @@ def test_folders_that_the_cache_did_not_make_are_listed_and_stay(tmp_path):
 
 @pytest.mark.parametrize("gone", ["manifest.json", "data.txt", "", ".."])
 def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path, monkeypatch, gone):
-    import shutil
-
     import harness.storage.entries as module
 
     place = Cache(tmp_path).folder("things", {}, Counter()) / gone
@@ -109,25 +129,6 @@ def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path, monkeypatch, gon
 
     monkeypatch.setattr(module.os, "walk", walk)
     assert [entry.state for entry in Cache(tmp_path).entries()] in ([], ["damaged"])
-
-
-HARMED_FILES = {
-    "truncated": lambda path: path.write_text("내"),
-    "flipped": lambda path: path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:]),
-    "deleted": lambda path: path.unlink(),
-    "without its manifest": lambda path: (path.parent / "manifest.json").write_text("{"),
-}
-
-
-@pytest.mark.parametrize("harm", HARMED_FILES)
-def test_a_damaged_entry_is_fetched_or_built_again(opened, harm, caplog):
-    build = Counter()
-    data = opened().folder("things", {}, build) / "data.txt"
-    HARMED_FILES[harm](data)
-    opened().folder("things", {}, build)
-    assert build.calls == (1 if opened().location.startswith("s3:") else 2)
-    assert data.read_text() == "내용"
-    assert "is damaged and will be" in caplog.text
 
 
 @pytest.mark.parametrize("resume", [False, True])
@@ -149,7 +150,7 @@ def _slow_build(opened, counts):
     def build(folder):
         with counts.get_lock():
             counts.value += 1
-        time.sleep(0.3)
+        time.sleep(0.1)
         (folder / "data.txt").write_text("x")
 
     opened().folder("things", {}, build)
@@ -188,15 +189,15 @@ def _killed_build(opened):
     opened().folder("things", {}, build)
 
 
-def test_a_killed_builder_is_not_believed(opened):
-    process = multiprocessing.Process(target=_killed_build, args=(opened,))
+def test_a_killed_builder_is_not_believed(tmp_path):
+    process = multiprocessing.Process(target=_killed_build, args=(lambda: Cache(tmp_path),))
     process.start()
     process.join(20)
     assert process.exitcode == -signal.SIGKILL
-    assert [one.name for one in opened().folder("things", {}, Counter()).glob("*.txt")] == ["data.txt"]
+    assert [one.name for one in Cache(tmp_path).folder("things", {}, Counter()).glob("*.txt")] == ["data.txt"]
 
 
-def test_what_an_interrupted_builder_left_is_taken_up(opened):
+def test_what_an_interrupted_builder_left_is_taken_up(tmp_path):
     def build(folder):
         done = len(list(folder.iterdir()))
         (folder / f"part{done}").write_text("x")
@@ -205,8 +206,8 @@ def test_what_an_interrupted_builder_left_is_taken_up(opened):
 
     for _ in range(2):
         with pytest.raises(RuntimeError):
-            opened().folder("things", {}, build, resume=True)
-    entry = opened().folder("things", {}, build, resume=True)
+            Cache(tmp_path).folder("things", {}, build, resume=True)
+    entry = Cache(tmp_path).folder("things", {}, build, resume=True)
     assert sorted(path.name for path in entry.iterdir()) == ["manifest.json", "part0", "part1", "part2"]
 
 
@@ -222,8 +223,8 @@ class Searches:
         return Ranking(whole.query_ids, whole.doc_ids, whole.docs[:, :depth], whole.scores[:, :depth], {"recall": 0.5})
 
 
-def test_a_deeper_ranking_serves_a_smaller_depth(opened):
-    search, cache = Searches(), opened()
+def test_a_deeper_ranking_serves_a_smaller_depth(tmp_path):
+    search, cache = Searches(), Cache(tmp_path)
     assert len(cache.ranking({"a": 1}, 4, search).row(0)) == 4
     assert cache.ranking({"a": 1}, 8, search).measured == {"recall": 0.5}
     assert [doc for doc, _ in cache.ranking({"a": 1}, 2, search).row(0)] == ["d0", "d1"]
@@ -260,40 +261,37 @@ def keys(*numbers):
     return [bytes([n]) * 32 for n in numbers]
 
 
-def test_pairs_are_scored_once(opened):
+def test_pairs_are_scored_once(tmp_path):
     wanted = keys(5, 3, 5, 9)
     scorer = Scorer(wanted)
-    assert opened().pairs({"m": 1}, wanted, scorer).tolist() == [5, 3, 5, 9]
+    assert Cache(tmp_path).pairs({"m": 1}, wanted, scorer).tolist() == [5, 3, 5, 9]
     assert len(scorer.scored) == 3, "equal keys once"
     more = keys(9, 7, 3)
     scorer = Scorer(more)
-    assert opened().pairs({"m": 1}, more, scorer).tolist() == [9, 7, 3]
+    assert Cache(tmp_path).pairs({"m": 1}, more, scorer).tolist() == [9, 7, 3]
     assert scorer.scored == [1]
     scorer = Scorer(more)
-    opened().pairs({"m": 2}, more, scorer)
+    Cache(tmp_path).pairs({"m": 2}, more, scorer)
     assert len(scorer.scored) == 3, "another model, other scores"
-    assert opened().pairs({"m": 1}, [], scorer).shape == (0,)
+    assert Cache(tmp_path).pairs({"m": 1}, [], scorer).shape == (0,)
 
 
-def test_pairs_scored_before_a_failure_are_cached(opened):
+def test_pairs_scored_before_a_failure_are_cached(tmp_path):
     wanted = keys(1, 2, 3, 4)
     with pytest.raises(RuntimeError, match="interrupted"):
-        opened().pairs({}, wanted, Scorer(wanted, limit=3))
+        Cache(tmp_path).pairs({}, wanted, Scorer(wanted, limit=3))
     scorer = Scorer(wanted)
-    assert opened().pairs({}, wanted, scorer).tolist() == [1, 2, 3, 4]
+    assert Cache(tmp_path).pairs({}, wanted, scorer).tolist() == [1, 2, 3, 4]
     assert len(scorer.scored) == 1
 
 
-def _not_named_yet(scores):
-    """Its builder is about to rename its folder, or was killed before it could."""
-    scores.parent.rename(scores.parent.with_name(scores.parent.name + ".unfinished"))
-
-
-def _flipped(scores):
-    scores.write_bytes(scores.read_bytes()[:-1] + bytes([scores.read_bytes()[-1] ^ 1]))
-
-
-@pytest.mark.parametrize("harm", [_not_named_yet, _flipped])
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda scores: scores.parent.rename(f"{scores.parent}.unfinished"),  # its builder was killed before it could
+        lambda scores: scores.write_bytes(b"x" * scores.stat().st_size),
+    ],
+)
 def test_pairs_whose_segment_is_not_whole_are_scored_again(tmp_path, harm):
     wanted = keys(1, 2)
     Cache(tmp_path).pairs({}, wanted, Scorer(wanted))
@@ -331,14 +329,8 @@ def test_use_makes_an_entry_young(tmp_path):
 
 
 def test_an_entry_under_work_is_not_removed(tmp_path):
-    cache = Cache(tmp_path)
-    removed = []
-
-    def build(folder):
-        (folder / "part").write_text("x")
-        removed.append(cache.remove(cache.entries()[0]))
-
-    cache.folder("things", {}, build)
+    cache, removed = Cache(tmp_path), []
+    cache.folder("things", {}, lambda folder: removed.extend(map(cache.remove, cache.entries())))
     assert removed == [False]
 
 
@@ -383,8 +375,6 @@ def test_a_log_outlives_its_manifest(tmp_path, damage):
 
 
 def test_a_log_that_is_being_written_is_not_removed(tmp_path):
-    from harness.llm.usage import Completion, ReplyLog
-
     cache = Cache(tmp_path)
     log = ReplyLog(cache.log_folder("replies", {"model": "m"}))
     with log.adding():
