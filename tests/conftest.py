@@ -24,7 +24,12 @@ from harness import cli
 from harness.experiment.timing import Timing
 from harness.tracking.mlflow_tracker import MlflowTracker
 
-hypothesis.settings.register_profile("shared", deadline=None, max_examples=50)  # a busy machine must not fail a test
+hypothesis.settings.register_profile(
+    "shared",
+    deadline=None,  # a busy machine must not fail a test
+    max_examples=50,
+    suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture],  # an example may reuse a test's folder
+)
 hypothesis.settings.load_profile("shared")
 
 gc.set_threshold(50_000, 20, 100)  # looking for garbage among the libraries' objects was a quarter of all time

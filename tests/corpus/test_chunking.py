@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.config import manual
@@ -120,7 +120,6 @@ def covering(text, chunking, share=lambda _: None):
     return spans
 
 
-@settings(max_examples=100, deadline=None)
 @given(TEXTS, st.integers(1, 40), st.data())
 def test_chunks_cover_everything_and_stay_small(text, size, data):
     overlap = data.draw(st.integers(0, size - 1))
@@ -134,7 +133,6 @@ def test_chunks_cover_everything_and_stay_small(text, size, data):
         assert end - following <= overlap
 
 
-@settings(max_examples=50, deadline=None)
 @given(TEXTS, st.integers(1, 12), st.data())
 def test_chunks_of_tokens_cover_everything_and_end(tokenizer, text, size, data):
     overlap = data.draw(st.integers(0, size - 1))

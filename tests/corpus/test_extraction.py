@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from text_files import encrypted_pdf, hwpx, latin_pdf, paragraph, picture_pdf, section, unicode_pdf, zipped
 
@@ -16,9 +16,6 @@ from harness.corpus.extraction import READERS, extract
 from harness.corpus.readers import decoded
 from harness.errors import BadInput
 
-quick = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
-)
 PROSE = "가람모터스는 경기도에 있는 회사이다. 전기 자동차의 부품을 만들고 있다.\n"
 
 
@@ -55,7 +52,6 @@ def test_text_is_read_as_it_is(tmp_path, name, content, expected):
     assert text_of(tmp_path, name, content) == expected
 
 
-@quick
 @given(st.text(min_size=1), st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]))
 def test_any_text_comes_back_in_nfc_or_is_refused(tmp_path, text, encoding):
     try:
@@ -68,7 +64,6 @@ def test_any_text_comes_back_in_nfc_or_is_refused(tmp_path, text, encoding):
     assert text_of(tmp_path, "b.txt", once) == once
 
 
-@quick
 @given(st.lists(st.sampled_from(["가람모터스는 회사이다.", "매출은 12% 늘었다.", "쀍 똠", "韓國", "\r\n", "“x”·"])))
 def test_korean_text_in_cp949_comes_back(tmp_path, parts):
     text = PROSE + " ".join(parts)
@@ -122,7 +117,6 @@ def test_html_is_read_as_a_page_shows_it(tmp_path, body, expected):
     assert text_of(tmp_path, "a.html", page(body)) == expected
 
 
-@quick
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff\xad"))))
 def test_paragraphs_of_a_page_come_back(tmp_path, texts):
     """White space becomes one space, paragraphs are separated by a blank line, and any text can be escaped."""
@@ -246,7 +240,6 @@ def test_hwpx_is_read_in_order(tmp_path, inside, expected):
     assert text_of(tmp_path, "a.hwpx", hwpx(section(inside))) == expected
 
 
-@quick
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufffe\uffff\ufeff"))))
 def test_paragraphs_of_hwpx_come_back(tmp_path, texts):
     path = tmp_path / "a.hwpx"

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.corpus import preparation
@@ -111,7 +111,6 @@ def test_documents_with_notes_are_written_as_other_json_lines_are(corpus):
 SENTENCES = st.lists(st.sampled_from(["가나다.", "라마바?", "사아.", "자차카타파하.", "끝!"]), min_size=1, max_size=8)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.lists(SENTENCES, min_size=1, max_size=4))
 def test_equal_chunks_are_one_document_with_all_its_places(texts):
     texts = [" ".join(one) for one in texts]

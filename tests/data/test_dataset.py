@@ -3,8 +3,8 @@
 import gzip
 import json
 from dataclasses import replace
-from pathlib import Path
 
+import pandas
 import pytest
 
 from harness.data.contest import Contest, Sample
@@ -15,7 +15,6 @@ from harness.data.trec import Beir
 from harness.errors import BadInput
 from retrievers.base import Document, Query, Turn
 
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 FILES = ("documents.jsonl", "eval.jsonl", "qrels.jsonl")
 
 
@@ -149,14 +148,8 @@ def beir(folder, labels):
 def test_dangling_labels_of_other_formats(tmp_path):
     with pytest.raises(BadInput, match=r"qrels/test\.tsv:2: labels name 1 query .*: z"):
         beir(tmp_path, "z\td1\t0\n")
-    with pytest.raises(BadInput, match=r"labels name 1 document .*: d8"):
-        beir(tmp_path, "q1\td8\t1\n")
-    import pyarrow
-    from pyarrow import parquet
-
-    parquet.write_table(pyarrow.table({"doc_id": ["a"], "contents": ["x"]}), tmp_path / "corpus.parquet")
-    table = pyarrow.table({"qid": ["1"], "query": ["x"], "retrieval_gt": [[["b"]]]})
-    parquet.write_table(table, tmp_path / "qa.parquet")
+    pandas.DataFrame({"doc_id": ["a"], "contents": ["x"]}).to_parquet(tmp_path / "corpus.parquet")
+    pandas.DataFrame({"qid": ["1"], "query": ["x"], "retrieval_gt": [[["b"]]]}).to_parquet(tmp_path / "qa.parquet")
     with pytest.raises(BadInput, match=r"qa\.parquet: labels name 1 document .*: b"):
         checked_dataset(Autorag(path=str(tmp_path)), "a")
 
@@ -197,36 +190,25 @@ ONE, X = '{"eval_id": 1, "standalone_query": "a"}\n', '{"eval_id": "x", "standal
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "how", "expected"),
     [
-        (ONE, r"r lacks 1 of 2 queries: x\. Add a line for each"),
-        (ONE + X + ONE.replace("1", "2"), r"r:3: the dataset has no query '2'"),
-        (ONE + X.replace("standalone_query", "query"), r"r:2: standalone_query is missing"),
+        (ONE, ("file", "r"), r"r lacks 1 of 2 queries: x\. Add a line for each"),
+        (ONE + X + ONE.replace("1", "2"), ("file", "r"), r"r:3: the dataset has no query '2'"),
+        (ONE + X.replace("standalone_query", "query"), ("file", "r"), r"r:2: standalone_query is missing"),
+        ("", ("file",), r"query\.text=file needs query\.file=FILE"),
+        ("", ("last", "r"), r"query\.file=r is not read with query\.text=last"),
+        ("", ("lastt",), r"query\.text='lastt' is not one of user_turns, last, file\. Did you mean 'last'"),
     ],
 )
-def test_rewritten_queries_that_do_not_fit(tmp_path, content, expected):
-    path = tmp_path / "r"
-    path.write_text(content)
-    with pytest.raises(BadInput, match=expected):
-        search_queries(TALK, "file", str(path))
-
-
-@pytest.mark.parametrize(
-    ("how", "expected"),
-    [
-        (("file",), r"query\.text=file needs query\.file=FILE"),
-        (("last", "r.jsonl"), r"query\.file=r\.jsonl is not read with query\.text=last"),
-        (("lastt",), r"query\.text='lastt' is not one of user_turns, last, file\. Did you mean 'last'"),
-    ],
-)
-def test_choices_that_do_not_fit(how, expected):
+def test_texts_of_queries_that_do_not_fit(tmp_path, monkeypatch, content, how, expected):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "r").write_text(content)
     with pytest.raises(BadInput, match=expected):
         search_queries(TALK, *how)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="no real data beside this checkout")
-def test_real_conversations_and_rewrites():
-    folder = SHARED / "science_qa"
+def test_real_conversations_and_rewrites(real_data):
+    folder = real_data / "science_qa"
     dataset = checked_dataset(Contest(path=str(folder)), "contest")
     whole, last = search_queries(dataset), search_queries(dataset, "last")
     assert sum(a.text != b.text for a, b in zip(whole, last, strict=True)) == 20

@@ -5,7 +5,7 @@ import json
 import os
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.data import files
@@ -21,10 +21,6 @@ from harness.data.files import (
     some,
 )
 from harness.errors import BadInput
-
-quick = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
-)
 
 LINE = '{"docid": "d1", "content": "달"}'
 
@@ -79,7 +75,6 @@ def test_lines_are_read_one_at_a_time(tmp_path):
         list(rows)
 
 
-@quick
 @given(
     st.lists(st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text())))
 )

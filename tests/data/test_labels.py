@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.data.contest import Contest
@@ -12,8 +12,6 @@ from harness.data.labels import Label, label_row, qrels_of, read_label
 from harness.data.qrels import Qrels
 from harness.data.trec import Trec, judged_pairs, trec_qrels_lines
 from harness.errors import BadInput
-
-quick = settings(max_examples=100, deadline=None, derandomize=True)
 
 
 def contest(path, *rows):
@@ -91,7 +89,6 @@ def labels(draw):
     return Label(query_id, needs, relevant, others and others - set(relevant), kind, draw(st.sampled_from(("", "llm"))))
 
 
-@quick
 @given(labels())
 def test_a_label_is_read_as_it_was_written(label):
     row = json.loads(json_text([label_row(label)]))
@@ -110,7 +107,6 @@ WORDS = st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_si
 PAIRS = st.dictionaries(st.tuples(WORDS, WORDS), st.sampled_from((-1.0, 0.0, 1.0, 2.0, 0.5, 1e6)), min_size=1)
 
 
-@quick
 @given(PAIRS)
 def test_trec_labels_are_read_as_they_were_written(tmp_path_factory, pairs):
     path = tmp_path_factory.getbasetemp() / "qrels"

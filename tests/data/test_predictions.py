@@ -1,27 +1,19 @@
 """Lists are read as the contest and trec_eval read them, and submissions are made and validated."""
 
 import gzip
-import json
 import string
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.data.files import json_text
+from harness.data.files import json_lines, json_text
 from harness.data.predictions import read_predictions
 from harness.data.submissions import bare_text, submission_rows, validate_against, validate_submission, with_contents
 from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from retrievers.base import Document, Query, Ranking, Turn
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-real = pytest.mark.skipif(not SHARED.is_dir(), reason="no real data beside this checkout")
-quick = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
-)
 
 
 def lists(path):
@@ -48,12 +40,7 @@ def test_contest_rows_keep_order_and_duplicates(tmp_path):
     assert lists(write(tmp_path, content)) == expected
     assert lists(write(tmp_path, "\ufeff" + content)) == expected
     assert lists(write(tmp_path, gzip.compress(content.encode()))) == expected
-
-
-def test_lists_that_are_all_empty(tmp_path):
-    read = read_predictions(write(tmp_path, '{"eval_id": 7, "topk": []}'))
-    assert read.docs.shape == (1, 0)
-    assert read.doc_ids == ()
+    assert lists(write(tmp_path, '{"eval_id": 7, "topk": []}')) == {"7": []}
 
 
 # ---- TREC runs
@@ -87,7 +74,6 @@ IDS = st.sampled_from(["a", "B", "b", "ab", "é", "가", "\U0001f600", "\uffff",
 TIES = st.sampled_from([0.0, -0.0, 1.0, 1 + 1e-9, 1 + 1e-7, 1 + 2e-7, -1.0, 1e300, 1e301, 1e-50, 2.0**24, 2.0**24 + 1])
 
 
-@quick
 @given(st.dictionaries(IDS, TIES, min_size=1))
 def test_the_order_of_ties_is_that_of_trec_eval(tmp_path, scores):
     path = write(tmp_path, "".join(f"q Q0 {doc_id} 0 {score!r} run\n" for doc_id, score in scores.items()))
@@ -99,7 +85,6 @@ scores = st.floats(-1e6, 1e6, width=32)
 rankings = st.dictionaries(ids, st.dictionaries(ids, scores, max_size=4), min_size=1, max_size=4)
 
 
-@quick
 @given(rankings)
 def test_a_ranking_comes_back_from_both_formats(tmp_path, rows):
     """From a TREC run with the documents of equal score the other way round; from contest rows as it was."""
@@ -117,11 +102,9 @@ def test_a_ranking_comes_back_from_both_formats(tmp_path, rows):
 
 MALFORMED = [
     ("", r": the file holds no rows"),
-    ('{"eval_id": 7}', r":1: topk is missing"),
     ('{"eval_id": 7, "top_k": []}', r":1: topk is missing .*There is 'top_k'\. Did you mean 'topk'"),
     ('{"eval_id": 7, "topk": "d1"}', r":1: topk is 'd1', but must be a list"),
     ('{"eval_id": 7, "topk": [1.5]}', r":1: an id in topk is 1\.5"),
-    ('{"eval_id": 7, "topk": [{"docid": "a"}]}', r":1: an id in topk is \{'docid'"),
     ('{"eval_id": 7, "topk": []}\n\n{"eval_id": "7", "topk": []}', r":3: eval_id '7' is already at .*:1"),
     ('{"eval_id": 7, "topk": []}\n1 Q0 a 1 1.0 run', r":2: broken JSON"),
     ('[{"eval_id": 7, "topk": []}]', r":1: a JSON array where lines are expected"),
@@ -130,11 +113,8 @@ MALFORMED = [
         r":1: an object that maps queries to lists .* one object per line, \{eval_id, topk",
     ),
     ("just words", r":1: 2 fields\. A TREC run has six, query_id Q0 doc_id rank score tag; contest predictions are"),
-    ("7 Q0 d1 1 0.5", r":1: 5 fields"),
     ("7 Q0 d1 1 0.5 my run", r":1: 7 fields"),
-    ("7 Q0 d1 1 high run", r":1: score 'high' is not a finite number"),
     ("7 Q0 d1 1 1.0 run\n7 Q0 d2 1 nan run", r":2: score 'nan' is not a finite number"),
-    ("7 Q0 d1 1 1_0 run", r":1: score '1_0' is not a finite number"),
     ("7 Q0 d1 1 1.0 run\n8 Q0 d1 1 1.0 run\n7 Q0 d1 2 0.5 run", r":3: query '7' has document 'd1' already at .*:1\."),
     ("7 Q0 d1 1 1.0 run\n{}", r":2: 1 fields"),
 ]
@@ -182,10 +162,6 @@ ROW = '{"eval_id": 7, "topk": ["a", "b"]}\n'
 REST = '{"eval_id": "x", "topk": []}\n'
 
 
-def test_a_sound_submission_is_valid(tmp_path):
-    validate_submission(write(tmp_path, REST + ROW), ["7", "x"], ["a", "b"], 2)
-
-
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -199,6 +175,7 @@ def test_a_sound_submission_is_valid(tmp_path):
     ],
 )
 def test_unsound_submissions_are_refused(tmp_path, content, expected):
+    validate_submission(write(tmp_path, REST + ROW), ["7", "x"], ["a", "b"], 2)
     with pytest.raises(BadInput, match=expected):
         validate_submission(write(tmp_path, content), ["7", "x"], {"a", "b"}, 2)
 
@@ -229,15 +206,13 @@ def test_against_a_sample_submission(tmp_path, sample, expected):
 # ---- real files
 
 
-@real
-def test_real_contest_submissions():
-    folder = SHARED / "science_qa"
+def test_real_contest_submissions(real_data):
+    folder = real_data / "science_qa"
     sample = lists(folder / "sample_submission.csv")
-    assert len(sample) == 220
-    assert sum(not topk for topk in sample.values()) == 18
+    assert (len(sample), sum(not topk for topk in sample.values())) == (220, 18)
     assert sample["78"][0] == "c63b9e3a-716f-423a-9c9b-0bcaa1b9f35d"
-    query_ids = [str(json.loads(line)["eval_id"]) for line in (folder / "eval.jsonl").read_text("utf-8").splitlines()]
-    doc_ids = [json.loads(line)["docid"] for line in (folder / "documents.jsonl").read_text("utf-8").splitlines()]
+    query_ids = [str(row["eval_id"]) for _, row in json_lines(folder / "eval.jsonl")]
+    doc_ids = [row["docid"] for _, row in json_lines(folder / "documents.jsonl")]
     submissions = sorted((folder / "submissions").iterdir())
     assert len(submissions) == 5
     for path in [*submissions, folder / "sample_submission.csv"]:
@@ -252,11 +227,10 @@ def test_real_contest_submissions():
         read_predictions(folder / "questions_199_run.jsonl")
 
 
-@real
 @pytest.mark.parametrize("name", ["trec_eval/results.test", "cranfield/runs/standard_classic.run"])
-def test_real_trec_runs_have_the_order_of_trec_eval(name):
-    found = lists(SHARED / name)
-    lines = [line.split() for line in (SHARED / name).read_text().splitlines()]
+def test_real_trec_runs_have_the_order_of_trec_eval(real_data, name):
+    found = lists(real_data / name)
+    lines = [line.split() for line in (real_data / name).read_text().splitlines()]
     assert sum(map(len, found.values())) == len(lines)
     for query_id in list(found)[:3]:
         scores = {doc_id: float(score) for query, _, doc_id, _, score, _ in lines if query == query_id}

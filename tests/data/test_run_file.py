@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from retrievers.base import Document, Query
 DOCUMENTS = [Document(doc_id, "x") for doc_id in ("a", "b", "c", "d")]
 QUERIES = [Query.of("q2", "?"), Query.of("q1", "?")]
 TREC = "q1 Q0 b 1 2.0 x\nq1 Q0 a 2 2.0 x\nq1 Q0 c 3 -1.5 x\nq2 Q0 d 1 3 x\nelse Q0 a 1 1 x\n"
-TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "format=json")
+TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word")
 
 
 def row(query_id, topk, scores=None, **others):
@@ -29,15 +30,13 @@ def row(query_id, topk, scores=None, **others):
 def searched(tmp_path):
     """The ranking of a file with this text, as a dictionary: searched(text, k, **arguments)."""
 
-    def search(text, k=4, queries=QUERIES, **arguments):
-        file = tmp_path / "run.txt"
-        file.write_text(text)
-        folder = tmp_path / "index"
-        folder.mkdir(exist_ok=True)
-        RunFile(str(file), **arguments).index(DOCUMENTS, folder)
-        second = RunFile(str(file), **arguments)
-        second.load(folder)
-        return second.search(queries, k).to_dict()
+    def search(text, k=4, **arguments):
+        (tmp_path / "run.txt").write_text(text)
+        (tmp_path / "index").mkdir(exist_ok=True)
+        RunFile(str(tmp_path / "run.txt"), **arguments).index(DOCUMENTS, tmp_path / "index")
+        second = RunFile(str(tmp_path / "run.txt"), **arguments)
+        second.load(tmp_path / "index")
+        return second.search(QUERIES, k).to_dict()
 
     return search
 
@@ -77,12 +76,12 @@ def test_a_list_is_cut_at_the_depth_and_a_shallower_one_is_told(searched, caplog
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-1e300, 1e300).map(lambda x: round(x, 1)), min_size=1))
 def test_any_trec_run_is_ordered_as_harness_score_orders_it(tmp_path_factory, scores):
-    file = tmp_path_factory.mktemp("run") / "run.trec"
+    file = tmp_path_factory.getbasetemp() / "run.trec"
     file.write_text("".join(f"q Q0 {doc_id} 1 {score!r} x\n" for doc_id, score in scores.items()))
     read = read_predictions(file)
     [found] = read_lists(file).values()
     assert list(found) == [read.doc_ids[doc] for doc in read.docs[0]]
-    assert all(later < earlier for earlier, later in zip(found.values(), list(found.values())[1:], strict=False))
+    assert all(later < earlier for earlier, later in pairwise(found.values()))
 
 
 @pytest.mark.parametrize(
@@ -124,81 +123,70 @@ def test_the_content_identifies_a_file_and_its_path_does_not(tmp_path):
 
 
 @pytest.fixture
-def mate(toy):
-    """A team-mate's file for the toy data."""
+def mate(harness, toy):
+    """Calls a command with a team-mate's file for the toy data: mate(verb, *words); bad.trec names another document."""
     (toy.parent / "mate.csv").write_text(row(7, ["d1", "d3", "d2"], [2, 1, 0]) + row(3, ["d2"], [3]) + row(5, []))
-    return "mate.csv"
+    (toy.parent / "b.trec").write_text("7 Q0 d3 1 5 x\n3 Q0 d1 1 4 x\n5 Q0 d1 1 1 x\n")
+    (toy.parent / "bad.trec").write_text("7 Q0 zz 1 5 x\n3 Q0 d1 1 4 x\n5 Q0 d1 1 1 x\n")
+    return lambda verb, *words: harness(verb, *TOY, "retriever=file", "retriever.file.path=mate.csv", *words)
 
 
-def test_a_run_scores_as_harness_score_does_and_is_not_timed(harness, toy, mate):
-    ours = harness("run", *TOY, "retriever=file", f"retriever.file.path={mate}").json
-    theirs = harness("score", *TOY[:2], *TOY[-2:], f"predictions={mate}").json
+def test_a_run_scores_as_harness_score_does_and_is_not_timed(harness, mate):
+    ours = mate("run", "tracking=none", "format=json").json
+    theirs = harness("score", *TOY[:2], "tracking=none", "format=json", "predictions=mate.csv").json
     shared = [name for name in theirs["metrics"] if name.endswith("@3")]
     assert len(shared) > 5
-    for name in shared:
-        assert ours["metrics"][name] == theirs["metrics"][name], name
+    assert [ours["metrics"][name] for name in shared] == [theirs["metrics"][name] for name in shared]
     assert not [name for name in ours["measured"] if name.startswith("ms_per_query")]
 
 
-def test_files_fuse_beside_each_other_and_beside_retrievers(harness, toy, mate):
-    (toy.parent / "b.trec").write_text("7 Q0 d3 1 5 x\n3 Q0 d1 1 4 x\n5 Q0 d1 1 1 x\n")
+def test_files_fuse_beside_each_other_and_beside_retrievers(mate):
     more = "+retriever.other={_target_: retriever/file, path: b.trec}"
-    words = ("retriever=[bm25,file]", f"retriever.file.path={mate}", more, "+fusion.weights.file=0.5", "depth=3",
-             "store.path=store")  # fmt: skip
-    done = harness("run", *TOY, *words)
-    found = done.json
-    assert "ms_per_query/bm25" in found["measured"]
-    assert "ms_per_query" not in found["measured"], "the time in all is unknown"
+    words = ("retriever=[bm25,file]", more, "+fusion.weights.file=0.5", "depth=3", "tracking=none", "format=json")
+    done = mate("run", *words)
+    assert "ms_per_query/bm25" in done.json["measured"]
+    assert "ms_per_query" not in done.json["measured"], "the time in all is unknown"
     assert "depth is 3" in done.err
 
 
-def test_files_are_swept_and_read_once(harness, toy, mate, tracker):
-    (toy.parent / "b.trec").write_text("7 Q0 d3 1 5 x\n3 Q0 d1 1 4 x\n5 Q0 d1 1 1 x\n")
-    words = ("retriever=file", f"retriever.file.path={mate},b.trec", "gate=none,score", "experiment_name=e")
-    plan = harness("sweep", *TOY[:3], "format=json", *words, "dry_run=true", f"store.path={toy / 'cache'}").json
+def test_files_are_swept_and_read_once(mate, tmp_path, tracker):
+    words = ("retriever.file.path=mate.csv,b.trec", "gate=none,score", "format=json")
+    plan = mate("sweep", *words, "dry_run=true", f"store.path={tmp_path}/store").json
     assert plan["retrievals"] == {"compute": 2, "cached": 0}
-    found = harness("sweep", *TOY[:3], "format=json", *words).json
+    found = mate("sweep", *words).json
     assert found["trials"]["finished"] == 4
     best = tracker.run(found["best"]["run_id"])
-    assert best.params["retriever"] == "file"
-    assert best.params["retriever.file.path"].endswith(mate)
+    assert (best.params["retriever"], best.params["retriever.file.path"]) == ("file", f"{tmp_path}/mate.csv")
 
 
-def test_a_run_of_a_file_is_reproduced_until_the_file_changes(harness, toy, mate, tracker, monkeypatch):
-    words = ("retriever=[bm25,file]", f"retriever.file.path={mate}", "experiment_name=e")
-    run_id = harness("run", *TOY[:3], "format=json", *words).json["run_id"]
-    assert tracker.run(run_id).params["retriever"] == "bm25+file"
-    (toy.parent / "else").mkdir()
-    monkeypatch.chdir(toy.parent / "else")
-    again = ("reproduce", f"run={run_id}", "format=json", f"outputs={toy.parent / 'outputs'}")
+def test_a_run_of_a_file_is_reproduced_until_the_file_changes(harness, mate, tmp_path, monkeypatch):
+    run_id = mate("run", "format=json").json["run_id"]
+    (tmp_path / "else").mkdir()
+    monkeypatch.chdir(tmp_path / "else")
+    again = ("reproduce", f"run={run_id}", "format=json", f"outputs={tmp_path}/outputs")
     assert harness(*again).json["reproduced"]
-    file = toy.parent / mate
+    file = tmp_path / "mate.csv"
     file.write_text(file.read_text().replace('"d1", "d3"', '"d3", "d1"'))
     done = harness(*again)
     assert done.code == 2
     assert f"{file} has changed since then: its sha256 was" in done.err
 
 
-@pytest.mark.parametrize("verb", ["run", "sweep"])
-def test_a_file_that_does_not_fit_is_refused_before_anything_begins(harness, toy, mate, tracker, verb):
-    (toy.parent / "bad.trec").write_text("7 Q0 zz 1 5 x\n3 Q0 d1 1 4 x\n5 Q0 d1 1 1 x\n")
-    done = harness(verb, *TOY[:3], "retriever=file", "retriever.file.path=bad.trec", "experiment_name=e")
-    assert done.code == 2
-    assert "bad.trec:1: the dataset does not have these documents of the file: zz" in done.err
-    assert tracker.runs("e", {}) == []
+UNKNOWN = "bad.trec:1: the dataset does not have these documents of the file: zz"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("run", "retriever.file.path=bad.trec", "experiment_name=e"), UNKNOWN),
+        (("sweep", "retriever.file.path=bad.trec", "experiment_name=e"), UNKNOWN),
         (("search", "query=달"), "A search is for a new query, but retriever.file only has rankings made elsewhere"),
         (("run", "gate=score", "gate.signal=background"), "signal background searches for random queries, but"),
         (("run", "retriever.file.missing=skip"), "retriever.file.missing='skip' is not one of error, empty"),
     ],
 )
-def test_what_needs_a_search_is_refused(harness, toy, mate, words, message):
-    verb, *others = words
-    shared = TOY[:3] if verb == "search" else TOY[:4]
-    done = harness(verb, *shared, "retriever=file", f"retriever.file.path={mate}", *others)
+def test_what_a_file_cannot_do_is_refused_before_anything_begins(mate, tracker, words, message):
+    done = mate(*words)
     assert done.code == 2
     assert message in done.err
+    assert tracker.runs("e", {}) == []

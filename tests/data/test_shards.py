@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.data.dataset import Dataset
@@ -31,9 +31,6 @@ from harness.data.shards import (
 from harness.errors import BadInput
 from retrievers.base import Document
 
-quick = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
-)
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.integers(-20, 10**18).map(lambda n: Document(str(n), "", native_id=n))
 others = st.builds(Document, texts.filter(str.strip), texts, texts, texts)
@@ -64,7 +61,6 @@ def made(count):
     return tuple(Document(f"d{i:03}", f"본문 {i}", "제목" * (i % 2), "출처") for i in range(count))
 
 
-@quick
 @given(corpora, st.lists(st.integers(1, 5), max_size=5), st.slices(22))
 def test_they_are_equal_to_a_tuple(tmp_path_factory, documents, sizes, part):
     read = written(tmp_path_factory.mktemp("corpus") / "c", documents, sizes)
@@ -214,7 +210,6 @@ def test_shards_have_about_the_size_that_was_asked_for(size):
     assert np.mean(sizes) == pytest.approx(size, rel=0.1)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     st.integers(0, 400),
     st.lists(st.integers(0, 1500), max_size=2, unique=True),

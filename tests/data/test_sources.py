@@ -3,13 +3,12 @@
 import gzip
 import json
 import string
-from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.data.contest import Contest, Sample
+from harness.data.contest import Contest
 from harness.data.dataset import checked_dataset
 from harness.data.files import json_file
 from harness.data.qa import Autorag, Squad
@@ -17,12 +16,6 @@ from harness.data.qrels import Qrels
 from harness.data.trec import Beir, Trec
 from harness.errors import BadInput
 from retrievers.base import Document, Query, Turn
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-real = pytest.mark.skipif(not SHARED.is_dir(), reason="no real data beside this checkout")
-quick = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
-)
 
 DOCUMENT = '{"docid": "d1", "src": "s", "content": "달"}'
 
@@ -71,12 +64,6 @@ def test_contest(tmp_path):
     assert Contest(path=str(tmp_path), qrels=str(labels)).qrels() == Qrels({"7": {}, "8": {}}, abstention=True)
 
 
-def test_the_sample_ships_with_the_package():
-    dataset = checked_dataset(Sample(), "sample")
-    assert dataset.qrels is not None
-    assert {query.query_id for query in dataset.queries} == set(dataset.qrels.grades)
-
-
 @pytest.fixture
 def beir(tmp_path):
     (tmp_path / "qrels").mkdir()
@@ -105,22 +92,16 @@ def test_beir(beir):
     assert [query.query_id for query in Beir(path=str(beir), split="dev").queries()] == ["q0"]
 
 
-def test_beir_without_labels_has_all_queries(beir):
-    (beir / "qrels").rename(beir / "no")
-    assert Beir(path=str(beir)).qrels() is None
-    assert len(Beir(path=str(beir)).queries()) == 4
-
-
-def test_beir_gzipped_in_its_folder(beir):
+def test_beir_without_labels_has_all_queries_and_may_be_gzipped(beir):
+    with pytest.raises(BadInput, match=r"train\.tsv: there is no such file\. dataset\.split is one of: dev, test"):
+        Beir(path=str(beir), split="train").qrels()
     for path in (beir / "corpus.jsonl", beir / "qrels" / "test.tsv"):
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))
         path.unlink()
     assert len(checked_dataset(Beir(path=str(beir)), "b").documents) == 2
-
-
-def test_beir_names_the_splits(beir):
-    with pytest.raises(BadInput, match=r"train\.tsv: there is no such file\. dataset\.split is one of: dev, test"):
-        Beir(path=str(beir), split="train").qrels()
+    (beir / "qrels").rename(beir / "no")
+    assert Beir(path=str(beir)).qrels() is None
+    assert len(Beir(path=str(beir)).queries()) == 4
 
 
 def test_trec(tmp_path):
@@ -184,7 +165,6 @@ C, B, T, S = "contest", "beir", "trec", "squad"
 MALFORMED = [
     (C, "documents", "", r": the file holds no rows"),
     (C, "documents", '{"docid": "d1", "content": "가"', r":1: broken JSON .*column 31.*Each line must be one"),
-    (C, "documents", DOCUMENT + "\n\n{\n", r":3: broken JSON"),
     (C, "documents", f"[{DOCUMENT}]", r":1: a JSON array where lines are expected: one object per line.*jq -c \.\[\]"),
     (C, "documents", '"d1"', r":1: 'd1' is not a JSON object"),
     (C, "documents", '{"docid": NaN, "content": ""}', r":1: NaN is not a JSON number"),
@@ -195,12 +175,10 @@ MALFORMED = [
     (C, "documents", '{"docid": ' + "9" * 5000 + ', "content": ""}', r":1: .*4300 digits"),
     (C, "documents", DOCUMENT.encode() + b"\n\xed\xa0\x80", r":2: byte 0xed is not UTF-8\. Save the file as UTF-8"),
     (C, "documents", gzip.compress(DOCUMENT.encode() * 99, mtime=0)[:-9], r":1: cannot be read .*Is the file complete"),
-    (C, "documents", b"\x1f\x8bnot gzip at all", r":1: cannot be read"),
     (C, "documents", '{"contents": "가", "docid": "d1"}', r":1: content is missing \(fields here: contents, docid\)\. "
      r"There is 'contents'\. Did you mean 'content'\?"),
     (C, "documents", "{}", r":1: docid is missing \(fields here: none\)"),
     (C, "documents", '{"docid": "", "content": ""}', r":1: docid is '', but an id must be non-empty"),
-    (C, "documents", '{"docid": true, "content": ""}', r":1: docid is True"),
     (C, "documents", '{"docid": "d", "content": 5}', r":1: content is 5, but must be text"),
     (C, "documents", '{"docid": "d", "content": "", "src": 5}', r":1: src is 5, but must be text"),
     (C, "documents", DOCUMENT + "\n\n" + DOCUMENT, r":3: docid 'd1' is already at .*f:1\."),
@@ -285,9 +263,8 @@ def test_malformed_parquet_is_refused(tmp_path, part, columns, expected):
 def test_parquet_without_rows_or_not_parquet(tmp_path):
     import pyarrow
 
-    path = parquet(
-        tmp_path / "f", doc_id=pyarrow.array([], pyarrow.string()), contents=pyarrow.array([], pyarrow.string())
-    )
+    empty = pyarrow.array([], pyarrow.string())
+    path = parquet(tmp_path / "f", doc_id=empty, contents=empty)
     with pytest.raises(BadInput, match="f: the file holds no rows"):
         list(Autorag(corpus=path).documents())
     (tmp_path / "f").write_text("doc_id,contents\n")
@@ -327,7 +304,6 @@ ids = st.text(string.ascii_letters + "가나다#:-_.", min_size=1, max_size=6)
 texts = st.text(max_size=20)
 
 
-@quick
 @given(st.dictionaries(ids, st.tuples(texts, texts), min_size=1, max_size=6), st.sampled_from(["\n", "\r\n", "\n\n"]))
 def test_any_documents_come_back(tmp_path, documents, end):
     path = tmp_path / "f"
@@ -341,7 +317,6 @@ def test_any_documents_come_back(tmp_path, documents, end):
 grades = st.floats(min_value=0, max_value=1e6, exclude_min=True, allow_subnormal=True)
 
 
-@quick
 @given(st.dictionaries(ids, st.dictionaries(ids, grades, max_size=4), min_size=1, max_size=5))
 def test_any_labels_come_back(tmp_path, labels):
     path = tmp_path / "f"
@@ -357,47 +332,43 @@ def test_any_labels_come_back(tmp_path, labels):
 
 REAL = {  # name -> source, numbers of documents, queries, labelled queries and relevant documents, notes
     "contest": (
-        lambda: Contest(path=str(SHARED / "science_qa"), qrels=str(SHARED / "science_qa" / "qrels_public.jsonl")),
+        lambda data: Contest(path=f"{data}/science_qa", qrels=f"{data}/science_qa/qrels_public.jsonl"),
         (4272, 220, 110, None),
         (
             "110 of 220 queries are unlabelled: retrieved and exported, but not scored.",
             "10 of 110 labelled queries need no retrieval.",
         ),
     ),
-    "korquad": (
-        lambda: Squad(path=str(SHARED / "korquad" / "KorQuAD_v1.0_dev.json")), (961, 5774, 5774, 5774), ()
-    ),
+    "korquad": (lambda data: Squad(path=f"{data}/korquad/KorQuAD_v1.0_dev.json"), (961, 5774, 5774, 5774), ()),
     "cranfield": (
-        lambda: Beir(path=str(SHARED / "cranfield")),
+        lambda data: Beir(path=f"{data}/cranfield"),
         (1400, 225, 225, 1837 - 225),  # 1,837 judgements, 225 of them of grade 0
         (
             "2 of 1,400 documents are empty: 471, 995.",
             "1,837 judged pairs of a query and a document, 8.2 per query; 1,612 of them relevant.",
         ),
     ),
-    "autorag": (lambda: Autorag(path=str(SHARED / "autorag_ko")), (55, 20, 20, None), ()),
-}  # fmt: skip
+    "autorag": (lambda data: Autorag(path=f"{data}/autorag_ko"), (55, 20, 20, None), ()),
+}
 
 
-@real
 @pytest.mark.parametrize("name", REAL)
-def test_real_data(name):
+def test_real_data(real_data, name):
     source, (documents, queries, labelled, relevant), notes = REAL[name]
-    dataset = checked_dataset(source(), name)
+    dataset = checked_dataset(source(real_data), name)
     grades = dataset.qrels.grades
     assert (len(dataset.documents), len(dataset.queries), len(grades)) == (documents, queries, labelled)
     assert relevant in (None, sum(map(len, grades.values())))
     assert dataset.notes == notes
     if name == "korquad":  # the answer to a question is in its relevant context
-        article = json_file(SHARED / "korquad" / "KorQuAD_v1.0_dev.json")["data"][3]
+        article = json_file(real_data / "korquad" / "KorQuAD_v1.0_dev.json")["data"][3]
         question = article["paragraphs"][-1]["qas"][0]
         [document] = [dataset.by_id[doc_id] for doc_id in grades[question["id"]]]
         assert question["answers"][0]["text"] in document.text
         assert document.title == article["title"]
 
 
-@real
-def test_real_trec_labels():
-    qrels = Trec(qrels=str(SHARED / "trec_eval" / "qrels.test")).qrels()
+def test_real_trec_labels(real_data):
+    qrels = Trec(qrels=str(real_data / "trec_eval" / "qrels.test")).qrels()
     assert len(qrels.grades) == 3
     assert sum(map(len, qrels.grades.values())) == 561  # num_rel of trec_eval's own output

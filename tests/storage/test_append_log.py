@@ -56,22 +56,17 @@ def written(folder, kind, several=ROWS):
 
 
 @kinds
-def test_what_is_appended_is_read(tmp_path_factory, kind):
+def test_what_is_appended_is_read_and_without_rows_there_is_no_file(tmp_path_factory, kind):
     @given(st.lists(st.lists(rows, max_size=3), max_size=3))
     def check(batches):
         log = opened(tmp_path_factory.mktemp("log"), kind)
         for batch in batches:
             log.append(batch)
+        assert log.path.exists() == any(batches)
         assert repr(log.read()) == repr([one for batch in batches for one in batch])  # NaN is not itself
+        assert repr(log.since(START)[0]) == repr(log.read())
 
     check()
-
-
-@kinds
-def test_without_rows_there_is_no_file(tmp_path, kind):
-    log = opened(tmp_path, kind)
-    log.append([])
-    assert (log.read(), log.since(START), log.path.exists()) == ([], ([], START), False)
 
 
 @kinds
@@ -161,20 +156,12 @@ def test_what_is_not_a_file_is_refused(tmp_path, made):
             use()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"number": "x"}, "number is 'x', but must be a whole number"),
-        ({"inner": {"value": "x"}}, r"inner\.value is 'x', but must be a number"),
-        ({"mine": 1}, "mine is not a field here. Did you mean 'inner'\\? The fields are name, number, scores, inner"),
-    ],
-)
-def test_a_row_of_another_type_is_refused_with_its_line(tmp_path, change, message):
+def test_a_row_of_another_type_is_refused_with_its_line(tmp_path):
     log, _ = written(tmp_path, "strict")
-    text = json.dumps({"name": "a"} | change).encode()[:-1]
+    text = b'{"name": "a", "inner": {"value": "x"}'
     with log.path.open("ab") as file:
         file.write(text + f', "check": "{log._checksum(text, "")}"}}\n'.encode())
-    with pytest.raises(BadInput, match=rf"rows\.log:4: {message}"):
+    with pytest.raises(BadInput, match=r"rows\.log:4: inner\.value is 'x', but must be a number"):
         log.read()
 
 
@@ -305,9 +292,3 @@ def test_the_repetition_of_the_last_checksum_is_needed(tmp_path, made):
         ELSE[made](last)
     with pytest.raises(BadInput, match=r"rows\.last is not a file" if made else "the last line was edited or removed"):
         log.read()
-
-
-def test_equal_rows_of_a_chain_have_other_checksums(tmp_path):
-    _, content = written(tmp_path, "chained", ROWS[:1] * 2)
-    first, second = map(json.loads, content.splitlines())
-    assert first["check"] != second["check"]

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -63,12 +64,17 @@ def never(*_):
     raise AssertionError("computed twice")
 
 
-def test_another_machine_computes_nothing(machine):
-    keys = [bytes([n]) * 32 for n in (5, 3)]
+def scorer(*scores):
+    return lambda rows: [(np.arange(len(rows)), np.array(scores))]
+
+
+def test_another_machine_computes_nothing_and_logs_no_secret(machine, caplog):
+    caplog.set_level(logging.DEBUG)
+    keys = [bytes([n]) * 32 for n in (5, 3, 9)]
     first, second = machine("first"), machine("second")
     made = first.folder("things", {"a": 1}, build)
     first.ranking({"r": 1}, 4, lambda depth: RANKING)
-    first.pairs({"m": 1}, keys, lambda rows: [(np.array(rows), np.array([5.0, 3.0]))])
+    first.pairs({"m": 1}, keys[:2], scorer(5.0, 3.0))
 
     assert second.size("things", {"a": 1}) == first.size("things", {"a": 1})
     assert (second.size("things", {"a": 2}), second.found("things", {"a": 2})) == (None, None)
@@ -80,27 +86,14 @@ def test_another_machine_computes_nothing(machine):
     assert not second.holds_ranking({"r": 1}, 5)
     assert second.ranking({"r": 1}, 4, never).to_dict() == RANKING.to_dict()
     assert second.holds_pairs({"m": 1})
-    assert second.pairs({"m": 1}, keys, never).tolist() == [5.0, 3.0]
+    assert second.pairs({"m": 1}, keys[:2], never).tolist() == [5.0, 3.0]
     assert [entry.state for entry in second.entries()] == ["finished"] * 3
+    assert second.pairs({"m": 1}, keys, scorer(9.0)).tolist() == [5.0, 3.0, 9.0]
+    assert SECRET not in caplog.text
+    assert "x-amz" not in caplog.text.lower()
 
 
-def test_what_is_used_again_asks_for_nothing(machine, requests):
-    cache, keys = machine("one"), [b"k" * 32]
-
-    def use(build, search, score):
-        cache.folder("things", {}, build)
-        cache.found("things", {})
-        cache.size("things", {})
-        cache.ranking({}, 4, search)
-        cache.pairs({}, keys, score)
-
-    use(build, lambda depth: RANKING, lambda rows: [(np.array([0]), np.array([1.0]))])
-    requests.clear()
-    use(never, never, never)
-    assert requests == []
-
-
-def test_few_requests_make_and_fetch_an_entry(machine, requests):
+def test_few_requests_make_and_fetch_an_entry_and_none_use_it_again(machine, requests):
     machine("first").folder("things", {}, build)
     assert [method for method, _ in requests] == [
         "get_object",  # is it there?
@@ -115,6 +108,16 @@ def test_few_requests_make_and_fetch_an_entry(machine, requests):
     machine("second").folder("things", {}, never)
     assert sorted(requests)[-1] == ("get_object", f"things/{KEY}/manifest.json")
     assert [method for method, _ in requests] == ["get_object"] * 3
+    cache = machine("second")
+    cache.ranking({}, 4, lambda depth: RANKING)
+    cache.pairs({}, [b"k" * 32], scorer(1.0))
+    requests.clear()
+    cache.folder("things", {}, never)
+    cache.found("things", {})
+    cache.size("things", {})
+    cache.ranking({}, 4, never)
+    cache.pairs({}, [b"k" * 32], never)
+    assert requests == []
 
 
 OUTSIDE = json.dumps({"identity": {}, "files": {"../../../stray": [2, "x"]}}).encode()
@@ -187,20 +190,14 @@ def test_the_lock_of_a_dead_process_is_taken_over(machine, place, monkeypatch, l
     dead = Lease(entries._bucket, f"things/{KEY}.lock", entries._machine if left_by == "this machine" else "other")
     assert dead.acquire()
     dead._over.set()  # it died: nobody renews the lock
-    assert (cache.folder("things", {}, build) / "data.txt").is_file()
-    assert not [name for name in place if name.endswith(".lock")]
-
-
-def test_a_lock_is_given_back_after_a_failure(machine, place):
     with pytest.raises(AssertionError):
-        machine("one").folder("things", {}, never)
-    assert list(place) == [".conditions"]
+        cache.folder("things", {}, never)
+    assert list(place) == [".conditions"], "the lock is given back after a failure"
 
 
 def test_a_lock_that_was_taken_over_is_left_alone(machine, place, monkeypatch, caplog):
     monkeypatch.setattr(locks, "BEAT_SECONDS", 0.05)
-    bucket = machine("one").backend._bucket
-    lock = Lease(bucket, "lock", "one")
+    lock = Lease(machine("one").backend._bucket, "lock", "one")
     assert lock.acquire()
     place["lock"] = b"another's"
     lock._renewal.join()
@@ -209,15 +206,27 @@ def test_a_lock_that_was_taken_over_is_left_alone(machine, place, monkeypatch, c
     assert place["lock"] == b"another's"
 
 
-def test_what_could_not_be_sent_is_sent_the_next_time(machine, monkeypatch):
-    def unplugged(self, file, name):
+@pytest.fixture
+def unplugged(monkeypatch):
+    """Breaks the connection for the time of a context."""
+
+    def gone(*_):
         raise Failed("the network is gone")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Bucket, "upload", unplugged)
-        with pytest.raises(Failed):
-            machine("one").folder("things", {}, build)
-    assert machine("one").found("things", {}) is None
+    @contextmanager
+    def broken():
+        with monkeypatch.context() as patch:
+            patch.setattr(Bucket, "upload", gone)
+            patch.setattr(Bucket, "write", gone)
+            yield
+
+    return broken
+
+
+def test_what_could_not_be_sent_is_sent_the_next_time(machine, unplugged):
+    with unplugged(), pytest.raises(Failed):
+        machine("one").folder("things", {}, build)
+    assert machine("two").found("things", {}) is None
     machine("one").folder("things", {}, never)
     machine("two").folder("things", {}, never)
 
@@ -238,12 +247,10 @@ def test_a_use_makes_an_entry_young_once_a_day(machine, place, requests):
 def test_entries_are_removed_here_and_in_the_bucket(machine, place):
     cache = machine("one")
     cache.folder("things", {}, build)
-    cache.pairs({}, [b"k" * 32], lambda rows: [(np.array([0]), np.array([1.0]))])
-    assert all(cache.remove(entry) for entry in cache.entries())
-    assert cache.entries() == []
-    assert list(place) == [".conditions"]
-    assert cache.found("things", {}) is None
-    assert not cache.holds_pairs({})
+    cache.pairs({}, [b"k" * 32], scorer(1.0))
+    assert all(map(cache.remove, cache.entries()))
+    assert (cache.entries(), list(place)) == ([], [".conditions"])
+    assert (cache.found("things", {}), cache.holds_pairs({})) == (None, False)
 
 
 # Logs of replies
@@ -272,12 +279,8 @@ def test_machines_share_replies(machine, place):
     assert machine("fourth").found_log("replies", {"model": "n"}) is None
 
 
-def test_replies_that_were_not_sent_are_sent_the_next_time(machine, monkeypatch, caplog):
-    def unplugged(self, name, content):
-        raise Failed("the network is gone")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Bucket, "write", unplugged)
+def test_replies_that_were_not_sent_are_sent_the_next_time(machine, unplugged, caplog):
+    with unplugged():
         assert logged(machine("first"), "paid") == ["paid"]
     assert "will be sent the next time" in caplog.text
     assert logged(machine("second")) == []
@@ -393,18 +396,9 @@ def test_surroundings_that_will_not_do(place, monkeypatch, case):
     assert SECRET[:6] not in str(raised.value)
 
 
-def test_loggers_that_write_headers_stay_quiet(machine, caplog):
-    with caplog.at_level(logging.DEBUG):
-        machine("one").folder("things", {}, build)
-    assert SECRET not in caplog.text
-    assert "x-amz" not in caplog.text.lower()
-
-
-def test_prefixes_share_a_bucket(machine, place, tmp_path):
+def test_prefixes_share_a_bucket(machine, tmp_path):
     machine("one").folder("things", {}, build)
-    other = Place()
-    beside = cache_of(other.url, tmp_path / "beside")
-    assert beside.found("things", {}) is None
-    assert beside.entries() == []
+    beside = cache_of(Place().url, tmp_path / "beside")
+    assert (beside.found("things", {}), beside.entries()) == (None, [])
     whole = cache_of("s3://shared", tmp_path / "whole")
     assert {entry.state for entry in whole.entries()} == {"foreign"}

@@ -50,12 +50,10 @@ def test_a_claim_is_not_abandoned_while_its_process_lives(tmp_path):
 
 
 def test_claims_of_other_hosts_are_left_to_them(tmp_path, monkeypatch):
-    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
     claim(tmp_path, DUTY).unlock()
-    monkeypatch.setattr(socket, "gethostname", lambda: "here")
-    assert list(abandoned(tmp_path, Duty)) == []
-    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
     assert len(list(abandoned(tmp_path, Duty))) == 1
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
+    assert list(abandoned(tmp_path, Duty)) == []
 
 
 def test_where_files_cannot_be_locked_a_claim_is_only_a_name(tmp_path, monkeypatch):

@@ -42,12 +42,10 @@ WHOLE = Whole("달", True, 3, 1, (1, 2), {"x": Part(1.5)}, Part(2.0), [{"y": Non
 
 
 def test_a_dataclass_comes_back():
-    assert row_as(Whole, json.loads(json.dumps(encoded(Whole("a", part=Part(1.0))))), "f:1") == Whole(
-        "a", part=Part(1.0)
-    )
     plain = {"text": "달", "flag": True, "count": 3, "kind": 1, "places": [1, 2], "parts": {"x": {"value": 1.5}},
              "part": {"value": 2.0}, "anything": [{"y": None}]}  # fmt: skip
     assert row_as(Whole, plain, "f:1") == WHOLE
+    assert encoded(WHOLE) == plain
 
 
 @pytest.mark.parametrize(
@@ -75,9 +73,9 @@ def test_what_does_not_fit_is_refused_with_its_place(change, message):
     assert str(refused.value).startswith(f"rows.jsonl:7: {message}")
 
 
-@pytest.mark.parametrize(("row", "message"), [([], "the row is [], but must be an object"), ({}, "text is missing")])
+@pytest.mark.parametrize(("row", "message"), [([], "the row is \\[], but must be an object"), ({}, "text is missing")])
 def test_a_row_that_is_none_is_refused(row, message):
-    with pytest.raises(BadInput, match=f"here: {message}".replace("[", r"\[")):
+    with pytest.raises(BadInput, match=f"here: {message}"):
         row_as(Whole, row, "here")
 
 
