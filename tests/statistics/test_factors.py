@@ -162,12 +162,6 @@ def test_trials_that_differ_by_chance_alone():
     assert np.median([one.alone[0].high - one.alone[0].low for one in found]) > 0.9
 
 
-def test_equal_trials_have_no_shares():
-    found = of(grid(2, 2), np.tile([0.0, 1.0, 0.5] * 5, (4, 1)))
-    assert np.isnan(found.alone[0].value)
-    assert not found.beyond_chance
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10**6))
 def test_shares_are_the_same_for_other_units_and_orders(seed):
@@ -191,10 +185,13 @@ def test_many_queries_are_averaged_in_blocks():
     assert found.alone[0].value == pytest.approx(np.var(by_key) / np.var(exact), abs=0.02)
 
 
-def test_a_part_that_varies_less_than_noise_has_the_share_0():
-    rows = np.eye(4)  # each query's score is in a direction of its own: pairs have no product
+def test_shares_at_the_ends():
+    equal = of(grid(2, 2), np.tile([0.0, 1.0, 0.5] * 5, (4, 1)))
+    assert np.isnan(equal.alone[0].value)
+    assert not equal.beyond_chance
+    # A part that varies less than noise: its variance over pairs of queries is below 0, or 0
     assert share(-np.ones((4, 4)) + 2 * np.eye(4), np.ones((4, 4))).value == 0
-    assert share(rows, rows + 1).value == 0
+    assert share(np.eye(4), np.eye(4) + 1).value == 0
 
 
 @pytest.mark.parametrize("number", [0, 4])
@@ -212,19 +209,12 @@ def test_order_agrees_with_a_random_forest():
     import optuna
 
     drawn = simulation.population(simulation.Sweep("", (4, 3, 3), (0.1, 0.05, 0.02)), queries=1000)
-    names = ["a", "b", "c"]
-    space = {name: optuna.distributions.CategoricalDistribution([*range(4)]) for name in names}
+    space = {name: optuna.distributions.CategoricalDistribution([*range(4)]) for name in "abc"}
     study = optuna.create_study()
-    study.add_trials(
-        [
-            optuna.trial.create_trial(
-                params=dict(zip(names, map(int, row), strict=True)), distributions=space, value=float(mean)
-            )
-            for row, mean in zip(drawn.levels, drawn.values.mean(axis=1), strict=True)
-        ]
-    )
+    for row, mean in zip(drawn.levels.tolist(), drawn.values.mean(axis=1), strict=True):
+        values = dict(zip(space, row, strict=True))
+        study.add_trial(optuna.trial.create_trial(params=values, distributions=space, value=float(mean)))
     forest = optuna.importance.FanovaImportanceEvaluator(seed=0).evaluate(study)
-    ours = of(drawn.levels, drawn.values).alone
-    assert [*forest] == sorted(names, key=lambda name: -ours[names.index(name)].value)
-    for key, name in enumerate(names):
-        assert forest[name] == pytest.approx(ours[key].value, abs=0.12)
+    ours = dict(zip(space, of(drawn.levels, drawn.values).alone.values(), strict=True))
+    assert [*forest] == sorted(space, key=lambda name: -ours[name].value)
+    assert forest == pytest.approx({name: one.value for name, one in ours.items()}, abs=0.12)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import norm, ttest_1samp
+from scipy.stats import norm, t, ttest_1samp
 from simulations import checked_labels
 
 from harness.statistics.prediction_powered import (
@@ -88,58 +88,47 @@ def test_a_small_example():
     assert math.isnan(found.low)
     assert found.note == "no interval: people have checked fewer than 20 queries (4)"
 
-
-def test_a_measure_that_people_and_model_apply_to_other_queries():
-    """λ = 0, since the model's values do not vary: what is left is the ratio of the checked queries. 3 of 5 apply."""
+    # Without model values λ = 0: what is left is the ratio of the 5 checked queries, and the measure applies to 3.
     people = np.array([1.0, np.nan, 0.5, 0.0, np.nan, *[np.nan] * 3])
-    checked = np.arange(8) < 5
-    assert estimate(CheckedSample(people, np.full(8, np.nan), checked)).value == pytest.approx(0.5)
-    assert estimate(CheckedSample(people, np.full(8, np.nan), checked)).checked == 3
+    found = estimate(CheckedSample(people, np.full(8, np.nan), np.arange(8) < 5))
+    assert (found.value, found.checked) == (pytest.approx(0.5), 3)
 
 
 def test_all_checked_is_students_interval():
     values = np.random.default_rng(3).random(40)
     found = estimate(CheckedSample(values, values / 2, np.ones(40, bool)))
-    ends = ttest_1samp(values, 0.5).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((ends.low, ends.high), abs=1e-12)
+    student = ttest_1samp(values, 0)
+    ends = student.confidence_interval(0.95)
+    assert (found.low, found.high, found.p) == pytest.approx((ends.low, ends.high, student.pvalue), abs=1e-12)
     assert (found.value, found.weight, found.others) == (pytest.approx(values.mean()), 0.0, 0)
-    assert estimate(CheckedSample(values, values / 2, np.ones(40, bool))).p == pytest.approx(
-        ttest_1samp(values, 0).pvalue
-    )
+
+
+def stratified(size, counts, values):
+    """Strata of `size` queries each, of which people have checked the first so many; the model's values are all 0."""
+    strata = np.repeat(np.arange(len(counts)), size)
+    checked = np.concatenate([np.arange(size) < count for count in counts])
+    parts = [values[checked & (strata == place)] for place in range(len(counts))]
+    return estimate(CheckedSample(np.where(checked, values, np.nan), np.zeros(len(values)), checked, strata)), parts
 
 
 def test_strata_are_weighted_by_their_shares():
     """Half of the queries are in each stratum, but 6 of the checked in one and 20 in the other: mean of 0.8 and 0.2."""
-    strata = np.repeat([0, 1], 40)
-    checked = np.zeros(80, bool)
-    checked[:6] = checked[40:60] = True
-    values = np.where(strata == 0, 0.8, 0.2) + np.tile([0.1, -0.1], 40)
-    found = estimate(CheckedSample(np.where(checked, values, np.nan), np.zeros(80), checked, strata))
+    found, parts = stratified(40, (6, 20), np.repeat([0.8, 0.2], 40) + np.tile([0.1, -0.1], 40))
     assert found.value == pytest.approx(0.5)
-    parts = [0.25 * values[checked & (strata == one)].var(ddof=1) / n for one, n in ((0, 6), (1, 20))]
-    assert found.high - found.value == pytest.approx(
-        _student(sum(parts) ** 2 / (parts[0] ** 2 / 5 + parts[1] ** 2 / 19)) * math.sqrt(sum(parts))
-    )
+    first, second = (0.25 * part.var(ddof=1) / len(part) for part in parts)
+    freedom = (first + second) ** 2 / (first**2 / 5 + second**2 / 19)
+    assert found.high - found.value == pytest.approx(t.ppf(0.975, freedom) * math.sqrt(first + second))
 
 
 def test_small_strata_share_a_variance():
     """Two strata with 2 checked queries each and one with 20, a third of the queries each. The first two alone have one
     degree of freedom each: with the third, 1 + 1 + 19 for one variance within strata."""
-    strata = np.repeat([0, 1, 2], 30)
-    checked = np.zeros(90, bool)
-    checked[:2] = checked[30:32] = checked[60:80] = True
     values = np.tile([0.6, 0.4], 45)
     values[:2] = 1.0, 0.0
-    found = estimate(CheckedSample(np.where(checked, values, np.nan), np.zeros(90), checked, strata))
-    squares = [((one - one.mean()) ** 2).sum() for one in (values[checked & (strata == place)] for place in range(3))]
-    error = math.sqrt(sum(squares) / 21 * (1 / 2 + 1 / 2 + 1 / 20) / 9)
-    assert found.high - found.value == pytest.approx(_student(21) * error)
-
-
-def _student(freedom):
-    from scipy.stats import t
-
-    return t.ppf(0.975, freedom)
+    found, parts = stratified(30, (2, 2, 20), values)
+    squares = sum(((part - part.mean()) ** 2).sum() for part in parts)
+    error = math.sqrt(squares / 21 * (1 / 2 + 1 / 2 + 1 / 20) / 9)
+    assert found.high - found.value == pytest.approx(t.ppf(0.975, 21) * error)
 
 
 @pytest.mark.parametrize(
@@ -168,12 +157,10 @@ def test_what_holds_for_any_sample(n, others, seed, strata, binary):
     people[generator.random(n + others) < 0.1] = np.nan
     model[generator.random(n + others) < 0.1] = np.nan
     checked = np.arange(n + others) < n
-    kinds = generator.integers(0, strata, n + others)
-    found = estimate(CheckedSample(np.where(checked, people, np.nan), model, checked, kinds))
+    columns = (np.where(checked, people, np.nan), model, checked, generator.integers(0, strata, n + others))
+    found = estimate(CheckedSample(*columns))
     order = generator.permutation(n + others)
-    again = estimate(
-        CheckedSample(np.where(checked, people, np.nan)[order], model[order], checked[order], kinds[order])
-    )
+    again = estimate(CheckedSample(*(column[order] for column in columns)))
     for one, other in zip(vars(found).values(), vars(again).values(), strict=True):
         assert one == other or one == pytest.approx(other, abs=1e-9, nan_ok=True)
     assert math.isnan(found.weight) or 0 <= found.weight <= 1

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from harness.measures.scores import RESAMPLES
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.significance import swap_test, tally_differences
-from harness.tasks.scored_file import entering, in_public, measure_all, strata, summaries, tallied
-from harness.tasks.task import JudgedItems
+from harness.tasks.scored_file import entering, measure_all, summaries, tallied
 
 NAMES = ("right", "made", "items", "rare", "rare_items")
 
@@ -99,23 +98,15 @@ def test_the_interval_of_a_ratio_is_scipys_on_the_same_samples(monkeypatch):
 
     monkeypatch.setattr(Toy, "measure", kept)
     found = summaries(TASK, one, ["ratio"], 3, resamples=999)["ratio"]
-    [ratios] = [values for values in resampled if values.shape == (999,)]
 
     def ratio(items, axis):
         return one["right"][items].sum(axis=axis) / one["made"][items].sum(axis=axis)
 
     items = (np.arange(70),)
     first = stats.bootstrap(items, ratio, n_resamples=2, method="percentile", rng=np.random.default_rng(0))
-    first.bootstrap_distribution = ratios
+    [first.bootstrap_distribution] = [values for values in resampled if values.shape == (999,)]
     theirs = stats.bootstrap(items, ratio, n_resamples=0, bootstrap_result=first, method="BCa").confidence_interval
-    assert found.low == pytest.approx(theirs.low, abs=1e-12)
-    assert found.high == pytest.approx(theirs.high, abs=1e-12)
-    # And on samples of its own it is the same but for chance.
-    own = stats.bootstrap(
-        items, ratio, n_resamples=4000, method="BCa", rng=np.random.default_rng(4)
-    ).confidence_interval
-    noise = 0.1 * (own.high - own.low)
-    assert (found.low, found.high) == (pytest.approx(own.low, abs=noise), pytest.approx(own.high, abs=noise))
+    assert (found.low, found.high) == pytest.approx(tuple(theirs), abs=1e-12)
 
 
 def test_an_absent_measure_has_no_interval_and_does_not_affect_others():
@@ -126,40 +117,29 @@ def test_an_absent_measure_has_no_interval_and_does_not_affect_others():
     assert list(summaries(TASK, one, ["absent"], 0)) == ["absent"]
 
 
-def test_notes_for_too_few_items():
+RARE_MADE, RARE = [1, 1] + [0] * 10, [0.0, 1.0] + [None] * 18
+
+
+@pytest.mark.parametrize(
+    ("counts", "measure", "summary", "note"),
+    [
+        (item_counts([1], [2]), "ratio", (0.5, 1, np.nan, np.nan), "one item: no interval"),
+        (item_counts([1] * 12, [2] * 12), "ratio", (0.5, 12, 0.5, 0.5), "all items have the same value"),
+        (item_counts([0, 1, 2], [2, 2, 2]), "ratio", (0.5, 3, 0, 1), "percentile interval: fewer than 10 items"),
+        # 2 of 12 items try anything, and both are right: leaving one out changes nothing, but (10 / 12)^12 = 11 % of
+        # the samples draw neither, and then the ratio is 0.
+        (item_counts(RARE_MADE, RARE_MADE), "ratio", (1, 12, 0, 1), "percentile interval: BCa is undefined"),
+        # 2 of 20 items have the rare measure: samples without one are left out, (18 / 20)^20 = 12 %: 243 +- 58.
+        (item_counts([1] * 20, rare=RARE), "rare_mean", (0.5, 2, 0, 1), ".*: undefined in (1[89]|2.). of 2000 samples"),
+        (item_counts([1] * 20, rare=RARE), "mean", (1, 20, 1, 1), "all items have the same value"),
+    ],
+)  # fmt: skip
+def test_intervals_of_few_items_have_notes(counts, measure, summary, note):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = summaries(TASK, item_counts([1], [2]), ["ratio"], 0)["ratio"]
-        assert (found.mean, found.n) == (0.5, 1)
-        assert np.isnan([found.low, found.high]).all()
-        found = summaries(TASK, item_counts([1] * 12, [2] * 12), ["ratio"], 0)["ratio"]
-        assert (found.low, found.high, found.note) == (0.5, 0.5, "all items have the same value")
-        found = summaries(TASK, item_counts([0, 1, 2], [2, 2, 2]), ["ratio"], 0)["ratio"]
-        assert (found.low, found.high, found.note) == (0, 1, "percentile interval: fewer than 10 items")
-
-
-def test_an_item_that_makes_no_difference_alone_may_with_another():
-    """2 of 12 items try anything, and both are right: leaving one out changes nothing, but (10 / 12)^12 = 11 % of the
-    samples draw neither, and then the ratio is 0."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = summaries(TASK, item_counts([1, 1] + [0] * 10, [1, 1] + [0] * 10), ["ratio"], 0)["ratio"]
-    assert (found.mean, found.low, found.high) == (1, 0, 1)
-    assert found.note == "percentile interval: BCa is undefined"
-
-
-def test_a_rare_measure_has_percentiles_of_the_samples_that_define_it():
-    """2 of 20 items have the rare measure, 0 and 1: samples without one are left out, (18 / 20)^20 = 12 % of them."""
-    rare = [0.0, 1.0] + [None] * 18
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        found = summaries(TASK, item_counts([1] * 20, rare=rare), ["rare_mean", "mean"], 0)
-    assert (found["rare_mean"].mean, found["rare_mean"].n) == (0.5, 2)
-    assert (found["rare_mean"].low, found["rare_mean"].high) == (0, 1)
-    note = re.fullmatch(r"percentile interval: undefined in (\d+) of 2000 samples", found["rare_mean"].note)
-    assert note
-    assert 185 <= int(note[1]) <= 302  # 243 +- 4 standard deviations
-    assert (found["mean"].n, found["mean"].low, found["mean"].high) == (20, 1, 1)
+        found = summaries(TASK, counts, [measure], 0)[measure]
+    np.testing.assert_equal((found.mean, found.n, found.low, found.high), summary)
+    assert re.match(note, found.note)
 
 
 def test_samples_without_any_are_left_out_of_the_percentiles():
@@ -179,22 +159,6 @@ def test_measures_of_a_part_are_those_of_its_items_alone():
     assert np.isnan(measure_all(TASK, one, rows)["rare_mean"])
     assert [entering(TASK, one, name, rows) for name in ("ratio", "rare_mean")] == [2, 0]
     assert [entering(TASK, one, name) for name in ("ratio", "rare_mean")] == [3, 1]
-
-
-# ---- the public part
-
-
-def test_the_public_part_is_drawn_from_each_kind_alike_whatever_the_order():
-    ids = tuple(f"i{number}" for number in range(50))
-    kinds = tuple("조사" if number < 30 else "맞춤법" for number in range(50))
-    order = np.random.default_rng(0).permutation(50)
-    one = JudgedItems(ids, kinds, {}, {})
-    other = JudgedItems(tuple(ids[i] for i in order), tuple(kinds[i] for i in order), {}, {})
-    public = in_public(one, 0, 0.4)
-    assert (public[:30].sum(), public[30:].sum()) == (12, 8)
-    assert (in_public(other, 0, 0.4) == public[order]).all()
-    assert (in_public(one, 1, 0.4) != public).any()
-    assert strata(kinds).tolist() == [1] * 30 + [0] * 20
 
 
 # ---- two submissions
@@ -251,45 +215,42 @@ def test_an_exact_p_by_hand():
     assert swapped(first, second, ["ratio"], 0, 10)[0].tolist() == [1.0]
 
 
-def test_the_same_submission_twice():
-    one = drawn(4, 30)
-    found = task_differences([one, drawn(4, 30)], ["mean", "ratio"], 0, 500)[0, 1]
-    for gap in found.values():
-        assert (gap.mean, gap.low, gap.high, gap.p, gap.p_holm, gap.exact) == (0, 0, 0, 1, 1, True)
-        assert (gap.wins, gap.ties, gap.losses, gap.note) == (0, 30, 0, "the submissions are the same")
-
-
-def test_one_item():
-    gap = task_differences([item_counts([1], [2]), item_counts([0], [2])], ["ratio"], 0, 100)[0, 1]["ratio"]
-    assert (gap.n, gap.mean, gap.wins, gap.p, gap.note) == (1, 0.5, 1, 1, "one item: no interval")
-    assert np.isnan([gap.low, gap.high]).all()
-
-
-def test_wins_and_losses_are_of_items():
-    # 2/2, 0/1, 1/2, 0/0 against 1/2, 1/1, 1/2, 0/3: better, worse, equal, and equal with 0 both.
-    first, second = item_counts([2, 0, 1, 0], [2, 1, 2, 0]), item_counts([1, 1, 1, 0], [2, 1, 2, 3])
-    gap = task_differences([first, second], ["ratio"], 0, 100)[0, 1]["ratio"]
-    assert (gap.wins, gap.ties, gap.losses) == (1, 2, 1)
-    assert gap.mean == pytest.approx(3 / 5 - 3 / 8)
-    assert gap.note == "percentile interval: fewer than 10 items"
-
-
-def test_few_differing_items_get_a_note():
+def few_changed():
     second = drawn(6, 40)
-    second["right"] = second["right"].copy()
-    second["right"][:3] += 1
-    gap = task_differences([drawn(6, 40), second], ["ratio"], 0, 500)[0, 1]["ratio"]
-    assert (gap.losses, gap.exact) == (3, True)
-    assert gap.note == "only 3 items differ: trust p, not the interval"
-    assert gap.p == 0.25  # none and all of the three swapped, of 8 ways
+    return second | {"right": second["right"] + (np.arange(40) < 3)}
 
 
-def test_a_rare_measure_is_compared_on_the_samples_that_define_it():
-    first, second = (item_counts([1] * 20, rare=[*rare, *[None] * 18]) for rare in ([0.5, 1.0], [0.25, 0.5]))
-    gap = task_differences([first, second], ["rare_mean"], 0, 1000)[0, 1]["rare_mean"]
-    # Differences of 1/4 and 1/2: 3/8 in the mean, and of the four ways to swap two are as far apart.
-    assert (gap.mean, gap.low, gap.high, gap.p) == (0.375, 0.25, 0.5, 0.5)
-    assert re.fullmatch(r"percentile interval: undefined in \d+ of 1000 samples", gap.note)
+@pytest.mark.parametrize(
+    ("first", "second", "measure", "expected", "note"),
+    [
+        (
+            drawn(4, 30), drawn(4, 30), "ratio",
+            {"mean": 0, "low": 0, "high": 0, "p": 1, "p_holm": 1, "exact": True, "wins": 0, "ties": 30, "losses": 0},
+            "the submissions are the same",
+        ),
+        (
+            item_counts([1], [2]), item_counts([0], [2]), "ratio",
+            {"n": 1, "mean": 0.5, "low": np.nan, "high": np.nan, "wins": 1, "p": 1}, "one item: no interval",
+        ),
+        (  # 2/2, 0/1, 1/2, 0/0 against 1/2, 1/1, 1/2, 0/3: better, worse, equal, and equal with 0 both
+            item_counts([2, 0, 1, 0], [2, 1, 2, 0]), item_counts([1, 1, 1, 0], [2, 1, 2, 3]), "ratio",
+            {"mean": 3 / 5 - 3 / 8, "wins": 1, "ties": 2, "losses": 1}, "percentile interval: fewer than 10 items",
+        ),
+        (  # none and all of the three swapped, of 8 ways
+            drawn(6, 40), few_changed(), "ratio",
+            {"losses": 3, "exact": True, "p": 2 / 8}, "only 3 items differ: trust p, not the interval",
+        ),
+        (  # differences of 1/4 and 1/2: 3/8 in the mean, and of the four ways to swap two are as far apart
+            item_counts([1] * 20, rare=[0.5, 1.0, *RARE[2:]]), item_counts([1] * 20, rare=[0.25, 0.5, *RARE[2:]]),
+            "rare_mean", {"mean": 0.375, "low": 0.25, "high": 0.5, "p": 0.5},
+            r"percentile interval: undefined in \d+ of 1000 samples",
+        ),
+    ],
+)  # fmt: skip
+def test_differences_by_hand(first, second, measure, expected, note):
+    found = task_differences([first, second], [measure], 0, 1000)[0, 1][measure]
+    assert {name: getattr(found, name) for name in expected} == pytest.approx(expected, nan_ok=True)
+    assert re.fullmatch(note, found.note)
 
 
 @settings(max_examples=8)
