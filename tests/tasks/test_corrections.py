@@ -34,11 +34,6 @@ def judged(folder, predictions=PREDICTIONS, references=REFERENCES, names=("p.csv
     return task.judge(*paths, task.measures, Cache(folder / "store"))
 
 
-def measured(judgement, **arguments):
-    sums = {name: values.sum() for name, values in judgement.item_counts.items()}
-    return {name: float(value) for name, value in Corrections(**arguments).measure(sums).items()}
-
-
 def table(**columns):
     """Rows as CSV, with ids."""
     names = ["id", *columns]
@@ -49,10 +44,8 @@ def table(**columns):
 # Measures -------------------------------------------------------------------------------------------
 
 
-def sums(tp, fp, fn, fr):
-    return {
-        name: np.array(value, float) for name, value in zip(("tp", "fp", "fn", "fr"), (tp, fp, fn, fr), strict=True)
-    }
+def sums(counts):
+    return dict(zip(("tp", "fp", "fn", "fr"), np.array(counts, float), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -64,12 +57,13 @@ def sums(tp, fp, fn, fr):
         ((0, 0, 0, 3), 0, 0),  # `span`: nothing to correct, but something touched
         ((0, 0, 2, 0), 0, 0),  # nothing touched, though something was to correct
         ((2, 0, 0, 0), 1, 1),
+        (([79, 0], [68, 0], [98, 1], [414, 0]), [79 / 245, 0], [79 / 561, 0]),  # sums of any shape
     ],
 )
 def test_measures_of_counts(counts, recall, precision):
-    found = Corrections().measure(sums(*counts))
-    assert float(found["correction_recall"]) == pytest.approx(recall, abs=1e-12)
-    assert float(found["correction_precision"]) == pytest.approx(precision, abs=1e-12)
+    found = Corrections().measure(sums(counts))
+    np.testing.assert_allclose(found["correction_recall"], recall, atol=1e-12)
+    np.testing.assert_allclose(found["correction_precision"], precision, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -85,14 +79,8 @@ def test_measures_of_counts(counts, recall, precision):
     ],
 )
 def test_recall_says_nothing_about_a_kind_of_sentences_without_a_wanted_edit(scheme, counts, silent):
-    found = Corrections(scheme).says_nothing(sums(*counts))
+    found = Corrections(scheme).says_nothing(sums(counts))
     assert tuple(found) == (("correction_recall",) if silent else ())
-
-
-def test_sums_may_have_any_shape():
-    found = Corrections().measure(sums([[1, 0], [79, 0]], [[1, 0], [68, 0]], [[0, 0], [98, 1]], [[1, 0], [414, 0]]))
-    np.testing.assert_allclose(found["correction_recall"], [[0.5, 1], [79 / 245, 0]])
-    np.testing.assert_allclose(found["correction_precision"], [[1 / 3, 1], [79 / 561, 0]])
 
 
 # What comes out -------------------------------------------------------------------------------------
@@ -127,17 +115,19 @@ def test_error_types_are_kinds(tmp_path):
     assert found.kinds == ("조사", "to correct", "띄어쓰기")
 
 
-def test_notes_of_sentences_left_as_they_were(tmp_path):
+@pytest.mark.parametrize(
+    ("predictions", "false", "notes"),
+    [
+        (["가", "나", "다", "라 라"], 0, ("2 of 3 sentences that need correction were left unchanged.",)),
+        (["가", "나", "다 다", "라 라"], 0, ()),
+        # An empty prediction deletes every word.
+        (["", "나 나", "다 다", "라"], 1, ("1 of 4 predictions are empty: all words of their sentences are deleted.",)),
+    ],
+)
+def test_notes(tmp_path, predictions, false, notes):
     references = table(source=["가", "나", "다", "라"], reference=["가", "나 나", "다 다", "라 라"])
-    left = judged(tmp_path, table(prediction=["가", "나", "다", "라 라"]), references)
-    assert left.notes == ("2 of 3 sentences that need correction were left unchanged.",)
-    assert judged(tmp_path, table(prediction=["가", "나", "다 다", "라 라"]), references).notes == ()
-
-
-def test_an_empty_prediction_deletes_every_word(tmp_path):
-    found = judged(tmp_path, table(prediction=["", "나"]), table(source=["가 가", "나"], reference=["다 가", "나"]))
-    assert found.item_counts["fp"].tolist() == [2, 0]
-    assert found.notes == ("1 of 2 predictions are empty: all words of their sentences are deleted.",)
+    found = judged(tmp_path, table(prediction=predictions), references)
+    assert (found.item_counts["fp"].sum(), found.notes) == (false, notes)
 
 
 # Files ----------------------------------------------------------------------------------------------
@@ -173,11 +163,8 @@ def test_columns_of_other_names(tmp_path):
     references = REFERENCES.replace("id,source,reference", "no,err_sentence,cor_sentence")
     found = judged(tmp_path, PREDICTIONS.replace("id,prediction", "no,cor_sentence"), references, columns=named)
     assert found.table == judged(tmp_path).table
-
-
-def test_whole_numbers_are_ids_in_both_formats(tmp_path):
     found = judged(tmp_path, '{"id": 7, "prediction": "가"}', "id,source,reference\n7,가,가\n")
-    assert found.item_ids == ("7",)
+    assert found.item_ids == ("7",)  # a whole number is an id in both formats
 
 
 P, R = "id,prediction\n", "id,source,reference\n"
@@ -190,11 +177,7 @@ ONE_P, ONE_R = P + "a,가\n", R + "a,가,나\n"
         ("", ONE_R, "p.csv: the file holds no rows"),
         (P, ONE_R, "p.csv: the file holds no rows"),
         (ONE_P, "\n\n", "r.csv: the file holds no rows"),
-        (
-            "id,predicton\na,가\n",
-            ONE_R,
-            "p.csv:1: there is no column 'prediction'*Did you mean 'predicton'?",
-        ),
+        ("id,predicton\na,가\n", ONE_R, "p.csv:1: there is no column 'prediction'*Did you mean 'predicton'?"),
         ("no,prediction\na,가\n", ONE_R, "p.csv:1: there is no column 'id' (no, prediction)*task.columns.id=NAME"),
         (ONE_P, "\nid;source;reference\na;가;나\n", "r.csv:2: there is no column 'id' (id;source;reference)"),
         ('{"id": "a", "prediction": "가"}\n{"id": "b"}\n', ONE_R, "p.csv:2: there is no column 'prediction' (id)"),
@@ -208,11 +191,7 @@ ONE_P, ONE_R = P + "a,가\n", R + "a,가,나\n"
         (ONE_P, ONE_R + "a,가,나\n", "r.csv:3: id 'a' is already at *r.csv:2. Remove one of them."),
         (P + " ,가\n", ONE_R, "p.csv:2: id is ' ', but an id must be non-empty text"),
         (P + "b,가\n", ONE_R, "p.csv: no prediction for 1 of 1 ids: a; 1 of its 1 ids not in *r.csv: b. Give"),
-        (
-            P + "".join(f"x{i},가\n" for i in range(9)) + "a,가\n",
-            ONE_R,
-            "9 of its 10 ids not in *x0, x1, *x4 and 4 more",
-        ),
+        (P + "".join(f"{i},가\n" for i in range(9)) + "a,가\n", ONE_R, "9 of its 10 ids not in *: 0, 1, *4 and 4 more"),
         (ONE_P, R + "a,,나\n", "r.csv:2: source is empty. Write the sentence, or remove the row"),
         (ONE_P, R + "a,가,  \n", "r.csv:2: reference is empty."),
         ("[{}]", ONE_R, "p.csv:1: a JSON array where lines are expected"),
@@ -220,11 +199,7 @@ ONE_P, ONE_R = P + "a,가\n", R + "a,가,나\n"
         ('{"id": "a", "prediction": null}', ONE_R, "p.csv:1: prediction is None, but must be text."),
         ('{"id": "a", "prediction": ["가"]}', ONE_R, "p.csv:1: prediction is ['가'], but must be text."),
         ('{"id": 1.5, "prediction": "가"}', ONE_R, "p.csv:1: id is 1.5, but an id must be non-empty text"),
-        (
-            ONE_P,
-            '{"id": "a", "source": "가", "reference": "나", "error_type": 3}',
-            "r.csv:1: error_type is 3",
-        ),
+        (ONE_P, '{"id": "a", "source": "가", "reference": "나", "error_type": 3}', "r.csv:1: error_type is 3"),
         ((P + "a,각\n").encode("cp949"), ONE_R, "p.csv:2: byte 0xb0 is not UTF-8. Save the file as UTF-8."),
         (gzip.compress(ONE_P.encode())[:-9], ONE_R, "p.csv:*: cannot be read*Is the file complete?"),
     ],

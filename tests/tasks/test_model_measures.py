@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import unicodedata
@@ -79,6 +80,11 @@ def save_bleurt(folder, state):
     save_file({name: value.contiguous() for name, value in state.items()}, folder / "model.safetensors")
 
 
+def save_torch(folder, state):
+    torch.save(state, folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
 @pytest.fixture(scope="module")
 def bleurt(tmp_path_factory):
     return tiny_bleurt(tmp_path_factory.mktemp("models") / "bleurt")
@@ -88,13 +94,12 @@ def bleurt(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layer", [1, 2])
-def test_bertscore_equals_the_package_on_korean_pairs(encoder, store, layer):
+def test_bertscore_equals_the_package_on_korean_pairs(encoder, store):
     import bert_score
 
     predictions, references = random_pairs(200)
-    want = bert_score.score(predictions, references, model_type=str(encoder), num_layers=layer, device="cpu")[2]
-    found = BertScore(path=str(encoder), layer=layer, device="cpu").score(predictions, references, store)
+    want = bert_score.score(predictions, references, model_type=str(encoder), num_layers=1, device="cpu")[2]
+    found = BertScore(path=str(encoder), layer=1, device="cpu").score(predictions, references, store)
     assert found.dtype == np.float64
     np.testing.assert_allclose(found, want.numpy(), atol=1e-6)
     assert 0 < found.min() < 0.9 < found.max() <= 1 + 1e-6
@@ -116,23 +121,23 @@ def by_hand(folder, layer, prediction, reference):
     return 2 * precision * recall / (precision + recall)
 
 
-def test_bertscore_by_hand(encoder, store):
-    pairs = [
-        ("물은 백 도에서 끓는다.", "물은 더 낮은 온도에서 끓는다."),
-        ("달은 한", "식물은 빛을 받아 양분을"),
-        ("달", "물은"),
+@pytest.mark.parametrize("layer", [1, 2])
+def test_bertscore_by_hand(encoder, store, layer):
+    predictions = ["물은 백 도에서 끓는다", "달은 한", "달", "물은 끓는다", "", "물은", " \n", ""]
+    references = [
+        "물은 더 낮은 온도에서 끓는다.",
+        "식물은 빛을 받아 양분을",
+        "물은",
+        "물은 끓는다",
+        "물은",
+        "",
+        "달",
+        "",
     ]
-    predictions, references = map(list, zip(*pairs, strict=True))
-    found = BertScore(path=str(encoder), layer=1, device="cpu").score(predictions, references, store)
-    np.testing.assert_allclose(found, [by_hand(encoder, 1, *pair) for pair in pairs], atol=1e-6)
-
-
-def test_bertscore_of_equal_and_of_empty_texts(encoder, store):
-    predictions = ["물은 끓는다", "", "물은", " \n", ""]
-    references = ["물은 끓는다", "물은", "", "달", ""]
-    found = BertScore(path=str(encoder), layer=2, device="cpu").score(predictions, references, store)
-    np.testing.assert_allclose(found, [1, 0, 0, 0, 0], atol=1e-6)
-    assert BertScore(path=str(encoder), layer=2).score([], [], store).shape == (0,)
+    want = [by_hand(encoder, layer, *pair) for pair in zip(predictions[:3], references, strict=False)]
+    measure = BertScore(path=str(encoder), layer=layer, device="cpu")
+    np.testing.assert_allclose(measure.score(predictions, references, store), [*want, 1, 0, 0, 0, 0], atol=1e-6)
+    assert measure.score([], [], store).shape == (0,)
 
 
 @pytest.mark.parametrize("places", [514, 20])
@@ -225,17 +230,10 @@ def test_bleurt_of_weights_set_by_hand(tmp_path, store):
     state["bleurt.pooler.dense.weight"] = torch.zeros(16, 16)
     state["bleurt.pooler.dense.bias"] = torch.full((16,), 0.5).atanh()
     state["classifier.weight"], state["classifier.bias"] = torch.full((1, 16), 1 / 16), torch.tensor([0.1])
-    save_bleurt(folder, state)
-    found = Bleurt(path=str(folder), device="cpu").score(["가", "", "나다"], ["나다라", "", "나다"], store)
-    np.testing.assert_allclose(found, 0.6, atol=1e-6)
-
-
-def test_bleurt_reads_torch_weights_as_well(bleurt, tmp_path, store):
-    folder = tiny_bleurt(tmp_path / "model")
-    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    found, want = (Bleurt(path=str(one), device="cpu").score(["가나"], ["다"], store) for one in (folder, bleurt))
-    np.testing.assert_allclose(found, want, atol=1e-6)
+    for save in (save_bleurt, save_torch):
+        save(folder, state)
+        found = Bleurt(path=str(folder), device="cpu").score(["가", "", "나다"], ["나다라", "", "나다"], store)
+        np.testing.assert_allclose(found, 0.6, atol=1e-6)
 
 
 def test_bleurt_reads_a_sentencepiece_model(bleurt, tmp_path, store):
@@ -264,7 +262,7 @@ def measures(encoder, bleurt, **arguments):
     return [BertScore(path=str(encoder), layer=1, **arguments), Bleurt(path=str(bleurt), **arguments)]
 
 
-def test_composed_and_decomposed_texts_are_one(encoder, bleurt, store, monkeypatch):
+def test_composed_and_decomposed_texts_are_one(encoder, bleurt, store):
     predictions, references = ["가나 물은", "다\ud800"], ["물은 고", "도"]
     decomposed = [[unicodedata.normalize("NFD", text) for text in texts] for texts in (predictions, references)]
     assert decomposed[0] != predictions
@@ -276,15 +274,13 @@ def test_composed_and_decomposed_texts_are_one(encoder, bleurt, store, monkeypat
 def test_batches_change_no_more_than_rounding(encoder, store, monkeypatch):
     monkeypatch.setattr("retrievers.dense.models.CHUNK", 25)
     predictions, references = random_pairs(60)
-    one, many = (
-        BertScore(path=str(encoder), layer=2, device="cpu", batch_tokens=size).score(
-            predictions, references, Cache(store.root / str(size))
-        )
-        for size in (1, 4000)
-    )
-    np.testing.assert_allclose(one, many, atol=1e-6)
-    alone = BertScore(path=str(encoder), layer=2, device="cpu").score(predictions[7:8], references[7:8], store)
-    np.testing.assert_allclose(alone, one[7:8], atol=1e-6)
+
+    def scores(size, part=slice(None)):
+        measure = BertScore(path=str(encoder), layer=2, device="cpu", batch_tokens=size)
+        return measure.score(predictions[part], references[part], Cache(store.root / f"{size} {part}"))
+
+    np.testing.assert_allclose(scores(1), scores(4000), atol=1e-6)
+    np.testing.assert_allclose(scores(None, slice(7, 8)), scores(1)[7:8], atol=1e-6)
 
 
 def test_cached_pairs_need_no_model(encoder, bleurt, store, monkeypatch):
@@ -310,31 +306,27 @@ def test_cached_pairs_need_no_torch(encoder, store):
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ | {"PYTHONUTF8": "1"})
 
 
-def test_other_weights_are_another_measure(tmp_path, store):
+def node(target, **arguments):
+    return {"_target_": f"harness.tasks.model_measures.{target}", **arguments}
+
+
+def test_other_weights_and_layers_are_other_measures(encoder, tmp_path, store):
     folder = tiny_bleurt(tmp_path / "model")
-    node = {"_target_": "harness.tasks.model_measures.Bleurt", "path": str(folder), "runtime": {"device": "cpu"}}
-    before, found = component_identity(node), Bleurt(path=str(folder), device="cpu").score(["가"], ["나"], store)
+    measure, bleurt = (
+        Bleurt(path=str(folder), device="cpu"),
+        node("Bleurt", path=str(folder), runtime={"device": "cpu"}),
+    )
+    before, found = component_identity(bleurt), measure.score(["가"], ["나"], store)
     assert "sha256" in before["arguments"]
     assert set(before["arguments"]["packages"]) == {"torch", "transformers"}
     state = load_file(folder / "model.safetensors")
     state["classifier.bias"] += 1
     save_bleurt(folder, state)
-    assert component_identity(node) != before
-    np.testing.assert_allclose(
-        Bleurt(path=str(folder), device="cpu").score(["가"], ["나"], store), found + 1, atol=1e-6
-    )
-
-
-def test_layers_are_other_measures(encoder, store):
-    found = [BertScore(path=str(encoder), layer=layer).score(["물은 백"], ["달은"], store) for layer in (1, 2)]
-    assert found[0] != found[1]
-    nodes = [
-        {"_target_": "harness.tasks.model_measures.BertScore", "path": str(encoder), "layer": layer} for layer in (1, 2)
-    ]
-    assert component_identity(nodes[0]) != component_identity(nodes[1])
-    assert component_identity(nodes[0]) == component_identity(
-        nodes[0] | {"runtime": {"device": "cpu", "batch_tokens": 5}}
-    )
+    assert component_identity(bleurt) != before
+    np.testing.assert_allclose(Bleurt(path=str(folder)).score(["가"], ["나"], store), found + 1, atol=1e-6)
+    first, second = (node("BertScore", path=str(encoder), layer=layer) for layer in (1, 2))
+    elsewhere = first | {"runtime": {"device": "cpu", "batch_tokens": 5}}
+    assert component_identity(first) == component_identity(elsewhere) != component_identity(second)
 
 
 # What is not to be had
@@ -378,35 +370,24 @@ def test_sentencepiece_is_needed_for_its_models_alone(bleurt, tmp_path, store, m
         Bleurt(path=str(folder), device="cpu").score(["가"], ["나"], store)
 
 
-def test_the_identity_of_what_is_absent(cache, encoder):
-    node = {"_target_": "harness.tasks.model_measures.BertScore", "model": NAME, "layer": 1}
-    assert component_identity(node)["arguments"] == {"model": NAME, "revision": None, "absent": True}
-    hub_cache(cache, NAME, encoder)
-    assert component_identity(node)["arguments"]["commit"] == COMMIT
-
-
 def test_a_model_of_the_hub(cache, encoder, store):
+    bert_score = node("BertScore", model=NAME, layer=1)
+    assert component_identity(bert_score)["arguments"] == {"model": NAME, "revision": None, "absent": True}
     hub_cache(cache, NAME, encoder)
-    found = BertScore(NAME, layer=2, device="cpu").score(["물은 백"], ["달은"], store)
-    want = BertScore(path=str(encoder), layer=2, device="cpu").score(["물은 백"], ["달은"], store)
+    assert component_identity(bert_score)["arguments"]["commit"] == COMMIT
+    found, want = (
+        BertScore(**model, layer=2, device="cpu").score(["물은 백"], ["달은"], store)
+        for model in ({"model": NAME}, {"path": str(encoder)})
+    )
     np.testing.assert_allclose(found, want, atol=1e-6)
     with pytest.raises(BadInput, match=r"names no layer for the model somebody/tiny: give task\.bertscore\.layer=N"):
         BertScore(NAME).score(["가"], ["나"], store)
-
-
-def test_the_layer_of_a_known_model_is_that_of_the_table(cache, encoder, store):
     hub_cache(cache, "bert-base-multilingual-cased", encoder)
-    with pytest.raises(BadInput, match=r"layer is 9, but the model in .* has 2"):
+    with pytest.raises(BadInput, match=r"layer is 9, but the model in .* has 2"):  # 9 of the table of known models
         BertScore().score(["가"], ["나"], store)
 
 
 # What cannot be used
-
-
-def test_a_folder_that_is_none_is_bad_input(tmp_path, store):
-    for made in measures(tmp_path / "none", tmp_path / "none"):
-        with pytest.raises(BadInput, match="which is not a folder"):
-            made.score(["가"], ["나"], store)
 
 
 @pytest.mark.parametrize(
@@ -425,22 +406,16 @@ def test_a_folder_that_is_none_is_bad_input(tmp_path, store):
 )
 def test_arguments(target, arguments, words):
     with pytest.raises(BadInput) as error:
-        check_component({"_target_": f"harness.tasks.model_measures.{target}", **arguments}, "measure")
+        check_component(node(target, **arguments), "measure")
     assert words in str(error.value)
 
 
-def without(name):
+def stored(name, value=None):
+    """Change or remove one weight."""
+
     def change(folder):
-        state = load_file(folder / "model.safetensors")
-        del state[name]
-        save_file(state, folder / "model.safetensors")
-
-    return change
-
-
-def also(name, value):
-    def change(folder):
-        save_file(load_file(folder / "model.safetensors") | {name: value}, folder / "model.safetensors")
+        state = load_file(folder / "model.safetensors") | {name: value}
+        save_file({name: one for name, one in state.items() if one is not None}, folder / "model.safetensors")
 
     return change
 
@@ -453,39 +428,36 @@ def config_with(**changed):
     return change
 
 
-def gone(name):
-    return lambda folder: (folder / name).unlink()
-
-
 def cut(name):
     return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-50])
 
 
+def no_tokenizer(folder):
+    (folder / "tokenizer.json").unlink()
+
+
+def with_a_decoder(folder):
+    from transformers import T5Config
+
+    T5Config(num_layers=2).save_pretrained(folder)
+
+
 NAN = torch.full((1, 16), float("nan"))
 BROKEN_BLEURT = {
-    "no head": (without("classifier.weight"), "They lack classifier.weight."),
+    "no head": (stored("classifier.weight"), "They lack classifier.weight."),
     "no layer": (config_with(num_hidden_layers=3), "and 13 more"),
     "more layers": (config_with(num_hidden_layers=1), "contain unknown rembert.encoder.layer.1"),
-    "two numbers": (also("classifier.bias", torch.zeros(2)), "They have another shape for classifier.bias."),
+    "two numbers": (stored("classifier.bias", torch.zeros(2)), "They have another shape for classifier.bias."),
     "old layout": (config_with(embedding_size=None), "lacks embedding_size"),
     "no config": (config_with(vocab_size=None, type_vocab_size="2"), "lacks vocab_size, type_vocab_size"),
     "config of another kind": (lambda folder: (folder / "config.json").write_text("[1]"), "holds no model"),
-    "no tokenizer": (gone("tokenizer.json"), "contains no tokenizer"),
+    "no tokenizer": (no_tokenizer, "contains no tokenizer"),
     "cut tokenizer": (cut("tokenizer.json"), "holds no model that transformers can load"),
     "cut weights": (cut("model.safetensors"), "holds no model that transformers can load"),
-    "damaged weights": (also("classifier.weight", NAN), "'가' with the reference '나' is not a finite number"),
+    "damaged weights": (stored("classifier.weight", NAN), "'가' with the reference '나' is not a finite number"),
+    "no folder": (shutil.rmtree, "which is not a folder"),
     "few vectors": (config_with(vocab_size=9), "the weights do not fit"),
 }
-
-
-@pytest.mark.parametrize("case", BROKEN_BLEURT)
-def test_an_incomplete_bleurt_is_refused(tmp_path, store, case):
-    change, words = BROKEN_BLEURT[case]
-    folder = tiny_bleurt(tmp_path / "model")
-    change(folder)
-    with pytest.raises(BadInput) as error:
-        Bleurt(path=str(folder), device="cpu").score(["가"], ["나"], store)
-    assert words in str(error.value)
 
 
 def test_the_tokenizer_of_another_bleurt_is_refused(tmp_path, store):
@@ -499,30 +471,27 @@ def test_the_tokenizer_of_another_bleurt_is_refused(tmp_path, store):
 
 
 BROKEN_ENCODER = {
-    "no layer": (without("encoder.layer.0.output.dense.weight"), "They lack encoder.layer.0.output.dense.weight."),
+    "no layer": (stored("encoder.layer.0.output.dense.weight"), "They lack encoder.layer.0.output.dense.weight."),
     "another width": (config_with(intermediate_size=32), "have another shape for"),
     "layer beyond": (config_with(num_hidden_layers=1), "layer is 2, but the model in"),
+    "decoder": (with_a_decoder, "contains no encoder like BERT"),
+    "no folder": (shutil.rmtree, "which is not a folder"),
     "unknown kind": (config_with(model_type="bleurt"), "holds no model that transformers can load"),
-    "no tokenizer": (gone("tokenizer.json"), "tokenizer"),
+    "no tokenizer": (no_tokenizer, "tokenizer"),
     "cut weights": (cut("model.safetensors"), "holds no model that transformers can load"),
-    "damaged weights": (also("embeddings.LayerNorm.bias", NAN[0].repeat(2)), "is not a finite number"),
+    "damaged weights": (stored("embeddings.LayerNorm.bias", NAN[0].repeat(2)), "is not a finite number"),
 }
 
 
-@pytest.mark.parametrize("case", BROKEN_ENCODER)
-def test_an_incomplete_encoder_is_refused(tmp_path, store, case):
-    change, words = BROKEN_ENCODER[case]
-    folder = tiny_sentence_model(tmp_path / "model")
+CASES = [("bleurt", *case) for case in BROKEN_BLEURT.items()] + [("encoder", *case) for case in BROKEN_ENCODER.items()]
+
+
+@pytest.mark.parametrize(("kind", "case"), [(kind, case) for kind, _, case in CASES], ids=[one for _, one, _ in CASES])
+def test_an_incomplete_model_is_refused(tmp_path, store, kind, case):
+    change, words = case
+    folder = (tiny_bleurt if kind == "bleurt" else tiny_sentence_model)(tmp_path / "model")
     change(folder)
+    measure = Bleurt(path=str(folder)) if kind == "bleurt" else BertScore(path=str(folder), layer=2)
     with pytest.raises(BadInput) as error:
-        BertScore(path=str(folder), layer=2, device="cpu").score(["물은"], ["달은"], store)
+        measure.score(["가"], ["나"], store)
     assert words in str(error.value)
-
-
-def test_a_model_with_a_decoder_is_refused(encoder, tmp_path, store):
-    from transformers import T5Config
-
-    folder = tiny_sentence_model(tmp_path / "model")
-    T5Config(num_layers=2).save_pretrained(folder)
-    with pytest.raises(BadInput, match="contains no encoder like BERT"):
-        BertScore(path=str(folder), layer=1, device="cpu").score(["물은"], ["달은"], store)
