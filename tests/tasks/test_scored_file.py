@@ -47,34 +47,23 @@ def test_the_same_numbers_whatever_the_files_look_like(harness, files, tracker):
 
 def test_a_measure_without_items_in_a_part_is_null_there(harness, answers):
     """One short answer of four items: it is on one side of the split alone."""
-    rows = [answer(i, kind, text) for i, (kind, text) in enumerate(
-        [("선다형", "1"), ("선다형", "2"), ("선다형", "3"), ("단답형", "서울")])]  # fmt: skip
+    rows = [answer(number, "선다형", str(number)) for number in range(3)] + [answer(3, "단답형", "서울")]
     (answers / "R.json").write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
-    words = ("task=answers", "predictions=R.json", "references=R.json", "task.scheme=culture_qa",
-             "metrics=[accuracy,exact_match]", "objective=exact_match")  # fmt: skip
-    found = harness("score", *words, "format=json").json
+    (answers / "P.json").write_text(json.dumps([*rows[:3], answer(3, "단답형", "부산")], ensure_ascii=False), "utf-8")
+    task = ("task=answers", "task.scheme=culture_qa", "format=json")
+    score = ("score", *task, "references=R.json", "metrics=[accuracy,exact_match]")
+    objective = "objective=exact_match"
+    found, worse = (harness(*score, objective, f"predictions={name}.json").json for name in "RP")
     assert found["metrics"] == {"accuracy": 1, "exact_match": 1}
+    assert (worse["metrics"]["exact_match"], worse["absent"]) == (0, {})
     assert sorted([found["public"]["exact_match"], found["private"]["exact_match"]], key=str) == [1, None]
     assert found["by_kind"]["선다형"] == {"items": 3, "accuracy": 1, "exact_match": None}
-    rows[3]["output"]["answer"] = "부산"
-    (answers / "P.json").write_text(json.dumps(rows, ensure_ascii=False), "utf-8")
-    assert harness("score", *words[:1], "predictions=P.json", *words[2:]).code == 0
-    compared = harness("compare", "task=answers", "task.scheme=culture_qa", "metric=exact_match", "format=json").json
+    compared = harness("compare", *task, "metric=exact_match").json
     boards = [(run["public"], run["private"]) for run in compared["runs"]]
     assert [sorted(board, key=str) for board in boards] == [[1, None], [0, None]]
     assert not [note for note in compared["notes"] if note.startswith("Warning")]
-
-
-def test_some_measures_alone(harness, answers):
-    """The objective must be among them; nothing else is computed, and nothing else is absent."""
-    words = ("score", "task=answers", "predictions=P.json", "references=R.json", "task.tokenizer=whitespace",
-             "metrics=[rouge_1,exact_match]", "tracking=none", "format=json")  # fmt: skip
-    found = harness(*words, "objective=exact_match").json
-    assert list(found["metrics"]) == ["rouge_1", "exact_match"]
-    assert found["absent"] == {}
-    done = harness(*words)
-    assert done.code == 2
-    assert "objective=final_score is not among the metrics" in done.err
+    done = harness(*score, "predictions=P.json")
+    assert (done.code, "objective=final_score is not among the metrics" in done.err) == (2, True)
 
 
 def test_the_recall_of_a_kind_without_a_wanted_edit_is_absent(harness, files):
