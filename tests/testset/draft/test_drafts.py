@@ -24,43 +24,37 @@ NOTHING = Rejection(Draft("search", (), doc_id="d2"), "reply of the wrong shape"
 SETTINGS = {"llm": {"model": "tiny"}, "seed": 0}
 
 
-def row(query_id, **given):
-    return json.dumps({"eval_id": query_id, "msg": [{"role": "user", "content": "달은?"}], **given})
-
-
-ROW, LABELLED = row(1), row(2, relevant=[])
+MADE = {"shown": 2, "documents": {"path": "../docs"}}
 
 
 @pytest.fixture
 def written(tmp_path):
     folder = TestsetFolder(tmp_path / "ts", SETTINGS)
     folder.check(2)
-    folder.write([FACT, GREETING], [LOST, NOTHING], {"shown": 2, "documents": {"path": "../docs"}})
+    folder.write([FACT, GREETING], [LOST, NOTHING], MADE)
     return folder
 
 
-def test_what_is_written_is_read_as_a_test_set(written):
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_what_is_written_is_read_as_a_test_set_and_written_again_alike(written):
     first, second = read_queries(written.path)
-    assert (first.kind, first.query.turns, first.evidence) == ("fact", FACT.turns, FACT.evidence)
-    assert first.query.query_id == FACT.query_id
-    assert (second.kind, second.evidence) == ("none", ())
-    rows = [json.loads(line) for line in (written.path / "queries.jsonl").read_text().splitlines()]
-    assert [(row["needs"], row["answer"], row["docid"], row["flags"]) for row in rows] == [
+    assert (first.query.query_id, first.query.turns, first.evidence) == (FACT.query_id, FACT.turns, FACT.evidence)
+    assert (first.kind, second.kind, second.evidence) == ("fact", "none", ())
+    kept, rejected = (rows(written.path / name) for name in ("queries.jsonl", "rejected.jsonl"))
+    assert [(row["needs"], row["answer"], row["docid"], row["flags"]) for row in kept] == [
         (True, "위성이다.", "d1", ["a flag"]), (False, "", "", [])
     ]  # fmt: skip
-    rejected = [json.loads(line) for line in (written.path / "rejected.jsonl").read_text().splitlines()]
-    assert [(row["reason"], row["kind"], row["docid"]) for row in rejected] == [
-        ("evidence not verbatim", "fact", "d1"), ("reply of the wrong shape", "search", "d2")
+    assert [(row["reason"], row["kind"], row["docid"], len(row["msg"])) for row in rejected] == [
+        ("evidence not verbatim", "fact", "d1", 1), ("reply of the wrong shape", "search", "d2", 0)
     ]  # fmt: skip
-    assert rejected[1]["msg"] == []
-    assert sorted(path.name for path in written.path.iterdir()) == ["queries.jsonl", "rejected.jsonl", "testset.json"]
-
-
-def test_the_same_settings_go_on(written):
+    before = {path.name: path.read_bytes() for path in written.path.iterdir()}
+    assert sorted(before) == ["queries.jsonl", "rejected.jsonl", "testset.json"]
     written.check(2)
     written.check(7)
-    before = {path.name: path.read_bytes() for path in written.path.iterdir()}
-    written.write([FACT, GREETING], [LOST, NOTHING], {"shown": 2, "documents": {"path": "../docs"}})
+    written.write([FACT, GREETING], [LOST, NOTHING], MADE)
     assert {path.name: path.read_bytes() for path in written.path.iterdir()} == before
 
 
@@ -86,22 +80,25 @@ def test_a_persons_work_is_not_overwritten(written, name):
         written.check(2)
 
 
-def test_folders_that_hold_something_else(tmp_path):
-    (tmp_path / "file").write_text("")
-    for name, files in {"notes": {"notes.txt": "x"}, "own": {"testset.json": '{"version": 1}', "queries.jsonl": ""},
-                        "broken": {"testset.json": "{"}}.items():  # fmt: skip
-        (tmp_path / name).mkdir()
-        for file, text in files.items():
-            (tmp_path / name / file).write_text(text)
-    for name, message in {"file": "this is a file", "notes": "other files", "own": "not drafted",
-                          "broken": "broken JSON"}.items():  # fmt: skip
-        with pytest.raises(BadInput, match=message):
-            TestsetFolder(tmp_path / name, SETTINGS).check(1)
+FOLDERS = {  # the files in a folder, and what is said of it
+    "notes": ({"notes.txt": "x"}, "the folder holds other files"),
+    "own": ({"testset.json": '{"version": 1}', "queries.jsonl": ""}, "were not drafted by a language model"),
+    "broken": ({"testset.json": "{"}, "broken JSON"),
+    "killed": ({".ab.unfinished": ""}, None),  # as good as none
+}
 
 
-def test_an_empty_folder_is_as_good_as_none(tmp_path):
-    (tmp_path / ".ab.unfinished").write_text("")  # of a killed process
-    TestsetFolder(tmp_path, SETTINGS).check(1)
+@pytest.mark.parametrize("name", FOLDERS)
+def test_folders_that_hold_something_else(tmp_path, name):
+    files, message = FOLDERS[name]
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    folder = TestsetFolder(tmp_path, SETTINGS)
+    if message is None:
+        folder.check(1)
+        return
+    with pytest.raises(BadInput, match=message):
+        folder.check(1)
 
 
 @pytest.mark.parametrize(("calls", "larger"), [(1, False), (2, True), (3, True), (4, False)])
@@ -129,61 +126,52 @@ def test_a_process_that_is_killed_while_writing_leaves_what_the_next_goes_on_wit
     assert len(list(folder.path.iterdir())) == 3
 
 
-def test_one_query_per_line(tmp_path):
-    (tmp_path / "real.txt").write_text("달은 왜 둥글어\n\n  끓는점 물 \n")
-    assert [query.text for query in read_examples(tmp_path / "real.txt").queries] == ["달은 왜 둥글어", "끓는점 물"]
+def row(query_id, *texts, **given):
+    turns = [{"role": "assistant" if place % 2 else "user", "content": text} for place, text in enumerate(texts)]
+    return {"eval_id": query_id, "msg": turns, **given}
 
 
-def test_the_format_of_the_contest(tmp_path):
-    rows = [{"eval_id": 1, "msg": [{"role": "user", "content": "달은?"}, {"role": "assistant", "content": "위성."},
-                                   {"role": "user", "content": "크기는?"}]},
-            {"eval_id": 2, "msg": [{"role": "user", "content": "물은\n몇 도에?"}]}]  # fmt: skip
-    (tmp_path / "real.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = read_examples(tmp_path / "real.jsonl").queries
-    assert example_lines(found, "conversation") == "- user: 달은? / assistant: 위성. / user: 크기는?"
-    assert sorted(example_lines(found, "fact").split("\n")) == ["- 물은 몇 도에?", "- 크기는?"]
+def examples(tmp_path, *rows):
+    (tmp_path / "real").write_text("\n".join(one if isinstance(one, str) else json.dumps(one) for one in rows))
+    return read_examples(tmp_path / "real")
 
 
-def test_a_few_are_drawn_for_each_prompt():
+def test_examples_are_lines_or_rows_of_the_contest(tmp_path):
+    found = examples(tmp_path, "달은 왜 둥글어", "", "  끓는점 물 ", "")
+    assert [query.text for query in found.queries] == ["달은 왜 둥글어", "끓는점 물"]
+    assert found.labels([], None) == {}
+    found = examples(tmp_path, row(1, "달은?", "위성.", "크기는?"), row(2, "물은\n몇 도에?"))
+    assert example_lines(found.queries, "conversation") == "- user: 달은? / assistant: 위성. / user: 크기는?"
+    assert sorted(example_lines(found.queries, "fact").split("\n")) == ["- 물은 몇 도에?", "- 크기는?"]
+    labels = {"1": ["a", "b"], "x": {"c": 2}, "3": []}
+    found = examples(tmp_path, *(row(query_id, "달은?", relevant=ids) for query_id, ids in labels.items()))
+    assert {query_id: [*ids] for query_id, ids in found.labels([], None).items()} == {
+        "1": ["a", "b"],
+        "x": ["c"],
+        "3": [],
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "no rows"),
+        ([{"eval_id": 1}], "msg is missing"),
+        ([row(1, "달은?"), row(2, "달은?", relevant=[])], "real:1: relevant is missing"),
+    ],
+)
+def test_examples_that_are_refused(tmp_path, given, message):
+    with pytest.raises(BadInput, match=f"examples.*{message}"):
+        examples(tmp_path, *given)
+
+
+def test_a_few_examples_are_drawn_for_each_prompt():
     found = [Query.of(str(number), f"query {number}") for number in range(40)]
     assert example_lines([], "fact", 0) == ""
-    assert len(example_lines(found, "fact", 0).split("\n")) == 5
-    some, turned, others = (
-        example_lines(one, "fact", 0, key) for one, key in ((found, "a"), (found[::-1], "a"), (found, "b"))
-    )
-    assert some == turned != others
-    assert example_lines(found, "conversation", 0, "a") == some, "there are no conversations"
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "no rows"),
-        ('{"eval_id": 1}', "msg is missing"),
-        (f"{ROW}\n{LABELLED}\n", r"real:1: relevant is missing"),
-    ],
-)
-def test_files_that_are_refused(tmp_path, text, message):
-    (tmp_path / "real").write_text(text)
-    with pytest.raises(BadInput, match=f"examples.*{message}"):
-        read_examples(tmp_path / "real")
-
-
-@pytest.mark.parametrize(
-    ("rows", "labels"),
-    [
-        (["달은 왜 둥글어"], {}),
-        ([row(1)], {}),
-        (
-            [row(1, relevant=["a", "b"]), row("x", relevant={"c": 2}), row(3, relevant=[])],
-            {"1": {"a", "b"}, "x": {"c"}, "3": set()},
-        ),
-    ],
-)
-def test_labels_of_examples(tmp_path, rows, labels):
-    (tmp_path / "real").write_text("\n".join(rows))
-    found = read_examples(tmp_path / "real")
-    assert {query_id: set(ids) for query_id, ids in found.labels([], None).items()} == labels
+    some = example_lines(found, "fact", 0, "a")
+    assert len(some.split("\n")) == 5
+    assert some == example_lines(found[::-1], "fact", 0, "a") != example_lines(found, "fact", 0, "b")
+    assert some == example_lines(found, "conversation", 0, "a"), "there are no conversations"
 
 
 def test_a_test_set_brings_its_labels(tmp_path):
@@ -193,7 +181,6 @@ def test_a_test_set_brings_its_labels(tmp_path):
     found = read_examples(folder_of_testset(tmp_path / "real", rows))
     folder = DocumentsFolder(docs)
     chunks = list(folder.chunks())
-    assert [one.text for one in found.queries] == ["해달의 먹이는?", "안녕"]
     labels = found.labels(chunks, folder)
     assert {query_id: list(ids) for query_id, ids in labels.items()} == {"q1": [chunks[0].document.doc_id], "q2": []}
 

@@ -1,4 +1,4 @@
-"""What drafts are rejected for. The documents are of the kind that the founding document drafts questions from."""
+"""The reasons to reject a draft."""
 
 import json
 import random
@@ -51,27 +51,15 @@ def reasons(*drafts, **given):
     return [one.reason for one in rejected]
 
 
-# In the manner of the founding document's pairs: natural questions whose answers repeat them in a whole sentence. The
-# third repeats a run of nine morphemes, the fourth one of ten: as much as the founding document's own questions do.
+# Natural questions whose answers repeat them in a whole sentence. The third repeats a run of nine morphemes of the
+# document, the fourth one of ten.
 GOOD = [
-    ("한빛전기는 언제 설립되었나요?", "한빛전기는 2004년에 설립되었습니다."),
-    ("한빛전기의 본사는 어디에 위치하고 있나요?", "한빛전기의 본사는 대전 유성구에 있습니다."),
-    ("한빛전기의 대표적인 전기차 모델은 무엇이 있나요?", "대표적인 전기차 모델로는 하늘, 바다, 노을이 있습니다."),
-    (
-        "한빛전기는 어떤 기술 개발에 많은 투자를 하고 있나요?",
-        "한빛전기는 자율 주행 기술 개발에 많은 투자를 하고 있습니다.",
-    ),
-    ("한빛전기는 어떤 플랫폼을 기반으로 차량을 제작하나요?", "한빛전기의 차량은 공용 플랫폼을 기반으로 합니다."),
-    ("한빛전기의 CEO는 누구인가요?", "한빛전기의 CEO는 정가람입니다."),
-]
-
-
-def test_questions_as_in_the_founding_document_pass():
-    drafts = [draft(*pair) for pair in GOOD]
-    assert sift(drafts, DOCUMENTS) == (drafts, [])
-
-
-SEARCHED = [
+    draft("한빛전기는 언제 설립되었나요?", "한빛전기는 2004년에 설립되었습니다."),
+    draft("한빛전기의 본사는 어디에 위치하고 있나요?", "한빛전기의 본사는 대전 유성구에 있습니다."),
+    draft("한빛전기의 대표적인 전기차 모델은 무엇이 있나요?", "전기차 모델로는 하늘, 바다, 노을이 있습니다."),
+    draft("한빛전기는 어떤 기술 개발에 많은 투자를 하고 있나요?", "한빛전기는 자율 주행에 많은 투자를 하고 있습니다."),
+    draft("한빛전기는 어떤 플랫폼을 기반으로 차량을 제작하나요?", "차량은 공용 플랫폼을 기반으로 합니다."),
+    draft("한빛전기의 CEO는 누구인가요?", "한빛전기의 CEO는 정가람입니다."),
     draft("한빛전기 CEO", kind="search"),
     draft("자율 주행 기술 개발 회사", kind="search"),  # a term of four morphemes is not copied
     draft("Hanbit Electric chief executive", "Garam Jeong leads it.", "search", "en"),
@@ -84,12 +72,15 @@ SEARCHED = [
     draft("많이 글을 쓰는 사람은 누구야?", "", "unanswerable"),
     draft("이 글로벌 기업의 순위", "", "unanswerable"),
     draft("2004년 대전에 세워진 이 회사의 이름은?", "한빛전기입니다."),  # the question says which
+    draft(
+        ("한빛전기 알아?", "네.", "이 회사는 언제 설립됐어?"), "2004년입니다.", "conversation"
+    ),  # a later turn may refer
 ]
 
 
-@pytest.mark.parametrize("one", SEARCHED, ids=lambda one: one.question)
+@pytest.mark.parametrize("one", GOOD, ids=lambda one: one.question)
 def test_real_ways_to_ask_pass(one):
-    assert reasons(one) == []
+    assert sift([one], DOCUMENTS) == ([one], [])
 
 
 REJECTED = [
@@ -97,10 +88,7 @@ REJECTED = [
     ("copied", draft("최근에는 자율 주행 기술 개발에 많은 투자를 하고 있나요?", "네, 그 밖에도 전지에 투자합니다.")),
     (
         "copied",
-        draft(
-            "한빛전기의 대표적인 전기차 모델로는 하늘, 바다, 노을이 있으며 어떤 기술 개발에 많은 투자를 하고 있음?",
-            "자율 주행입니다.",
-        ),
+        draft("한빛전기의 대표적인 전기차 모델로는 하늘, 바다, 노을이 있으며 어떤 기술 개발에 많은 투자를 하고 있음?"),
     ),
     ("copied", draft("The company invests heavily in the development of what?", "Self driving.", doc_id="en")),
     ("language", draft("When was the company Hanbit founded?", "It was founded in 2004.")),
@@ -122,6 +110,7 @@ REJECTED = [
     ("answer", draft("한빛전기는 2004년에 설립되었나요?", "네, 2004년에 설립되었습니다.")),
     ("answer", draft("한빛전기의 대표 정가람은 누구인가요?", "한빛전기의 대표는 정가람입니다.")),
     ("answer", draft("Was Hanbit Electric founded in 2004?", "Yes, it was founded in 2004.", doc_id="en")),
+    ("answer", draft(("한빛 알아?", "2004년에 설립됐어요.", "언제 설립됐어?"), "2004년에 설립됐어요.", "conversation")),
     ("answer", draft("한빛전기는 언제 설립되었나요?", " ")),
     ("answer", draft("한빛전기는 언제 설립되었나요?", "한빛전기는 언제 설립되었나요")),
     ("no question", draft("한빛전기는 2004년에 설립되었습니다.", "2004년입니다.")),
@@ -155,40 +144,25 @@ def test_thresholds_and_details():
     assert reasons(lifted, chosen=replace(DEFAULTS, copied=1.0)) == []
 
 
-def test_a_later_turn_of_a_conversation_may_refer_to_an_earlier_one():
-    talk = draft(
-        ("한빛전기 알아?", "네, 전기차 회사입니다.", "이 회사는 언제 설립됐어?"), "2004년입니다.", "conversation"
-    )
-    assert sift([talk], DOCUMENTS) == ([talk], [])
+TITLED = replace(KOREAN, title="이 문서는 '새롬전기'에 대한 정보")
 
 
 @pytest.mark.parametrize(
-    ("turns", "flagged"),
+    ("turns", "shown", "flagged"),
     [
-        (("한빛전기 알아?", "네.", "본사는 어디야?"), False),  # needs the name
-        (("한빛전기 알아?", "네.", "그 회사 본사는 어디야?"), False),
-        (("한빛전기 알아?", "네.", "한빛전기 본사는 어디야?"), True),  # names it again
-        (("요즘 너무 덥다", "네.", "한빛전기 본사는 어디야?"), True),  # the first turn tells nothing
-        (("전기차 좋아해?", "네.", "그럼 한빛전기 본사는 어디야?"), False),  # lenient: it leads back
+        (("한빛전기 알아?", "네.", "본사는 어디야?"), KOREAN, False),  # needs the name
+        (("한빛전기 알아?", "네.", "그 회사 본사는 어디야?"), KOREAN, False),
+        (("한빛전기 알아?", "네.", "한빛전기 본사는 어디야?"), KOREAN, True),  # names it again
+        (("요즘 너무 덥다", "네.", "한빛전기 본사는 어디야?"), KOREAN, True),  # the first turn tells nothing
+        (("전기차 좋아해?", "네.", "그럼 한빛전기 본사는 어디야?"), KOREAN, False),  # lenient: it leads back
+        (("새롬전기 알아?", "네.", "본사는 어디야?"), KOREAN, True),
+        (("새롬전기 알아?", "네.", "본사는 어디야?"), TITLED, False),
     ],
 )
-def test_a_conversation_whose_earlier_turns_do_not_help_is_flagged(turns, flagged):
-    (accepted,), rejected = sift([draft(turns, "대전 유성구입니다.", "conversation")], DOCUMENTS)
+def test_a_conversation_whose_earlier_turns_do_not_help_is_flagged(turns, shown, flagged):
+    (accepted,), rejected = sift([draft(turns, "대전 유성구입니다.", "conversation")], {"ko": shown})
     assert not rejected
     assert accepted.flags == ((NO_HELP,) if flagged else ())
-
-
-def test_what_the_title_names_helps():
-    talk = draft(("새롬전기 알아?", "네.", "본사는 어디야?"), "대전 유성구입니다.", "conversation")
-    titled = Document("ko", KOREAN.text, "이 문서는 '새롬전기'에 대한 정보")
-    assert [sift([talk], {"ko": one})[0][0].flags for one in (KOREAN, titled)] == [(NO_HELP,), ()]
-
-
-def test_an_answer_that_an_assistant_has_given_already_is_given_away():
-    talk = draft(
-        ("한빛전기 알아?", "2004년에 설립된 회사입니다.", "언제 설립됐어?"), "2004년에 설립되었습니다.", "conversation"
-    )
-    assert reasons(talk) == ["answer"]
 
 
 SAME = [
@@ -217,18 +191,13 @@ def test_drafts_that_ask_the_same(one, other, same):
         assert accepted[0].query_id in rejected[0].detail
 
 
-def test_a_rejected_draft_does_not_take_the_place_of_its_duplicate():
-    good = draft("한빛전기는 언제 설립되었나요?", "2004년입니다.")
-    drafts = [good, *(draft("한빛전기는 언제 설립됐나요?", evidence=()) for _ in range(3))]
-    assert sift(drafts, DOCUMENTS)[0] == [good]
+def test_neither_rejected_nor_unanswerable_drafts_take_the_place_of_their_duplicate():
+    question, answer = GOOD[0].question, GOOD[0].answer
+    others = [draft(question, "", "unanswerable"), draft(question, answer, evidence=())]
+    assert sift([*others, GOOD[0]], DOCUMENTS)[0] == [GOOD[0]]
 
 
-def test_what_a_document_answers_is_not_unanswerable():
-    drafts = [draft(GOOD[0][0], "", "unanswerable"), draft(*GOOD[0])]
-    assert sift(drafts, DOCUMENTS)[0] == drafts[1:]
-
-
-MANY = [one for _, one in REJECTED] + SEARCHED + [draft(*pair) for pair in GOOD]
+MANY = [one for _, one in REJECTED] + GOOD
 MANY += [draft(one, "한빛전기의 사정입니다.") for pair in SAME for one in pair[:2]]
 
 
@@ -268,7 +237,7 @@ def test_examples_allow_their_languages():
     # Without a document, the languages of all documents and examples are allowed.
     plain = draft("Write me a poem please", "", "none")
     assert reasons(plain) == []
-    assert sift([plain, draft(*GOOD[0])], {"ko": KOREAN})[1][0].reason == "language"
+    assert sift([plain, GOOD[0]], {"ko": KOREAN})[1][0].reason == "language"
     assert reasons(plain) == [], "nothing is known about the language"
 
 
