@@ -23,10 +23,8 @@ def test_judgements_are_kept_as_they_were_made(tmp_path):
 
 def test_the_last_word_of_each_judge_holds():
     lee, model = replace(ONE, by="human:lee", grade=0), replace(ONE, by="llm:m#01", grade=3)
-    second = replace(ONE, round=2, grade=1)
-    changed = replace(ONE, grade=3)
-    back = replace(lee, withdrawn=True)
-    said = [ONE, lee, model, second, changed, back]
+    second, changed = replace(ONE, round=2, grade=1), replace(ONE, grade=3)
+    said = [ONE, lee, model, second, changed, replace(lee, withdrawn=True)]
     assert current(said, {"q1": MOON}) == [model, second, changed]
     assert by_pair(current(said, {"q1": MOON})) == {("q1", "d1"): [model, second, changed]}
     assert current([*said, lee], {"q1": MOON})[-1] == lee  # taken back, and said again

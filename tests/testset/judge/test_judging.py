@@ -1,13 +1,12 @@
 """Judging: the request for a pair, what becomes of a reply, and where quotations stand."""
 
-import json
 import unicodedata
 
 import pytest
 from chat_server import Invocation
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scripted_judge import asked_for
+from scripted_judge import Asked, asked_for
 
 from harness.errors import BadInput
 from harness.llm.chat import Reply, WrongReply
@@ -29,10 +28,6 @@ DOCUMENT = Document("d1", TEXT, "가람에 관한 글")
 TALK = Query("q1", (Turn("user", "가람1호를 알아?"), Turn("assistant", "배입니다."), Turn("user", "언제 나갔지?")))
 
 
-def of(grade, quote=""):
-    return reply_verdict(Reply((grade, quote), ""), DOCUMENT)
-
-
 @pytest.mark.parametrize(
     ("grade", "quote", "wanted"),
     [
@@ -52,12 +47,8 @@ def of(grade, quote=""):
     ],
 )
 def test_a_grade_that_says_answer_needs_its_passage(grade, quote, wanted):
-    assert of(grade, quote) == wanted
+    assert reply_verdict(Reply((grade, quote), ""), DOCUMENT) == wanted
     assert wanted.relevant == (wanted.grade in (2, 3))
-
-
-def test_a_reply_of_no_use_is_an_open_grade():
-    assert reply_verdict(Reply(None, "grade 3", "not JSON."), DOCUMENT) == Verdict(None, reason="no usable reply")
 
 
 def test_replies_are_read_by_their_schema():
@@ -73,18 +64,16 @@ def test_shipped_prompts_show_the_whole_conversation(language):
     judge = Judge("tiny", read_judge_prompt(language, None))
     assert set(judge.prompt.places) == {"query", "conversation", "document", "note"}
     assert judge.by == f"llm:tiny#{judge.prompt.sha256[:8]}"
-    found = asked_for(Invocation("", {}, judge_body(judge, TALK, DOCUMENT)))
-    assert found.conversation == "user: 가람1호를 알아?\nassistant: 배입니다."
-    assert (found.query, found.note, found.document) == ("언제 나갔지?", DOCUMENT.title, TEXT)
-    bare = asked_for(Invocation("", {}, judge_body(judge, Query.of("q2", "{note} {document}"), Document("d2", TEXT))))
-    assert (bare.conversation, bare.query, bare.note) == ("", "{note} {document}", "")
-    text = judge.asked(TALK, DOCUMENT).turns[0].content
+
+    def seen(query, document):
+        text = judge.asked(query, document).turns[0].content
+        return asked_for(Invocation("", {}, {"messages": [{"content": text}]})), text
+
+    found, text = seen(TALK, DOCUMENT)
+    assert found == Asked("user: 가람1호를 알아?\nassistant: 배입니다.", "언제 나갔지?", DOCUMENT.title, TEXT)
     assert not any(one in text for one in ("q1", "d1", "{", "}"))
-
-
-def judge_body(judge, query, document):
-    prompt = judge.asked(query, document)
-    return json.loads(json.dumps({"messages": [{"content": turn.content} for turn in prompt.turns]}))
+    bare, _ = seen(Query.of("q2", "{note} {document}"), Document("d2", TEXT))
+    assert bare == Asked("", "{note} {document}", "", TEXT)
 
 
 def test_conversations_need_their_place(tmp_path):
@@ -101,11 +90,6 @@ SAID = (
     '가람모터스는 2011년에 "징검다리" 플랫폼을\n만들었다. 11년 뒤 “징검다리”를 고쳤다.\n'
     "The start of art: it cost 3.5 million. Art sells. It's 3 of 13,200.\n가람모터스는 2011년에 문을 열었다."
 )
-
-
-def quoted(quote, inside=None):
-    place = locate_quote(quote, SAID, inside or (0, len(SAID)))
-    return SAID[slice(*place)] if place else None
 
 
 @pytest.mark.parametrize(
@@ -138,15 +122,14 @@ def quoted(quote, inside=None):
     ],
 )
 def test_quotations(quote, found):
-    assert quoted(quote) == found
+    place = locate_quote(quote, SAID, (0, len(SAID)))
+    assert (SAID[slice(*place)] if place else None) == found
 
 
 def test_the_first_place_in_the_document_is_taken():
     quote, second = "가람모터스는 2011년에", SAID.rindex("가람모터스는")
-    assert locate_quote(quote, SAID, (0, len(SAID))) == (0, 13)
-    assert locate_quote(quote, SAID, (1, len(SAID))) == (second, second + 13)
-    assert locate_quote(quote, SAID, (0, second + 12)) == (0, 13)
-    assert locate_quote(quote, SAID, (1, second + 12)) is None, "not a part of it"
+    places = {(0, len(SAID)): (0, 13), (1, len(SAID)): (second, second + 13), (1, second + 12): None}
+    assert {inside: locate_quote(quote, SAID, inside) for inside in places} == places
 
 
 WORDS = st.sampled_from(["가람", "모터스는", "2011년", '"', "“징검다리”", "x", "art", "art.", "3,5", "\u200b가"])

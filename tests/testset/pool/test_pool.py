@@ -50,9 +50,8 @@ def test_what_is_written_is_read(tmp_path_factory, found):
     (folder / "testset.json").write_text('{"version": 1}')
     found = sorted(found, key=lambda pair: (pair.query_id, pair.doc_id))
     runs = {"r": PooledRun("bm25", 10, {"llm.model": "m"})}
-    made = Pool(
-        tuple(found), About(DocumentsPlace("../docs", "ab"), runs, 5, 7, {pair.query_id: "text" for pair in found})
-    )
+    about = About(DocumentsPlace("../docs", "ab"), runs, 5, 7, {pair.query_id: "text" for pair in found})
+    made = Pool(tuple(found), about)
     pools.write_pool(folder, made)
     assert pools.read_pool(folder) == made
 
@@ -69,18 +68,22 @@ def test_pairs_by_query(tmp_path):
     assert killed.by_query == {query_id: pairs for query_id, pairs in pool.by_query.items() if pairs}
 
 
-def test_where_the_documents_are(folder, tmp_path_factory):
-    given, pooled, drafted = (tmp_path_factory.mktemp(name) for name in ("given", "pooled", "drafted"))
-    for one in (given, pooled, drafted):
-        (one / "manifest.json").write_text('{"version": 1}')
-    place = json.dumps(ABOUT | {"documents": {"path": f"../{pooled.name}", "sha256": "ab"}})
-    (folder.parent / "x").mkdir()
-    (folder / "pool.json").write_text(place.replace("../", f"{pooled.parent}/"))
-    assert pools.pooled_documents(folder, given).path == given
-    assert pools.pooled_documents(folder, None).path == pooled
+def test_where_the_documents_are(folder):
+    for name in ("given", "pooled", "drafted"):
+        (folder / name).mkdir()
+        (folder / name / "manifest.json").write_text('{"version": 1}')
+    (folder / "pool.json").write_text(json.dumps(ABOUT | {"documents": {"path": "pooled", "sha256": "ab"}}))
+    assert pools.pooled_documents(folder, folder / "given").path == folder / "given"
+    assert pools.pooled_documents(folder, None).path == folder / "pooled"
     (folder / "pool.json").unlink()
-    (folder / "testset.json").write_text(json.dumps({"version": 1, "documents": {"path": str(drafted)}}))
-    assert pools.pooled_documents(folder, None).path == drafted
+    assert pools.pooled_documents(folder, None).path == folder / "drafted"
+    for wrong, message in {
+        "": r"names no documents folder\. Give it: documents=FOLDER",
+        ', "documents": 3': "is 3",
+    }.items():
+        (folder / "testset.json").write_text(f'{{"version": 1{wrong}}}')
+        with pytest.raises(BadInput, match=message):
+            pools.pooled_documents(folder, None)
 
 
 @pytest.mark.parametrize(
@@ -107,12 +110,3 @@ def test_wrong_files_are_refused(folder, name, change, message):
     with pytest.raises(BadInput) as refused:
         pools.read_pool(folder)
     assert message in str(refused.value)
-
-
-def test_a_test_set_may_name_no_documents(tmp_path):
-    (tmp_path / "testset.json").write_text('{"version": 1}')
-    with pytest.raises(BadInput, match=r"names no documents folder\. Give it: documents=FOLDER"):
-        pools.pooled_documents(tmp_path, None)
-    (tmp_path / "testset.json").write_text('{"version": 1, "documents": 3}')
-    with pytest.raises(BadInput, match="documents is 3"):
-        pools.pooled_documents(tmp_path, None)
