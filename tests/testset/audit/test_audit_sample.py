@@ -43,25 +43,28 @@ def judged(kinds=KINDS, people=(), differ=lambda query_id: False):
     return JudgedSet(asked, pairs, judgements)
 
 
+THIRDS = ("easy", "medium", "hard")
+
+
 def test_strata_are_kinds_and_thirds_of_them_by_difficulty():
     sample = draw_sample(None, judged(), 40, 0)
-    assert sample.sizes == {
-        "fact/easy": 20, "fact/medium": 20, "fact/hard": 20, "search/easy": 10, "search/medium": 10, "search/hard": 10,
-        "none": 30,
-    }  # fmt: skip
+    thirds = {f"{kind}/{level}": size for kind, size in {"fact": 20, "search": 10}.items() for level in THIRDS}
+    assert sample.sizes == {**thirds, "none": 30}
     for query_id, stratum in sample.strata.items():
-        level = ("easy", "medium", "hard")[int(query_id[1:]) % 3]
+        level = THIRDS[int(query_id[1:]) % 3]
         assert stratum in ("none", f"fact/{level}", f"search/{level}")
 
 
-def test_a_kind_is_divided_only_if_each_part_gives_two():
-    """Of 6 queries to draw from 120, fact is expected to give 3, search and none 1.5: one class each. Of 12, fact
-    gives 6: three classes; search 3: one."""
-    assert set(draw_sample(None, judged(), 6, 0).sizes) == {"fact", "search", "none"}
-    assert set(draw_sample(None, judged(), 12, 0).sizes) == {"fact/easy", "fact/medium", "fact/hard", "search", "none"}
-    assert set(draw_sample(None, judged(), 16, 0).sizes) == {
-        "fact/easy", "fact/medium", "fact/hard", "search/easier", "search/harder", "none"
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "strata"),
+    [
+        (6, {"fact", "search", "none"}),  # of 120 queries: fact gives 3, search and none 1.5
+        (12, {"fact/easy", "fact/medium", "fact/hard", "search", "none"}),  # fact 6, search 3
+        (16, {"fact/easy", "fact/medium", "fact/hard", "search/easier", "search/harder", "none"}),
+    ],
+)
+def test_a_kind_is_divided_only_if_each_part_gives_two(size, strata):
+    assert set(draw_sample(None, judged(), size, 0).sizes) == strata
 
 
 def test_queries_that_no_model_has_judged_are_a_class_of_their_own():
@@ -112,9 +115,7 @@ def test_added_queries_are_strata_of_their_own_and_those_that_left_are_gone():
     more = judged([*KINDS, *["fact"] * 30])
     later = draw_sample(pilot, more, 40, 0)
     assert later.drawn == pilot.drawn
-    assert {later.strata[f"q{n}"] for n in range(120, 150)} == {
-        f"fact/{level}/added 1" for level in ("easy", "medium", "hard")
-    }
+    assert {later.strata[f"q{n}"] for n in range(120, 150)} == {f"fact/{level}/added 1" for level in THIRDS}
     again = draw_sample(later, judged([*KINDS, *["fact"] * 32]), 40, 0)
     assert {again.strata[f"q{n}"] for n in (150, 151)} == {"fact/added 2"}
     fewer = judged(KINDS[:90])

@@ -6,9 +6,8 @@ import math
 import pytest
 from judged_sets import judged_set
 
-from harness.data.testset import read_queries
 from harness.testset.audit.auditing import audited, read_audit
-from harness.testset.judge.judgements import JudgedSet, Judgement, JudgementLog, current, text_digest
+from harness.testset.judge.judgements import Judgement, JudgementLog, read_judged_set, text_digest
 from harness.testset.pool.pool import read_pool
 
 MODEL, KIM, LEE = "llm:judge#0123abcd", "human:kim", "human:lee"
@@ -27,26 +26,18 @@ def made(tmp_path):
     return found
 
 
-def judged(made):
-    queries = {one.query.query_id: one for one in read_queries(made.folder)}
-    said = current(JudgementLog(made.folder).read(), {name: one.query for name, one in queries.items()})
-    return JudgedSet(queries, read_pool(made.folder).pairs, said)
-
-
 def checked_by(made, by, *topics, **more):
     made.judge(by, [made.query_ids[one] for one in topics], needs=True, **({"sample": "audit"} | more))
 
 
 def say(made, by, topic, doc_id, grade=None, needs=None, **more):
-    query_id = made.query_ids[topic]
-    one = Judgement(
-        query_id, text_digest(made.queries[query_id]), doc_id, grade, by, "2026-11-23T00:00:00Z", needs, **more
-    )
+    query = made.queries[made.query_ids[topic]]
+    one = Judgement(query.query_id, text_digest(query), doc_id, grade, by, "2026-11-23T00:00:00Z", needs, **more)
     JudgementLog(made.folder).append([one])
 
 
 def shown(made, relevant_from=2):
-    return audited(judged(made), read_audit(made.folder), relevant_from)
+    return audited(read_judged_set(made.folder), read_audit(made.folder), relevant_from)
 
 
 def test_judges_who_say_the_same_agree_and_each_kind_is_shown(made):
@@ -65,45 +56,35 @@ def test_judges_who_say_the_same_agree_and_each_kind_is_shown(made):
     assert sum(map(sum, found.model.counts)) == found.model.statistics["agreed"].pairs == pairs
 
 
-def test_only_queries_that_are_checked_in_full_count(made):
+def test_only_queries_that_are_checked_in_full_for_the_audit_and_blind_count(made):
     checked_by(made, KIM, 0, 4)
-    query_id = made.query_ids[1]
-    first = read_pool(made.folder).by_query[query_id][0]
-    say(made, KIM, 1, first.doc_id, 0, sample="audit")  # one pair of topic 1, and not its need
+    checked_by(made, KIM, 3, sample="repair")
+    checked_by(made, KIM, 2, blind=False)
+    pool = read_pool(made.folder).by_query
+    say(made, KIM, 1, pool[made.query_ids[1]][0].doc_id, 0, sample="audit")  # one pair of topic 1, and not its need
     found = shown(made)
     assert found.progress.checked == (made.query_ids[0], made.query_ids[4])  # in the order of the draw
     assert found.progress.stand_for == 2  # the stratum fact
+    assert found.progress.not_blind == 1 + len(pool[made.query_ids[2]])
     assert set(found.kinds) == {"fact"}
-
-
-def test_what_was_not_judged_for_the_audit_or_not_blind_does_not_count(made):
-    checked_by(made, KIM, 0)
-    checked_by(made, KIM, 4, sample="repair")
-    checked_by(made, KIM, 1, blind=False)
-    found = shown(made)
-    assert found.progress.checked == (made.query_ids[0],)
-    assert found.progress.not_blind == 1 + len(read_pool(made.folder).by_query[made.query_ids[1]])
 
 
 def test_people_are_compared_with_each_other_and_with_themselves(made):
     checked_by(made, KIM, 0, 4, 1, 2)
     checked_by(made, LEE, 0, round=2)
-    query_id = made.query_ids[0]
-    [answer, other] = [made.doc_ids[0][one] for one in (1, 0)]
     checked_by(made, KIM, 4, round=2)
     say(made, KIM, 4, made.doc_ids[4][1], 2, sample="audit", round=2)  # 3 the first time: relevant, both times
-    say(made, LEE, 0, answer, 1, sample="audit", round=2)  # kim says 3
+    say(made, LEE, 0, made.doc_ids[0][1], 1, sample="audit", round=2)  # kim says 3
     found = shown(made)
     [both] = found.people
     assert (both.first, both.second) == ("kim", "lee")
     assert both.counts[3][1] == 1
-    assert sum(map(sum, both.counts)) == len(read_pool(made.folder).by_query[query_id])
+    assert sum(map(sum, both.counts)) == len(read_pool(made.folder).by_query[made.query_ids[0]])
     assert found.again.counts[3][2] == 1
     assert found.again.statistics["kappa"].value == 1
     assert found.again.statistics["quadratic_kappa"].value < 1
     assert found.alpha.value < 1
     assert found.model.statistics["kappa"].value == 1  # the first round alone is what people say
-    assert other in {pair.doc_id for pair in read_pool(made.folder).by_query[query_id]}
 
 
 def test_the_model_that_judged_last_counts_and_the_threshold_is_given(made):
