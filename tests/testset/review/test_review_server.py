@@ -3,6 +3,7 @@
 import http.client
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 import pytest
@@ -42,12 +43,11 @@ class Served:
         connection = http.client.HTTPConnection(self.host, timeout=10)
         whole = path if path.startswith("/") else self.root[name] + path
         connection.putrequest(method, whole, skip_host=True, skip_accept_encoding=True)
-        for key, value in ({"Host": self.host} | (headers or {})).items():
+        content = json.dumps(body).encode() if isinstance(body, dict | list) else body
+        length = {} if content is None else {"Content-Length": str(len(content))}
+        for key, value in ({"Host": self.host} | length | (headers or {})).items():
             if value is not None:
                 connection.putheader(key, value)
-        content = json.dumps(body).encode() if isinstance(body, dict | list) else body
-        if content is not None and "Content-Length" not in (headers or {}):
-            connection.putheader("Content-Length", str(len(content)))
         connection.endheaders(content)
         answer = connection.getresponse()
         got = answer.status, answer.headers, answer.read()
@@ -60,9 +60,8 @@ class Served:
         return json.loads(content)
 
     def judge(self, key, value, before=None, name="kim"):
-        status, _, content = self.ask(
-            "api/judgements", "POST", {"key": key, "value": value, "before": before}, JSON, name
-        )
+        said = {"key": key, "value": value, "before": before}
+        status, _, content = self.ask("api/judgements", "POST", said, JSON, name)
         return status, json.loads(content)
 
     def keys(self, name="kim"):
@@ -71,13 +70,16 @@ class Served:
         needs = found["needs"]
         return needs, [key for group in found["queries"] for key in group if key not in needs]
 
+    def end(self):
+        self.server.shutdown()
+        self.server.server_close()
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
     one = Served(tmp_path_factory.mktemp("served"))
     yield one
-    one.server.shutdown()
-    one.server.server_close()
+    one.end()
 
 
 GOOD = {"key": "0" * 16, "value": 1, "before": None}
@@ -241,44 +243,32 @@ def test_reviewers_do_not_see_each_other(served):
 
 
 def test_what_another_process_writes_is_seen(served):
-    """Such as a workbook that is read back, or a second server; other queries' texts and other judges do not count."""
-    item = next(one for one in served.items if one.doc_id)
+    """Such as a workbook that is read back, or a second server; other texts, judges and samples do not count."""
+    first, other = [one for one in served.items if one.doc_id][:7:6]
     revision = served.json("api/items")["revision"]
-    digest = text_digest(served.made.queries[item.query_id])
-    written = [
-        Judgement(item.query_id, text, item.doc_id, grade, by, "2026-11-22T09:30:00Z", sample="audit")
-        for text, grade, by in [(digest, 2, "human:kim"), ("0" * 12, 3, "human:kim"), (digest, 0, "llm:m#1")]
-    ]
-    JudgementLog(served.made.folder).append(written)
+
+    def written(item, grade, by="human:kim", sample="audit", text=None):
+        digest = text or text_digest(served.made.queries[item.query_id])
+        served.log.append([Judgement(item.query_id, digest, item.doc_id, grade, by, "2026-11-22", sample=sample)])
+
+    written(first, 2)
+    written(first, 3, text="0" * 12)
+    written(first, 0, by="llm:m#1")
+    written(other, 2, sample="repair")
     news = served.json(f"api/changes?since={revision}")
-    assert [*news["values"].values()] == [2]
-    assert news["revision"] == revision + 1
-
-
-def test_a_judgement_for_another_sample_does_not_count(served):
-    item = [one for one in served.items if one.doc_id][6]
-    digest = text_digest(served.made.queries[item.query_id])
-    row = Judgement(item.query_id, digest, item.doc_id, 2, "human:kim", "2026-11-22T09:30:00Z", sample="repair")
-    served.log.append([row])
-    assert served.json("api/items")["values"][item.key] is None
+    assert (news["values"], news["revision"]) == ({first.key: 2, other.key: None}, revision + 2)
 
 
 def test_many_windows_at_once_lose_nothing(served):
     """Two reviewers with four windows each judge the same pairs; each acknowledgement is in the file."""
-    acknowledged, lock = [], threading.Lock()
 
     def window(name, value):
-        for key in served.keys(name)[1][8:12]:
-            status, _ = served.judge(key, value, before=None, name=name)
-            if status == 200:
-                with lock:
-                    acknowledged.append((name, key, value))
+        keys = served.keys(name)[1][8:12]
+        return [(name, key, value) for key in keys if served.judge(key, value, None, name)[0] == 200]
 
-    threads = [threading.Thread(target=window, args=(name, value)) for name in NAMES for value in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    with ThreadPoolExecutor(8) as threads:
+        found = [threads.submit(window, name, value) for name in NAMES for value in range(4)]
+    acknowledged = [one for window in found for one in window.result()]
     assert len(acknowledged) == 8, "of each reviewer and pair, one window was the first"
     for name, key, value in acknowledged:
         assert served.json("api/items", name)["values"][key] == value
@@ -301,8 +291,7 @@ def test_a_log_that_was_spoiled_is_said_and_nothing_is_written(tmp_path):
     status, said = one.judge(key, 1)
     assert status == 500
     assert "judgements.jsonl:1" in said["error"]
-    one.server.shutdown()
-    one.server.server_close()
+    one.end()
 
 
 def test_every_reviewer_has_a_long_link_of_their_own(served):
