@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from chat_server import ChatServer, Reply, completion
+from chat_server import ChatServer, Reply
 from documents_folders import documents_folder
 from scripted_drafts import document_of, draft, reply
 
@@ -15,62 +15,34 @@ TEXTS = [
     "창업자 임세라는 물레를 발로 돌리는 법을 아버지에게 배웠다.",
     "다온도자기의 가마는 소나무 장작만 쓰며 사흘 동안 식지 않는다.",
     "푸른 유약은 재와 돌가루를 일곱 번 걸러 만든다.",
-    "다온도자기는 해마다 시월에 깨진 그릇을 새것으로 바꾸어 준다.",
     "연락처는 누리집에 적혀 있다.",
-    "2004년에 나온 안개 찻잔은 손잡이가 없는 찻잔이다.",
-    "다온도자기 박물관은 월요일마다 문을 닫고 쉬는 날에는 정원만 연다.",
-    "다온도자기 직원은 모두 마흔두 명이고 절반은 강진에서 태어났다.",
-    "다온도자기의 접시는 두께가 삼 밀리미터를 넘지 않는다.",
-    "겨울에는 흙이 얼기 때문에 다온도자기는 그릇을 빚지 않는다.",
     "다온도자기는 일본과 프랑스에 작은 가게를 열었다.",
 ]
+FOUNDED, ABROAD = (
+    "다온도자기는 어느 해에 생겼나요?",
+    ["가게가 있는 나라는?", "가게의 규모는 어느 정도인가요?", "다음 가게는?"],
+)
 
 
 def item(question, answer, *evidence):
     return {"question": question, "answer": answer, "evidence": list(evidence)}
 
 
-GOOD = item("다온도자기는 어느 해에 생겼나요?", "다온도자기는 1962년에 생겼습니다.", TEXTS[0])
-OTHER = item("찻잔에 손잡이를 붙이지 않은 제품은 무엇인가요?", "안개 찻잔에는 손잡이가 없습니다.", TEXTS[6])
-# What the model replies about each text: every request for it, or the first, the second ...
-SCRIPT = {
-    0: [reply(GOOD)],
-    1: [reply(item("임세라는 물레질을 누구에게서 익혔나요?", "아버지에게서 익혔습니다.", "물레를 손으로 돌리는 법"))],
-    2: ["Here is my question about the kiln."],  # three times
-    3: [reply(item("다온도자기는 어느 해에 생겼나요?", "푸른 유약은 일곱 번 거릅니다.", TEXTS[3]))],
-    4: [reply(item("When does the company replace broken dishes?", "It does so in October.", TEXTS[4]))],
-    5: [reply()],
-    6: [Reply(500, "down"), reply(OTHER)],
-    7: [reply(item("이 글에서 박물관이 쉬는 요일은 언제인가요?", "박물관은 월요일에 쉽니다.", TEXTS[7]))],
-    8: [reply(item("직원은 모두 마흔두 명이고 절반은 강진에서 태어났나요?", "네, 스물한 명입니다.", TEXTS[8]))],
-    9: [reply(item("삼 밀리미터를 넘지 않는 접시 두께는 얼마인가요?", "두께는 삼 밀리미터입니다.", TEXTS[9]))],
-    10: [
-        Reply(body=completion(reply(GOOD)), cut=40),  # the line breaks
-        Reply(429, "slow down", {"Retry-After": "0"}),
-        reply(GOOD)[:-5],  # cut JSON, whole HTTP
-        reply(item("그릇을 겨울에 만들지 않는 까닭은?", "흙이 얼어서 만들지 않습니다.", TEXTS[10])),
-    ],
-    11: [
-        reply(
-            item("다온도자기 가게가 있는 나라는?", "일본과 프랑스에 있습니다.", TEXTS[11]),
-            item("해외 가게의 규모는 어느 정도인가요?", "작은 가게입니다.", TEXTS[11]),
-            item("가게는 어디에 더 생기나요?", "아직 모릅니다.", TEXTS[11]),
-        )
-    ],
-}  # fmt: skip
-REASONS = ["answer", "copied", "deictic", "duplicate", "evidence not verbatim", "language", "more than asked for",
-           "reply of the wrong shape"]  # fmt: skip
-
-
-def scripted(asked, count):
-    replies = SCRIPT[TEXTS.index(document_of(asked))]
-    return replies[min(count, len(replies)) - 1]
+SCRIPT = [  # what the model replies about each text
+    reply(item(FOUNDED, "1962년에 생겼습니다.", TEXTS[0])),
+    reply(item("임세라는 물레질을 누구에게서 익혔나요?", "아버지에게서 익혔습니다.", "물레를 손으로 돌리는 법")),
+    "Here is my question about the kiln.",
+    reply(item(FOUNDED, "푸른 유약은 일곱 번 거릅니다.", TEXTS[3])),
+    reply(),
+    reply(*(item(f"다온도자기 {question}", "일본과 프랑스에 있습니다.", TEXTS[5]) for question in ABROAD)),
+]
+REASONS = ["duplicate", "evidence not verbatim", "more than asked for", "reply of the wrong shape"]
 
 
 @pytest.fixture
 def docs(tmp_path):
     """A documents folder with one sentence per document, from two files."""
-    halves = {"a.txt": TEXTS[:6], "b.txt": TEXTS[6:]}
+    halves = {"a.txt": TEXTS[:3], "b.txt": TEXTS[3:]}
 
     def sentences(text):
         start = 0
@@ -98,23 +70,14 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_filtered_table_is_exact(drafting, tmp_path):
-    with ChatServer(model=scripted, counted=True) as server:
+def test_every_draft_is_kept_or_rejected_for_its_reason(drafting, tmp_path):
+    with ChatServer(model=lambda asked, _: SCRIPT[TEXTS.index(document_of(asked))], counted=True) as server:
         found = drafting(server, "kinds=[fact]", "limit=null", "format=json").json
-        assert len(server.asked) == 12 + 2 + 1 + 3  # a wrong shape, a 500, and a broken line, a 429 and cut JSON
-        again = drafting(server, "kinds=[fact]", "limit=null", "format=json").json
-        assert len(server.asked) == 18
+        assert len(server.asked) == 6 + 2, "a reply of the wrong shape is asked for three times"
     assert found["rejected"] == dict.fromkeys(REASONS, 1)
-    assert found["kinds"] == {"fact": {"requests": 12, "empty": 1, "drafted": 13, "kept": 5}}
-    assert [again[name] for name in ("kinds", "rejected", "queries")] == [found["kinds"], found["rejected"], 5]
-    kept = lines(tmp_path / "ts" / "queries.jsonl")
-    assert {row["msg"][-1]["content"] for row in kept} == {
-        "다온도자기는 어느 해에 생겼나요?",
-        "찻잔에 손잡이를 붙이지 않은 제품은 무엇인가요?",
-        "그릇을 겨울에 만들지 않는 까닭은?",
-        "다온도자기 가게가 있는 나라는?",
-        "해외 가게의 규모는 어느 정도인가요?",
-    }
+    assert found["kinds"] == {"fact": {"requests": 6, "empty": 1, "drafted": 7, "kept": 3}}
+    kept = {row["msg"][-1]["content"] for row in lines(tmp_path / "ts" / "queries.jsonl")}
+    assert kept == {FOUNDED, *(f"다온도자기 {question}" for question in ABROAD[:2])}
 
 
 def test_a_larger_limit_pays_for_the_new_documents_only(drafting, model, tmp_path):
@@ -136,12 +99,12 @@ def test_a_larger_limit_pays_for_the_new_documents_only(drafting, model, tmp_pat
 
 def test_a_draft_whose_endpoint_is_down_goes_on_where_it_ended(drafting, tmp_path):
     """The endpoint answers five requests, and all others only later."""
-    down, words = Reply(503, "down for maintenance"), ["kinds=[fact]", "limit=12"]
+    down, words = Reply(503, "down for maintenance"), ["kinds=[fact,search]", "limit=6"]
     with ChatServer(model=lambda asked, count: draft(asked) if len(server.asked) <= 5 or back else down) as server:
         back = False
         done = drafting(server, *words, "llm.runtime.retries=0", "llm.runtime.parallel=1")
         assert done.code == 1
-        assert f"has no reply from tiny at {server.url}: HTTP 503: down for maintenance. 5 of 12 replies" in done.err
+        assert f"has no reply from tiny at {server.url}: HTTP 503: down for maintenance. 5 of 6 replies" in done.err
         assert "are cached. Run again to request only the others." in done.err
         assert not (tmp_path / "ts").exists()
         back = True

@@ -1,7 +1,6 @@
 """`harness testset pool` from runs that are logged: what is pooled, added and said, and what is refused."""
 
 import json
-import shutil
 
 import pytest
 from documents_folders import lines
@@ -139,17 +138,3 @@ def test_a_pool_that_does_not_fit_is_refused(harness, made, tmp_path):
         refused = harness("testset pool", *POOL[:-1])
         assert (refused.code, message in refused.err) == (2, True), refused.err
         assert pool.read_text() == text
-
-
-def test_runs_that_have_no_full_lists_are_refused(harness, first, tmp_path):
-    scored = ("dataset=testset", "dataset.path=ts", "metrics=[map@3]", "objective=map@3", "experiment_name=e")
-    [folder] = (tmp_path / "outputs" / "runs").iterdir()
-    file = harness("score", f"predictions={folder / 'predictions.jsonl'}", *scored, "format=json").json["run_id"]
-    refused = harness("testset pool", *POOL, f"runs=[{file}]")
-    assert "is a scored file, which may lack documents" in refused.err
-    shutil.copytree(tmp_path / "docs", tmp_path / "more")
-    documents = rows(tmp_path / "more" / "documents.jsonl")
-    (tmp_path / "more" / "documents.jsonl").write_text(lines(documents[:-1]))
-    refused = harness("testset pool", *POOL, "documents=more")
-    assert "Left out: 1 run that was not made with the documents that the test set has" in refused.err
-    assert "dataset.documents=more" in refused.err
