@@ -51,62 +51,56 @@ def words(server, *more):
     return (*DATA, "retriever=fastapi", address, "retriever.fastapi.runtime.retries=0", *more)
 
 
-def rows(done):
-    return Path(done["files"]["predictions"]).read_text("utf-8")
-
-
-def test_a_service_ranks_as_the_retriever_behind_it(harness, toy, server):
-    found = harness("run", *words(server, "tracking=none")).json
-    plain = harness("run", *DATA, "tracking=none").json
-    assert rows(found) == rows(plain)
+def test_results_are_cached_under_the_declared_version(harness, toy, server):
+    """Times come from the search itself: the service is not asked again, and a cached ranking keeps its latency."""
+    found, plain = (harness("run", *each, "tracking=none").json for each in (words(server), DATA))
+    assert Path(found["files"]["predictions"]).read_text() == Path(plain["files"]["predictions"]).read_text()
     assert found["metrics"] == plain["metrics"]
-
-
-def test_results_are_cached_under_the_declared_version(harness, toy, server, monkeypatch):
+    times = found["measured"]
+    assert set(times) == {"ms_per_query", "ms_per_query/fastapi", "latency_p50_ms/fastapi", "latency_p95_ms/fastapi"}
+    assert times["ms_per_query"] == times["latency_p50_ms/fastapi"] > 0
     for more, asked in [
-        ((), 3), ((), 3), (("top_k=1", "retriever.fastapi.runtime.parallel=1"), 3), (("depth=5",), 3),
+        ((), 3), (("top_k=1", "retriever.fastapi.runtime.parallel=1"), 3), (("depth=5",), 3),
         (("retriever.fastapi.version=2",), 6), (("retriever.fastapi.body.k=7",), 9), ((), 9),
     ]:  # fmt: skip
-        assert harness("run", *words(server, "tracking=none", *more)).code == 0
+        done = harness("run", *words(server, "tracking=none", *more)).json
         assert len(server.asked) == asked, more
+    assert done["measured"] == times
     session.ask_anew()  # as another process does
-    harness("run", *words(server, "tracking=none"))
+    swept = harness("sweep", *words(server, "top_k=1,2", "objectives=[modified_map@3,ms_per_query]")).json
+    assert swept["best"]["objectives"]["ms_per_query"] > 0
+    measured = harness("run", *words(server, "tracking=none", "retriever=[bm25,fastapi]")).json["measured"]
+    assert measured["ms_per_query"] == measured["ms_per_query/bm25"] + measured["latency_p50_ms/fastapi"]
+    assert "ms_per_query_low/bm25" in measured
+    assert "ms_per_query_low" not in measured, "a service has no range of passes"
     assert len(server.asked) == 9
 
 
-def test_a_service_that_changes_is_asked_in_each_process(harness, toy, server, monkeypatch):
+def test_a_service_that_changes_is_asked_in_each_process(harness, toy, server):
     changing = words(server, "retriever.fastapi.cache=false", "tracking=none")
-    first = harness("run", *changing, "gate=score", "gate.signal=query_characters", "gate.threshold=1").json
-    harness("run", *changing, "top_k=1")
+    assert harness("run", *changing, "gate=score", "gate.signal=query_characters", "gate.threshold=1").code == 0
+    assert harness("run", *changing, "top_k=1").code == 0
     assert len(server.asked) == 3, "one process asks once"
-    session.ask_anew()  # as another process does
-    assert rows(harness("run", *changing).json) == rows(first)
-    assert len(server.asked) == 6
-    harness("run", *words(server, "tracking=none"))
-    assert len(server.asked) == 9, "nothing was left for those that cache"
-
-
-def test_each_call_from_python_asks_a_service_that_changes(toy, server, monkeypatch):
-    monkeypatch.chdir(toy.parent)
-    changing = words(server, "retriever.fastapi.cache=false", "tracking=none")
     first, second = package.run(*changing), package.run(*changing)
-    assert len(server.asked) == 6
+    assert len(server.asked) == 9, "each call from Python asks"
     assert first.trial_key != second.trial_key
+    session.ask_anew()  # as another process does
+    assert harness("run", *changing).code == 0
+    assert len(server.asked) == 12
+    assert harness("run", *words(server, "tracking=none")).code == 0
+    assert len(server.asked) == 15, "nothing was left for those that cache"
 
 
 @pytest.mark.slow
-def test_a_sweep_over_a_service_that_changes(harness, toy, server, monkeypatch):
-    sweep = ("sweep", *words(server, "retriever.fastapi.cache=false", "top_k=1,2"))
+def test_a_sweep_over_a_service_that_changes(harness, toy, server):
     for asked in (3, 6):
-        found = harness(*sweep).json
-        assert found["trials"]["finished"] == 2
-        assert found["trials"].get("finished_before", 0) == 0
+        found = harness("sweep", *words(server, "retriever.fastapi.cache=false", "top_k=1,2")).json
+        assert (found["trials"]["finished"], found["trials"].get("finished_before", 0)) == (2, 0)
         assert len(server.asked) == asked, "once for all trials"
         session.ask_anew()  # as another process does
-    harness("sweep", *words(server, "top_k=1,2"))
-    assert len(server.asked) == 9
-    harness("sweep", *words(server, "top_k=1,2"))
-    assert len(server.asked) == 9, "finished trials are skipped"
+    for _ in range(2):
+        assert harness("sweep", *words(server, "top_k=1,2")).code == 0
+        assert len(server.asked) == 9, "finished trials are skipped"
 
 
 def test_a_run_that_cannot_be_repeated_is_no_model():
@@ -115,75 +109,47 @@ def test_a_run_that_cannot_be_repeated_is_no_model():
         model._require_same_key(run, plan, None)
 
 
-# Times
-
-
-def test_latency_comes_from_the_search_itself(harness, toy, server):
-    """The service is not asked again to be timed, and a cached ranking keeps the latency of its search."""
-    first = harness("run", *words(server, "tracking=none")).json["measured"]
-    assert len(server.asked) == 3
-    assert set(first) == {"ms_per_query", "ms_per_query/fastapi", "latency_p50_ms/fastapi", "latency_p95_ms/fastapi"}
-    assert first["ms_per_query"] == first["latency_p50_ms/fastapi"] > 0
-    assert harness("run", *words(server, "tracking=none", "top_k=2")).json["measured"] == first
-
-
-def test_a_hybrid_adds_up_what_its_parts_take(harness, toy, server):
-    done = harness("run", *words(server, "tracking=none", "retriever=[bm25,fastapi]"))
-    measured = done.json["measured"]
-    assert measured["ms_per_query"] == measured["ms_per_query/bm25"] + measured["latency_p50_ms/fastapi"]
-    assert "ms_per_query_low/bm25" in measured
-    assert "ms_per_query_low" not in measured, "a service has no range of passes"
-
-
-@pytest.mark.slow
-def test_a_sweep_for_speed_does_not_ask_again(harness, toy, server):
-    harness("run", *words(server, "tracking=none"))
-    found = harness("sweep", *words(server, "top_k=1,2", "objectives=[modified_map@3,ms_per_query]")).json
-    assert found["best"]["objectives"]["ms_per_query"] > 0
-    assert len(server.asked) == 3
-
-
 # Failures and secrets
 
+KEYED = "+retriever.fastapi.runtime.headers_env.Authorization=ES_AUTH"
 
-def test_a_failing_service_fails_the_run_and_no_secret_is_written(harness, toy, server, monkeypatch, tmp_path):
-    from mlflow import MlflowClient
 
+def require_no_secret(folder):
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert "traceback.txt" in {path.name for path in files}
+    assert not [path for path in files if b"s3cr3t" in path.read_bytes()]
+
+
+def test_a_failing_service_fails_the_run_and_no_secret_is_written(harness, toy, server, monkeypatch, tmp_path, tracker):
     monkeypatch.setenv("ES_AUTH", SECRET)
-    keyed = words(server, "+retriever.fastapi.runtime.headers_env.Authorization=ES_AUTH")
     server.broken = True
-    done = harness("run", *keyed)
+    done = harness("run", *words(server, KEYED))
     assert done.code == 1
     assert f"has no result from {server.url}: HTTP 500" in " ".join(done.err.split())
     assert "HTTP 500: no luck with [key]." in done.err
     server.broken = False
-    assert harness("run", *keyed).code == 0
+    assert harness("run", *words(server, KEYED)).code == 0
     assert server.asked[-1].headers["Authorization"] == SECRET
-    client = MlflowClient(f"sqlite:///{tmp_path}/outputs/mlflow.db")
-    runs = client.search_runs([client.get_experiment_by_name("retrieval").experiment_id])
-    assert sorted(run.info.status for run in runs) == ["FAILED", "FINISHED"]
-    assert not any("headers_env" in name for run in runs for name in run.data.params)
-    assert runs[0].data.params["retriever.fastapi.version"] == "1"
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert len(files) > 10
-    assert not [path for path in files if b"s3cr3t" in path.read_bytes()]
+    runs = tracker.runs("retrieval", {})
+    assert [run.status for run in runs] == ["FINISHED", "FAILED"]
+    assert not any("headers_env" in name for run in runs for name in run.params)
+    assert runs[0].params["retriever.fastapi.version"] == "1"
+    require_no_secret(tmp_path)
 
 
 def test_a_key_in_place_of_a_status_line_is_written_nowhere(harness, toy, monkeypatch, tmp_path):
     monkeypatch.setenv("ES_AUTH", SECRET)
     with RawServer(lambda wire: wire.send(b"ERR bad key " + wire.header("Authorization") + b"\r\n\r\n")) as broken:
-        done = harness("run", *words(broken, "+retriever.fastapi.runtime.headers_env.Authorization=ES_AUTH"))
+        done = harness("run", *words(broken, KEYED))
     assert done.code == 1
     assert "ERR bad key [key]" in done.err
-    files = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert "traceback.txt" in {path.name for path in files}
-    assert not [path for path in files if b"s3cr3t" in path.read_bytes()]
+    require_no_secret(tmp_path)
     assert any(isinstance(one.formatter, RedactingFormatter) for one in logging.getLogger().handlers)
 
 
 def test_an_unset_variable_is_found_before_the_run_begins(harness, toy, server, tmp_path, monkeypatch):
     monkeypatch.delenv("ES_AUTH", raising=False)
-    done = harness("run", *words(server, "+retriever.fastapi.runtime.headers_env.Authorization=ES_AUTH"))
+    done = harness("run", *words(server, KEYED))
     assert done.code == 2
     assert "The environment variable ES_AUTH is not set" in done.err
     assert not list((tmp_path / "outputs").glob("runs/*"))

@@ -15,6 +15,7 @@ from retrievers.external import http_client
 
 TALK = ("dataset=contest", "dataset.path=talk", "tokenizer=char_ngram", "format=json")
 QUIET = (*TALK, "tracking=none")
+TRANSCRIPT = "user: 달은 매일 모양이 같아?\nassistant: 아니요, 변합니다.\nuser: 그건 왜 그래?"
 
 
 @pytest.fixture(autouse=True)
@@ -33,22 +34,39 @@ def talk(toy, tmp_path):
 # What is asked, searched for and paid for
 
 
-def test_each_conversation_becomes_a_query_that_stands_alone(harness, talk):
-    with ChatServer(rewritten) as server:
-        found = rows(harness("run", *QUIET, "query.text=rewrite", *llm(server)))
+def test_each_conversation_becomes_a_query_that_stands_alone(harness, tracker, talk):
+    """A failed run continues where it stopped."""
+    down = [True]
+
+    def answer(asked, time):
+        return Reply(500, "") if down[0] and last_turn(asked) == "안녕" else rewritten(asked)
+
+    with ChatServer(answer) as server:
+        words = (*TALK, "query.text=rewrite", *llm(server), "llm.runtime.retries=0", "llm.runtime.parallel=1")
+        done = harness("run", *words)
+        assert done.code == 1
+        assert "query.text=rewrite: query '5' has no reply from tiny" in done.err
+        assert "2 of 3 replies are cached. Run again to request only the others." in done.err
+        down[0], before = False, len(server.asked)
+        found = rows(harness("run", *words))
+        assert len(server.asked) == before + 1 == 4, "equal conversations are asked once, single turns as well"
         assert {one: row["standalone_query"] for one, row in found.items()} == {
             7: "달의 모양이 변하는 까닭", 3: "물은 몇 도에서 끓어?", 5: "안녕", 9: "물은 몇 도에서 끓어?",
         }  # fmt: skip
         assert [found[one]["topk"][:1] for one in (7, 3, 5)] == [["d3"], ["d2"], []]
         shipped = (PROMPTS / "rewrite.txt").read_text("utf-8")
-        transcript = "user: 달은 매일 모양이 같아?\nassistant: 아니요, 변합니다.\nuser: 그건 왜 그래?"
-        assert shipped.strip().replace("{conversation}", transcript) in server.texts
-        assert len(server.asked) == 3, "equal conversations are asked once, single turns as well"
+        assert shipped.strip().replace("{conversation}", TRANSCRIPT) in server.texts
         assert server.asked[0].schema["required"] == ["query"]
         assert server.asked[0].body["temperature"] == 0
         again = harness("run", *QUIET, "query.text=rewrite", *llm(server), "tokenizer=word", "top_k=1")
         assert rows(again)[7]["standalone_query"] == "달의 모양이 변하는 까닭"
-        assert len(server.asked) == 3
+        assert len(server.asked) == 4
+    finished, failed = tracker.runs("retrieval", {})
+    assert (finished.status, failed.status) == ("FINISHED", "FAILED")
+    assert (finished.params["query.text"], finished.params["llm.model"]) == ("rewrite", "tiny")
+    assert finished.name == f"bm25-char_ngram-none query.text=rewrite llm.model=tiny llm.base_url={server.url} " + (
+        "llm.runtime.retries=0 llm.runtime.parallel=1"
+    )
 
 
 def test_expanded_queries_keep_the_users_words(harness, talk, tmp_path):
@@ -83,31 +101,6 @@ def test_the_same_words_give_the_same_numbers(harness, talk):
             assert harness("run", *QUIET, *words).json["metrics"] == plain
 
 
-def test_a_failed_run_goes_on_where_it_stopped(harness, tracker, talk):
-    down = [True]
-
-    def answer(asked, time):
-        return Reply(500, "") if down[0] and last_turn(asked) == "안녕" else rewritten(asked)
-
-    with ChatServer(answer) as server:
-        words = (*TALK, "query.text=rewrite", *llm(server), "llm.runtime.retries=0", "llm.runtime.parallel=1")
-        done = harness("run", *words)
-        assert done.code == 1
-        assert "query.text=rewrite: query '5' has no reply from tiny" in done.err
-        assert "2 of 3 replies are cached. Run again to request only the others." in done.err
-        down[0], before = False, len(server.asked)
-        assert harness("run", *words).code == 0
-        assert len(server.asked) == before + 1
-    runs = tracker.runs("retrieval", {})
-    assert sorted(run.status for run in runs) == ["FAILED", "FINISHED"]
-    [finished] = [run for run in runs if run.status == "FINISHED"]
-    assert finished.params["query.text"] == "rewrite"
-    assert finished.params["llm.model"] == "tiny"
-    assert finished.name == f"bm25-char_ngram-none query.text=rewrite llm.model=tiny llm.base_url={server.url} " + (
-        "llm.runtime.retries=0 llm.runtime.parallel=1"
-    )
-
-
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
@@ -119,20 +112,15 @@ def test_a_failed_run_goes_on_where_it_stopped(harness, tracker, talk):
         (Reply(body=completion('{"query": "달의 모', "length")), "It was cut off after"),
         (Reply(body=completion("I cannot do that.", "content_filter")), "the model refuses: 'I cannot do that.'"),
     ],
-)  # fmt: skip
+)
 def test_a_reply_that_cannot_be_searched_for_fails_the_run(reply, problem, harness, talk):
     """Nothing is searched for in its place, and nothing is paid for again until model or prompt changes."""
-
-    def answer(asked, time):
-        return reply if last_turn(asked) == "그건 왜 그래?" else rewritten(asked)
-
-    with ChatServer(answer) as server:
+    with ChatServer(lambda asked, time: reply if last_turn(asked) == "그건 왜 그래?" else rewritten(asked)) as server:
         words = (*QUIET, "query.text=rewrite", *llm(server))
         done = harness("run", *words)
         assert done.code == 1
-        assert (
-            "query.text=rewrite: the model wrote no usable query for 1 of 4 conversations: 7. The first: " in done.err
-        )
+        said = "query.text=rewrite: the model wrote no usable query for 1 of 4 conversations: 7. The first: "
+        assert said in done.err
         assert problem in done.err
         assert done.err.strip().endswith("Choose another llm.model, or another prompt with query.prompt=FILE.")
         before = len(server.asked)
@@ -146,48 +134,41 @@ def test_a_reply_that_cannot_be_searched_for_fails_the_run(reply, problem, harne
 
 def test_a_sweep_pays_once_for_each_conversation(harness, tracker, talk):
     with ChatServer(rewritten) as server:
-        words = (*TALK, "query.text=user_turns,rewrite,expand", "tokenizer=char_ngram,word", *llm(server))
-        planned = harness("sweep", *words, "dry_run=true").json
+        words = ("sweep", *TALK, "query.text=user_turns,rewrite,expand", "tokenizer=char_ngram,word", *llm(server))
+        planned = harness(*words, "dry_run=true").json
         assert (planned["trials"], planned["retrievals"]) == (6, {"compute": 6, "cached": 0})
         assert (planned["requests"], len(server.asked)) == (6, 0)
-        assert (
-            "6 requests to a language model to write the texts to search (query.text)"
-            in harness("sweep", *words, "dry_run=true", "format=text").out
-        )
-        found = harness("sweep", *words).json
-        assert found["trials"]["finished"] == 6
+        said = "6 requests to a language model to write the texts to search (query.text)"
+        assert said in harness(*words, "dry_run=true", "format=text").out
+        assert harness(*words).json["trials"]["finished"] == 6
         assert len(server.asked) == 2 * 3, "each of the three conversations, rewritten and expanded"
         for run in tracker.runs("retrieval", {"harness.verb": "run"}):
             assert len(run.tags.get("prompt.query", "")) == (0 if run.params["query.text"] == "user_turns" else 64)
-        assert harness("sweep", *words).json["plan"]["finished_before"] == 6
-        more = harness("sweep", *words, "retriever.bm25.k1=1.5,2", "dry_run=true").json
+        assert harness(*words).json["plan"]["finished_before"] == 6
+        more = harness(*words, "retriever.bm25.k1=1.5,2", "dry_run=true").json
         assert more["retrievals"] == {"compute": 6, "cached": 6}, "of texts that are known by now"
-        assert more["requests"] == 0
-        assert len(server.asked) == 2 * 3
+        assert (more["requests"], len(server.asked)) == (0, 2 * 3)
 
 
 def test_trials_that_need_no_model_run_without_it(harness, talk):
     words = (*QUIET, "query.text=user_turns,rewrite", "llm.model=tiny", "llm.base_url=http://127.0.0.1:9/v1")
     done = harness("sweep", *words, "llm.runtime.retries=0")
-    assert done.code == 1
     found = json.loads(done.out)
-    assert [row["overrides"] for row in found["failed"]] == [["query.text=rewrite"]]
-    assert "has no reply from tiny at http://127.0.0.1:9/v1" in found["failed"][0]["error"]
-    assert found["trials"]["finished"] == 1
+    assert (done.code, found["trials"]["finished"]) == (1, 1)
+    [failed] = found["failed"]
+    assert failed["overrides"] == ["query.text=rewrite"]
+    assert "has no reply from tiny at http://127.0.0.1:9/v1" in failed["error"]
 
 
-def test_models_urls_requests_and_prompts_are_other_trials(harness, talk):
-    """And only where a model writes the queries."""
+def test_models_requests_and_prompts_are_other_trials_only_if_a_model_writes_the_queries(harness, talk):
     Path("mine.txt").write_text("{conversation}")
-    with ChatServer(rewritten) as server:
-        others = ("llm.model=tiny,large", "llm.request.temperature=0,1", "query.prompt=null,mine.txt")
-        words = (*QUIET, *llm(server), *others, "dry_run=true")
-        assert harness("sweep", *words, "query.text=rewrite").json["same"] == 0
-        told = harness("sweep", *words[:-2], "dry_run=true").json
-        assert (told["trials"], told["same"]) == (4, 3)
-        assert harness("sweep", *QUIET, *llm(server), "query.text=rewrite", "llm.runtime.parallel=1,2",
-                       "llm.price.input=1,2", "dry_run=true").json["same"] == 3  # fmt: skip
-        assert server.asked == []
+    others = ("llm.model=tiny,large", "llm.request.temperature=0,1", "query.prompt=null,mine.txt")
+    words = ("sweep", *QUIET, "llm.model=tiny", "llm.base_url=http://127.0.0.1:9/v1", "dry_run=true")
+    assert harness(*words, *others, "query.text=rewrite").json["same"] == 0
+    told = harness(*words, *others[:2]).json
+    assert (told["trials"], told["same"]) == (4, 3)
+    costs = ("llm.runtime.parallel=1,2", "llm.price.input=1,2")
+    assert harness(*words, *costs, "query.text=rewrite").json["same"] == 3
 
 
 # What is refused before anything is logged
@@ -231,24 +212,29 @@ def test_what_cannot_be_asked_leaves_nothing(harness, tracker, talk, tmp_path, v
 
 def test_a_run_is_reproduced_from_cached_replies(harness, tracker, talk, tmp_path):
     Path("mine.txt").write_text("Rewrite:\n{conversation}")
-    words = ("query.text=rewrite", "query.prompt=mine.txt")
     with ChatServer(rewritten) as server:
-        run_id = harness("run", *TALK, *words, *llm(server)).json["run_id"]
+        words = (*TALK, "query.text=rewrite", "query.prompt=mine.txt", *llm(server))
+        proof = ("reproduce", f"run={harness('run', *words).json['run_id']}")
         before = len(server.asked)
-        assert harness("reproduce", f"run={run_id}", "format=json").json["reproduced"] is True
+        assert harness(*proof, "format=json").json["reproduced"] is True
         assert len(server.asked) == before
-    assert harness("reproduce", f"run={run_id}", "format=json").json["reproduced"] is True, "without the model, too"
+    assert harness(*proof, "format=json").json["reproduced"] is True, "without the model, too"
+
+    def refused(*expected):
+        done = harness(*proof)
+        assert done.code == 2
+        for said in expected:
+            assert said in done.err
+
     Path("mine.txt").write_text("Rewrite this: {conversation}")
-    done = harness("reproduce", f"run={run_id}")
-    assert done.code == 2
-    assert "mine.txt has changed since then: its sha256 was" in done.err
+    refused("mine.txt has changed since then: its sha256 was")
     Path("mine.txt").write_text("Rewrite:\n{conversation}")
     shutil.rmtree(tmp_path / "cache")
-    done = harness("reproduce", f"run={run_id}")
-    assert done.code == 2
-    assert "query.text=rewrite: 3 of 3 replies from tiny at http://127.0.0.1" in done.err
-    assert "are not cached. A model that is asked again may reply otherwise" in done.err
-    found = harness("reproduce", f"run={run_id}", "verify_only=true", "format=json").json
+    refused(
+        "query.text=rewrite: 3 of 3 replies from tiny at http://127.0.0.1",
+        "are not cached. A model that is asked again may reply otherwise",
+    )
+    found = harness(*proof, "verify_only=true", "format=json").json
     assert (found["reproduced"], found["wrong"]) == (None, [])
 
 
@@ -257,11 +243,10 @@ def test_the_gate_is_not_asked_again_either(harness, talk, tmp_path):
         run_id = harness("run", *TALK, "gate=llm", *llm(server)).json["run_id"]
     assert harness("reproduce", f"run={run_id}", "format=json").json["reproduced"] is True
     shutil.rmtree(tmp_path / "cache")
-    done = harness("reproduce", f"run={run_id}")
-    assert (done.code, "gate=llm: 3 of 3 replies from tiny" in done.err) == (2, True)
+    assert "gate=llm: 3 of 3 replies from tiny" in harness("reproduce", f"run={run_id}").err
 
 
-def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_path, monkeypatch):
+def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_path):
     """With the prompt of the run, which the model carries; the key and the endpoint are those of where it is served."""
     from pandas import DataFrame
 
@@ -275,18 +260,16 @@ def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_p
         before = len(server.asked)
         [allowed] = re.findall(r"'(allow=\[.*?\])'", harness("export", "model=true").err)
         export = harness("export", "model=true", allowed, "format=json").json
-        assert len(server.asked) == before, "the queries of the run are cached"
         logged = tracker.client.get_logged_model(export["model"]["model_id"])
         package = Path(logged.artifact_location.removeprefix("file://")) / "artifacts" / "package"
         Path("mine.txt").unlink()
         searcher = model.load_model(package)
         searcher.warm()
-        assert len(server.asked) == before
-        talks = [json.loads(line) for line in (talk / "eval.jsonl").read_text("utf-8").splitlines()]
-        answers = model.answer(searcher, DataFrame({"messages": [row["msg"] for row in talks]})).to_dict("records")
-        assert [[one["doc_id"] for one in answer["documents"]] for answer in answers] == [
-            row["topk"] for row in rows(told).values()
-        ]
+        assert len(server.asked) == before, "the queries of the run are cached"
+        talks = [json.loads(line)["msg"] for line in (talk / "eval.jsonl").read_text("utf-8").splitlines()]
+        answers = model.answer(searcher, DataFrame({"messages": talks})).to_dict("records")
+        found = [[one["doc_id"] for one in answer["documents"]] for answer in answers]
+        assert found == [row["topk"] for row in rows(told).values()]
         assert len(server.asked) == before + 3, "asked anew, and kept by nobody"
         with pytest.raises(BadInput, match="row 0: the query is empty"):
             model.answer(searcher, DataFrame({"query": [" "]}))
@@ -294,32 +277,21 @@ def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_p
         with pytest.raises(Failed, match="query 'row 0' has no reply from tiny"):
             model.answer(searcher, DataFrame({"query": ["안녕"]}))
     shutil.rmtree(tmp_path / "cache")
-    done = harness("export", "model=true", allowed, "model_name=other", "submission=other.jsonl")
-    assert done.code == 2
-    assert "mine.txt: there is no such file" in done.err
+    other = ("export", "model=true", allowed, "model_name=other", "submission=other.jsonl")
+    assert "mine.txt: there is no such file" in harness(*other).err
     Path("mine.txt").write_text("Rewrite:\n{conversation}")
-    done = harness("export", "model=true", allowed, "model_name=other", "submission=other.jsonl")
+    done = harness(*other)
     assert done.code == 2
     assert "are not cached. The model would have to write the queries again." in done.err
     assert not Path("other.jsonl").exists()
 
 
-def test_python_does_the_same(harness, talk):
-    import harness as package
-
-    with ChatServer(rewritten) as server:
-        words = (*TALK[:-1], "tracking=none", "query.text=rewrite")
-        result = package.run(*words, *llm(server))
-        found = package.evaluate(result.predictions, package.load_dataset(*words), ["modified_map@3"]).metrics
-        assert found == {"modified_map@3": result.metrics["modified_map@3"]}
-        assert result.trial_key != package.run(*words[:-1]).trial_key
-    with pytest.raises(Failed, match=r"query .\d+. has no reply from none"):
-        package.run(*words, "llm.model=none", f"llm.base_url={server.url}", "llm.runtime.retries=0")
-
-
-def test_every_way_of_writing_has_a_prompt_and_bounds():
+def test_every_way_of_writing_has_a_prompt():
     for name in LENGTHS:
         assert (PROMPTS / f"{name}.txt").read_text("utf-8").count("{conversation}") == 1
+
+
+ANSWER = ("run", *TALK, "experiment_name=e", "answer=llm")
 
 
 def answered(asked, time=1):
@@ -328,71 +300,56 @@ def answered(asked, time=1):
 
 def test_an_answer_is_written_from_the_documents_returned(harness, talk):
     with ChatServer(answered) as server:
-        done = harness("run", *TALK, "experiment_name=e", "answer=llm", "top_k=2", *llm(server))
-        found = rows(done)
+        found = rows(harness(*ANSWER, "top_k=2", *llm(server)))
+        asked = {7: "그건 왜 그래?", 3: "물은 몇 도에서 끓어?", 5: "안녕", 9: "물은 몇 도에서 끓어?"}
         assert {one: row["answer"] for one, row in found.items()} == {
-            7: "그건 왜 그래?라고요?\n\n달이 돕니다.", 3: "물은 몇 도에서 끓어?라고요?\n\n달이 돕니다.",
-            5: "안녕라고요?\n\n달이 돕니다.", 9: "물은 몇 도에서 끓어?라고요?\n\n달이 돕니다.",
-        }  # fmt: skip
+            one: f"{text}라고요?\n\n달이 돕니다." for one, text in asked.items()
+        }
         assert [len(row["references"]) for row in found.values()] == [2, 1, 0, 1]
         shipped = (PROMPTS / "answer.txt").read_text("utf-8").strip()
         first, second = (reference["content"] for reference in found[7]["references"])
-        references = f"[1] {first}\n\n[2] {second}"
-        talk = "user: 달은 매일 모양이 같아?\nassistant: 아니요, 변합니다.\nuser: 그건 왜 그래?"
-        assert shipped.replace("{references}", references).replace("{conversation}", talk) in server.texts
+        whole = shipped.replace("{references}", f"[1] {first}\n\n[2] {second}")
+        assert whole.replace("{conversation}", TRANSCRIPT) in server.texts
         greeting = shipped.replace("{references}", "(none)").replace("{conversation}", "user: 안녕")
         assert greeting in server.texts, "without documents, from the conversation"
         assert len(server.asked) == 3
-        gated = rows(
-            harness("run", *TALK, "experiment_name=e", "answer=llm", "gate=score", "gate.threshold=99", *llm(server))
-        )
+        gated = rows(harness(*ANSWER, "gate=score", "gate.threshold=99", *llm(server)))
         assert [row["topk"] for row in gated.values()] == [[]] * 4
         assert len(server.asked) == 5, "two conversations without the documents that the gate withholds, one as before"
 
 
-def test_answers_change_the_submission_and_no_number(harness, tracker, talk, tmp_path):
+def test_answers_change_the_submission_and_no_number(harness, tracker, talk):
     with ChatServer(answered) as server:
-        plain, told = (
-            harness("run", *TALK, "experiment_name=e", *words).json for words in ((), ("answer=llm", *llm(server)))
-        )
+        plain, told = (harness(*words).json for words in (ANSWER[:-1], (*ANSWER, *llm(server))))
     assert plain["metrics"] == told["metrics"]
     bare, spoken = tracker.run(plain["run_id"]), tracker.run(told["run_id"])
     assert bare.name == "bm25-char_ngram-none"
     assert spoken.name.startswith("bm25-char_ngram-none answer=llm llm.model=tiny")
-    assert {"answer", "answer.prompt", "llm.model"} & {*bare.params} == set()
+    assert not {"answer", "answer.prompt", "llm.model"} & {*bare.params}
     assert (spoken.params["answer"], spoken.params["llm"], spoken.params["llm.model"]) == ("llm", "chat", "tiny")
     assert "answer.llm.model" not in spoken.params
-    assert bare.tags["trial_key"] != spoken.tags["trial_key"]
-    assert bare.tags["predictions.sha256"] != spoken.tags["predictions.sha256"]
-    for run_id, answer in {plain["run_id"]: "", told["run_id"]: "안녕라고요?\n\n달이 돕니다."}.items():
+    for tag in ("trial_key", "predictions.sha256"):
+        assert bare.tags[tag] != spoken.tags[tag]
+    for run_id, answer in {bare.run_id: "", spoken.run_id: "안녕라고요?\n\n달이 돕니다."}.items():
         assert harness("reproduce", f"run={run_id}", "format=json").json["reproduced"] is True
         export = harness("export", f"run={run_id}", "experiment_name=e", f"submission={run_id}.jsonl", "format=json")
         lines = Path(export.json["submission"]).read_text("utf-8").splitlines()
         assert [json.loads(line)["answer"] for line in lines][2] == answer
 
 
-def test_an_unusable_answer_fails_the_run(harness, talk):
-    def silent(asked, time):
-        return json.dumps({"answer": ""}) if last_turn(asked) == "안녕" else answered(asked)
-
-    with ChatServer(silent) as server:
-        done = harness("run", *TALK, "experiment_name=e", "answer=llm", *llm(server))
-        assert done.code == 1
-        assert "answer=llm: the model wrote no usable answer for 1 of 4 conversations: 5. The first: the" in done.err
-        assert "answer.prompt=FILE" in done.err
-        Path("mine.txt").write_text("{references}\n{conversation}", "utf-8")
-        assert (
-            harness("run", *TALK, "experiment_name=e", "answer=llm", "answer.prompt=mine.txt", *llm(server)).code == 1
-        )
-        assert len(server.asked) == 2 * (2 + 3), "another prompt asks again"
-
-
-def test_a_sweep_writes_no_answers(harness, talk):
-    with ChatServer(answered) as server:
-        for words in (("answer=llm", "top_k=1,2"), ("answer=llm,llm", "top_k=1,2")):
-            done = harness("sweep", *TALK, "experiment_name=e", *words, *llm(server))
+def test_an_unusable_answer_fails_the_run_and_a_sweep_writes_none(harness, talk):
+    Path("mine.txt").write_text("{references}\n{conversation}", "utf-8")
+    with ChatServer(lambda asked, time: json.dumps({"answer": ""})) as server:
+        for more, asked in (((), 9), (("answer.prompt=mine.txt",), 18)):
+            done = harness(*ANSWER, *llm(server), *more)
+            assert done.code == 1
+            assert "answer=llm: the model wrote no usable answer for 4 of 4 conversations: 7, 3, 5" in done.err
+            assert "answer.prompt=FILE" in done.err
+            assert len(server.asked) == asked, "another prompt asks again"
+        for words in ("answer=llm", "answer=llm,llm"):
+            done = harness("sweep", *ANSWER[1:-1], words, "top_k=1,2", *llm(server))
             assert done.code == 2
             assert "A sweep writes no answers: no score depends on them" in done.err
-        done = harness("sweep", *TALK, "experiment_name=e", "answer=none,llm", *llm(server))
+        done = harness("sweep", *ANSWER[1:-1], "answer=none,llm", *llm(server))
         assert (done.code, json.loads(done.out)["trials"]["finished"]) == (1, 1)
-        assert server.asked == []
+        assert len(server.asked) == 18
