@@ -16,7 +16,7 @@ from harness.data.contest import Contest
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "format=json")
-LOCAL = ("encoder=local", "encoder.path=model")
+LOCAL = ("encoder=local", "encoder.path=model", "retriever=dense")
 
 
 @pytest.fixture
@@ -30,22 +30,22 @@ def own(monkeypatch, tmp_path, untimed):
 def encoded(monkeypatch):
     """The texts that were encoded."""
     texts = []
+
+    def noting(method):
+        def call(given, *arguments):
+            *rest, encode, progress = arguments
+
+            def encode_and_note(rows):
+                texts.extend(given[row] for row in rows)
+                yield from encode(rows)
+
+            return method(given, *rest, encode_and_note, progress)
+
+        return call
+
     for name in ("write_embeddings", "collect_embeddings"):
-        monkeypatch.setattr(retrievers.dense.encoders, name, noting(getattr(retrievers.dense.embeddings, name), texts))
+        monkeypatch.setattr(retrievers.dense.encoders, name, noting(getattr(retrievers.dense.embeddings, name)))
     return texts
-
-
-def noting(method, texts):
-    def call(given, *arguments):
-        *rest, encode, progress = arguments
-
-        def encode_and_note(rows):
-            texts.extend(given[row] for row in rows)
-            yield from encode(rows)
-
-        return method(given, *rest, encode_and_note, progress)
-
-    return call
 
 
 def submitted(done):
@@ -99,69 +99,61 @@ def test_dense_equals_encode_and_numpy(harness, own, tmp_path):
 OTHERS = [
     ("index=hnsw",),
     ("index=ivf_flat", "index.nlist=1", "index.nprobe=1"),
-    ("retriever=hybrid",),
     ("retriever=hybrid", "fusion=rrf", "fusion.k=3"),
     ("gate=score", "gate.threshold=0.9"),
     ("encoder.dtype=float32", "encoder.runtime.batch_tokens=17"),
-    ("top_k=1", "depth=2"),
-    ("depth=200",),
+    ("top_k=1", "depth=200"),
 ]
 
 
-def test_no_text_is_encoded_twice(harness, toy, own, encoded):
-    harness("run", *TOY, *LOCAL, "retriever=dense")
+def test_no_text_is_encoded_twice(harness, toy, own, encoded, tmp_path):
+    harness("run", *TOY, *LOCAL)
     assert len(encoded) == 6
     encoded.clear()
     for other in OTHERS:
-        assert harness("run", *TOY, *LOCAL, "retriever=dense", *other).code == 0, other
+        assert harness("run", *TOY, *LOCAL, *other).code == 0, other
         assert encoded == [], other
+    own.rename(tmp_path / "moved")
+    assert harness("run", *TOY, *LOCAL, "encoder.path=moved", "gate=score").code == 0
+    assert encoded == [], "the same model, elsewhere"
 
 
 @pytest.mark.slow
 def test_other_embeddings_are_other_embeddings(harness, toy, own, encoded):
     """A query prefix encodes the queries again, a document's everything that is shorter; other weights all."""
-    harness("run", *TOY, *LOCAL, "retriever=dense")
+    harness("run", *TOY, *LOCAL)
     for words in (["encoder.max_length=8"], ["encoder.normalise=false"], ["encoder.query_prefix='query: '"]):
         encoded.clear()
-        harness("run", *TOY, *LOCAL, "retriever=dense", *words)
+        harness("run", *TOY, *LOCAL, *words)
         assert len(encoded) == 6, words
     shutil.rmtree(own)
     tiny_models.tiny_sentence_model(own, seed=1)
     encoded.clear()
-    harness("run", *TOY, *LOCAL, "retriever=dense")
+    harness("run", *TOY, *LOCAL)
     assert len(encoded) == 6, "the same path, another model"
-
-
-def test_the_same_model_elsewhere_is_the_same_model(harness, toy, own, encoded, tmp_path):
-    harness("run", *TOY, *LOCAL, "retriever=dense")
-    own.rename(tmp_path / "moved")
-    encoded.clear()
-    assert harness("run", *TOY, "encoder=local", "encoder.path=moved", "retriever=dense", "gate=score").code == 0
-    assert encoded == []
 
 
 def test_an_interrupted_encode_goes_on(harness, toy, own, encoded, monkeypatch):
     real = retrievers.dense.encoders.SentenceEncoder._by_batches
 
-    def stopped(self, texts, rows, prefix):
-        found = real(self, texts, rows, prefix)
-        yield next(found)
+    def stopped(*arguments):
+        yield next(real(*arguments))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(retrievers.dense.encoders.SentenceEncoder, "_by_batches", stopped)
-    small = "encoder.runtime.batch_tokens=1"  # a batch is one text
-    assert harness("run", *TOY, *LOCAL, "retriever=dense", small).code == 130
-    monkeypatch.setattr(retrievers.dense.encoders.SentenceEncoder, "_by_batches", real)
+    words = ("run", *TOY, *LOCAL, "encoder.runtime.batch_tokens=1")  # a batch is one text
+    with monkeypatch.context() as patch:
+        patch.setattr(retrievers.dense.encoders.SentenceEncoder, "_by_batches", stopped)
+        assert harness(*words).code == 130
     encoded.clear()
-    again = harness("run", *TOY, *LOCAL, "retriever=dense", small)
+    again = harness(*words)
     assert len(encoded) == 2 + 3, "two documents and three queries"
     monkeypatch.setenv("HARNESS_CACHE", "other")
-    assert submitted(harness("run", *TOY, *LOCAL, "retriever=dense", small)) == submitted(again)
+    assert submitted(harness(*words)) == submitted(again)
 
 
 @pytest.mark.parametrize("harm", ["flip", "truncate"])
 def test_damaged_embeddings_are_made_again(harness, toy, own, encoded, harm, tmp_path):
-    before = submitted(harness("run", *TOY, *LOCAL, "retriever=dense"))
+    before = submitted(harness("run", *TOY, *LOCAL))
     found = [*(tmp_path / "cache").rglob("embeddings.npy"), *(tmp_path / "cache").rglob("scores.npy")]
     for path in {path.stat().st_ino: path for path in found}.values():  # an index has links to the embeddings
         data = bytearray(path.read_bytes())
@@ -169,7 +161,7 @@ def test_damaged_embeddings_are_made_again(harness, toy, own, encoded, harm, tmp
         path.write_bytes(data if harm == "flip" else data[:-1])
     everything = sorted(encoded)
     encoded.clear()
-    done = harness("run", *TOY, *LOCAL, "retriever=dense")
+    done = harness("run", *TOY, *LOCAL)
     assert submitted(done) == before
     assert sorted(encoded) == everything
 
@@ -190,24 +182,21 @@ def scored(monkeypatch, tmp_path):
 
 
 RERANKED = (*TOY, "rerank=cross_encoder", "rerank.path=reranker", "rerank.max_length=64")
+CHEAP = [
+    "gate=score gate.source=bm25 gate.threshold=1", "fusion.weights.bm25=0.1", "rerank.depth=1", "top_k=1",
+    "metrics=[mrr] objective=mrr",
+]  # fmt: skip
 
 
 @pytest.mark.slow
 def test_a_pair_is_scored_once(harness, toy, own, scored):
     first = harness("run", *RERANKED, "retriever=hybrid_lexical")
-    assert len(scored) == len(set(scored)) > 0
-    known = set(scored)
-    for words in (
-        ["gate=score", "gate.source=bm25", "gate.threshold=1"],
-        ["fusion.weights.bm25=0.1"],
-        ["rerank.depth=1"],
-        ["top_k=1"],
-        ["metrics=[mrr]", "objective=mrr"],
-    ):
-        scored.clear()
-        assert harness("run", *RERANKED, "retriever=hybrid_lexical", *words).code == 0
+    assert len(scored) == len(known := set(scored)) > 0
+    scored.clear()
+    for words in CHEAP:
+        assert harness("run", *RERANKED, "retriever=hybrid_lexical", *words.split()).code == 0
         assert scored == [], words
-    harness("run", *RERANKED, "retriever=dense", *LOCAL)
+    harness("run", *RERANKED, *LOCAL)
     assert scored, "dense retrieval finds all documents"
     assert not known & set(scored)
     assert submitted(harness("run", *RERANKED, "retriever=hybrid_lexical")) == submitted(first)
@@ -216,8 +205,8 @@ def test_a_pair_is_scored_once(harness, toy, own, scored):
 def test_reranking_orders_by_the_librarys_scores(harness, toy, own, scored):
     from sentence_transformers import CrossEncoder
 
-    done = harness("run", *RERANKED, "retriever=dense", *LOCAL, "rerank.depth=2")
-    plain = harness("run", *TOY, "retriever=dense", *LOCAL)
+    done = harness("run", *RERANKED, *LOCAL, "rerank.depth=2")
+    plain = harness("run", *TOY, *LOCAL)
     model = CrossEncoder("reranker", max_length=64, local_files_only=True)
     rows = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
     texts = {row["docid"]: row["content"] for row in rows}
@@ -244,7 +233,7 @@ def test_an_error_names_the_document_for_which_a_model_gives_nan(harness, toy, o
             yield some, vectors
 
     monkeypatch.setattr(retrievers.dense.encoders.SentenceEncoder, "_by_batches", spoilt)
-    done = harness("run", *TOY, *LOCAL, "retriever=dense")
+    done = harness("run", *TOY, *LOCAL)
     assert done.code == 2
     assert "d2" in done.err
 
@@ -255,13 +244,10 @@ def test_what_is_learnt_from_passages_is_not_taken_for_what_is_learnt_from_docum
     lines = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
     rows = [json.dumps(row | {"content": f"{row['content']} {long}"}) for row in lines]
     (toy / "documents.jsonl").write_text("\n".join(rows), "utf-8")
-    words = ("run", *TOY, "retriever=dense", "encoder=lsa", "tracking=none", "format=json")
-    whole = harness(*words)
-    after = harness(*words, "retriever.dense.passages=sentences")
+
+    def found(*more):
+        return trec(harness("run", *TOY, "retriever=dense", "encoder=lsa", *more).json["files"]["folder"])
+
+    whole, after = found(), found("retriever.dense.passages=sentences")
     monkeypatch.setenv("HARNESS_CACHE", "other")
-    alone = harness(*words, "retriever.dense.passages=sentences")
-    assert (
-        trec(after.json["files"]["folder"])
-        == trec(alone.json["files"]["folder"])
-        != trec(whole.json["files"]["folder"])
-    )
+    assert after == found("retriever.dense.passages=sentences") != whole
