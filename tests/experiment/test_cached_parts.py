@@ -216,14 +216,6 @@ def test_reranking_orders_by_the_librarys_scores(harness, toy, own, scored):
         assert after == [*sorted(before[:2], key=lambda doc_id: -values[doc_id]), before[2]]
 
 
-def test_a_model_that_cannot_be_had_ends_with_2_and_ways_out(harness, toy, own, monkeypatch, tmp_path):
-    tiny_models.use_hub_cache(monkeypatch, tmp_path / "empty")
-    done = harness("run", *TOY, "retriever=dense")
-    assert done.code == 2
-    for said in ("BAAI/bge-m3", "hf download", "encoder=local", "encoder=lsa"):
-        assert said in done.err
-
-
 def test_an_error_names_the_document_for_which_a_model_gives_nan(harness, toy, own, monkeypatch):
     real = retrievers.dense.encoders.SentenceEncoder._by_batches
 

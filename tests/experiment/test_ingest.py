@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harness.config.canonical import digest
-from harness.config.components import build
 from harness.data.contest import Contest, Sample
 from harness.data.dataset import Dataset, checked_dataset, in_memory
 from harness.data.files import json_text
@@ -22,8 +21,6 @@ from harness.experiment.ingest import DocumentSort, sharded
 from harness.experiment.session import read_dataset
 from harness.storage.cache import Cache
 from retrievers.base import Document
-
-SAMPLE = {"_target_": "harness.data.contest.Sample"}
 
 
 @pytest.fixture
@@ -88,40 +85,40 @@ def test_notes_and_dangling_labels_are_those_of_memory(tmp_path, own):
     assert str(cut.value) == str(whole.value)
 
 
-@pytest.mark.parametrize("kind", ["contest", "beir", "parquet", "list"])
+@pytest.mark.parametrize("kind", ["contest", "parquet", "list"])
 def test_every_format_comes_back_whole(tmp_path, own, kind):
-    rows = [("10", "a", "s"), ("9", "b", ""), ("d", "", "s")]
+    file = str(tmp_path / "f")
     if kind == "contest":
-        content = json_text(
-            {"docid": int(i) if i.isdigit() else i, "title": "t", "content": c, "src": s} for i, c, s in rows
-        )
+        rows = [(10, "a", "s"), (9, "b", ""), ("d", "", "s")]
+        content = json_text({"docid": i, "title": "t", "content": c, "src": s} for i, c, s in rows)
         (tmp_path / "f.gz").write_bytes(gzip.compress(content.encode()))
-        source = Contest(documents=str(tmp_path / "f.gz"))
-    elif kind == "beir":
-        source = corpus(tmp_path / "f", {doc_id: text for doc_id, text, _ in rows})
+        source = Contest(documents=f"{file}.gz")
     elif kind == "parquet":
-        source = parquet(tmp_path / "f", [3, 1, 20])
+        source = parquet(file, [3, 1, 20])
     else:
         qas = [{"id": "q", "question": "?"}]
         paragraphs = [{"context": f"c{i}", "qas": qas * (not i)} for i in range(12)]
         (tmp_path / "f").write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
-        source = Squad(path=str(tmp_path / "f"))
-    expected = in_memory(source)
-    assert tuple(sharded(source, 1, own)) == expected
-    assert tuple(sharded(source, 1, own)) == expected
+        source = Squad(path=file)
+    for _ in range(2):
+        assert tuple(sharded(source, 1, own)) == in_memory(source)
 
 
-def test_a_second_start_reads_no_documents_and_another_size_shares_nothing_but_them(tmp_path, own, monkeypatch):
-    source = corpus(tmp_path / "f", {f"d{i}": f"t{i}" for i in range(50)})
-    first = sharded(source, 5, own)
-    assert sharded(source, 7, own).fingerprint == first.fingerprint
+@pytest.fixture
+def fifty(tmp_path):
+    """A corpus of fifty short documents in the file `f`."""
+    return corpus(tmp_path / "f", {f"d{i}": f"t{i}" for i in range(50)})
+
+
+def test_a_second_start_reads_no_documents_and_another_size_shares_nothing_but_them(tmp_path, own, fifty, monkeypatch):
+    first = sharded(fifty, 5, own)
+    assert sharded(fifty, 7, own).fingerprint == first.fingerprint
     monkeypatch.setattr(ingest, "DocumentSort", None)
     moved = tmp_path / "g.gz"
     moved.write_bytes(gzip.compress((tmp_path / "f").read_bytes()))
     for path in (tmp_path / "f", moved):  # the same content elsewhere
         again = sharded(Beir(documents=str(path)), 5, own)
-        assert again.shards == first.shards
-        assert tuple(again) == tuple(first)
+        assert (again.shards, tuple(again)) == (first.shards, tuple(first))
 
 
 def test_a_changed_corpus_shares_most_shards(tmp_path, own):
@@ -160,7 +157,7 @@ BROKEN = {
     ),
     "an id three times": ('{"_id": "b", "text": ""}\n' * 3, ":2: _id 'b' is already at .*f:1"),
     "no UTF-8": ("\udcff", "is not UTF-8"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("content", "said"), BROKEN.values(), ids=BROKEN)
@@ -175,23 +172,19 @@ def test_errors_have_the_messages_of_memory_and_leave_nothing(tmp_path, own, in_
     assert own.entries() == []
 
 
-def test_an_id_twice_in_parquet_is_refused_by_its_rows(tmp_path, own):
-    with pytest.raises(BadInput, match=r":row 3: doc_id '1' is already at .*f:row 1\. Remove one of them\."):
-        sharded(parquet(tmp_path / "f", [1, 2, 1]), 2, own)
-
-
-def test_no_file_and_no_documents_are_refused(tmp_path, own):
-    with pytest.raises(BadInput, match="there is no such file"):
-        sharded(Beir(documents=str(tmp_path / "f")), 2, own)
-    with pytest.raises(BadInput, match="has only labels"):
-        sharded(Trec(qrels="x"), 2, own)
-
+def test_what_cannot_be_read_is_refused(tmp_path, own):
     class Plugged:
         def documents(self):
             return [Document("b", ""), Document("a", ""), Document("b", "x")]
 
-    with pytest.raises(BadInput, match="two documents with the id 'b'"):
-        sharded(Plugged(), 2, own)
+    for source, said in (
+        (parquet(tmp_path / "f", [1, 2, 1]), r":row 3: doc_id '1' is already at .*f:row 1\. Remove one of them\."),
+        (Beir(documents=str(tmp_path / "g")), "there is no such file"),
+        (Trec(qrels="x"), "has only labels"),
+        (Plugged(), "two documents with the id 'b'"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            sharded(source, 2, own)
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, own, monkeypatch):
@@ -210,8 +203,7 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, own, monkeypa
     assert next(iter(sharded(source, 2, own))).text == "other"
 
 
-def test_an_interrupted_ingest_leaves_what_is_finished_and_goes_on_from_it(tmp_path, own, monkeypatch):
-    source = corpus(tmp_path / "f", {f"d{i}": f"t{i}" for i in range(50)})
+def test_an_interrupted_ingest_leaves_what_is_finished_and_goes_on_from_it(own, fifty, monkeypatch):
     folder, made = Cache.folder, []
 
     def killed(self, kind, *arguments):
@@ -222,19 +214,15 @@ def test_an_interrupted_ingest_leaves_what_is_finished_and_goes_on_from_it(tmp_p
 
     monkeypatch.setattr(Cache, "folder", killed)
     with pytest.raises(KeyboardInterrupt):
-        sharded(source, 5, own)
+        sharded(fifty, 5, own)
     monkeypatch.undo()
     before = kept(own)
     assert len(before) == len(made) - 1  # those finished; the first is the table, which is not there
     assert {*before.values()} == {"finished"}
     assert not kept(own, "corpora")
     times = written(own, before)
-    assert tuple(sharded(source, 5, own)) == in_memory(source)
+    assert tuple(sharded(fifty, 5, own)) == in_memory(fifty)
     assert written(own, before) == times
-
-
-def harm(cache, shard, how):
-    how(cache.root / "documents" / digest({"documents": shard.fingerprint}) / "documents.txt")
 
 
 HARMS = {
@@ -244,40 +232,33 @@ HARMS = {
 }
 
 
-@pytest.mark.parametrize("how", HARMS.values(), ids=HARMS)
-def test_a_damaged_shard_is_made_again_from_the_source(tmp_path, own, how, caplog):
-    source = corpus(tmp_path / "f", {f"d{i}": f"t{i}" for i in range(50)})
-    opened = sharded(source, 5, own)
-    harm(own, opened.shards[2], how)
+@pytest.mark.parametrize("how", HARMS)
+def test_a_damaged_shard_is_made_again_from_the_source(tmp_path, own, fifty, how, caplog):
+    opened = sharded(fifty, 5, own)
+
+    def harm(shard):
+        HARMS[how](own.root / "documents" / digest({"documents": shard.fingerprint}) / "documents.txt")
+
+    harm(opened.shards[2])
     with caplog.at_level(logging.WARNING):
-        assert tuple(opened) == in_memory(source)
+        assert tuple(opened) == in_memory(fifty)
     assert "is damaged and will be built again" in caplog.text
-    harm(own, opened.shards[1], how)
-    assert tuple(sharded(source, 5, own)) == in_memory(source)
-
-
-def test_a_damaged_shard_of_a_source_that_has_changed_since_is_said(tmp_path, own):
-    source = corpus(tmp_path / "f", {f"d{i}": f"t{i}" for i in range(50)})
-    opened = sharded(source, 5, own)
-    harm(own, opened.shards[2], HARMS["lost"])
+    harm(opened.shards[1])
+    assert tuple(sharded(fifty, 5, own)) == in_memory(fifty)
+    harm(opened.shards[2])
     corpus(tmp_path / "f", {"a": "x"})
     with pytest.raises(BadInput, match="f has changed while it was read"):
         tuple(opened)
 
 
 def test_a_cluster_chooses_and_a_large_corpus_in_memory_is_noted(tmp_path, monkeypatch):
-    source, cache = build(SAMPLE), str(tmp_path / "cache")
-    whole = read_dataset(source, None, cache, "sample")
+    source, cache = Sample(), str(tmp_path / "cache")
+    whole, cut = (read_dataset(source, shard, cache, "sample") for shard in (None, 20))
     assert isinstance(whole.documents, tuple)
-    cut = read_dataset(source, 20, cache, "sample")
     assert cut.notes == whole.notes
     monkeypatch.setattr("harness.experiment.session.IN_MEMORY", 30)
-    (*before, note) = read_dataset(source, None, cache, "sample").notes
-    assert tuple(before) == whole.notes
-    assert (
-        note
-        == f"{len(whole.documents)} documents are in memory: cluster.shard=50000 reads them from the cache instead."
-    )
+    note = f"{len(whole.documents)} documents are in memory: cluster.shard=50000 reads them from the cache instead."
+    assert read_dataset(source, None, cache, "sample").notes == (*whole.notes, note)
     assert read_dataset(source, 20, cache, "sample").notes == whole.notes
 
 
