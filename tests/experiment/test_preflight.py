@@ -54,29 +54,19 @@ def test_a_trial_that_cannot_run_is_told_and_not_logged(harness, tracker, toy, t
     assert [run.status for run in tracker.runs("e", {"harness.verb": "run"})] == ["FINISHED"]
 
 
-def test_a_model_whose_results_are_cached_need_not_be_there(harness, toy, monkeypatch):
-    """A cached ranking is taken without looking for the model that made it."""
-
+def test_a_model_is_looked_for_only_if_its_results_are_not_cached(harness, toy, monkeypatch, tmp_path):
     def missing(self):
         raise BadInput("looked for")
 
-    assert harness("run", *TOY, *DENSE, "tracking=none").code == 0
-    monkeypatch.setattr(LSA, "require_model", missing, raising=False)
-    assert harness("run", *TOY, *DENSE, "tracking=none", "top_k=1").code == 0
-    assert "looked for" in harness("run", *TOY, *DENSE, "tracking=none", "encoder.dimensions=2").err
-
-
-def test_vectors_of_documents_do_not_stand_for_those_of_passages(harness, toy, monkeypatch, tmp_path):
+    words = ("run", *TOY, *DENSE, "tracking=none")
     monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(LSA, "learns", False)  # the vectors of the queries are the same for both
-    assert harness("run", *TOY, *DENSE, "tracking=none").code == 0
-
-    def missing(self):
-        raise BadInput("looked for")
-
+    monkeypatch.setattr(LSA, "learns", False)  # the vectors of the queries are the same for documents and passages
+    assert harness(*words).code == 0
     monkeypatch.setattr(LSA, "require_model", missing, raising=False)
-    assert harness("run", *TOY, *DENSE, "index=hnsw", "tracking=none").code == 0
-    assert "looked for" in harness("run", *TOY, *DENSE, "retriever.dense.passages=sentences", "tracking=none").err
+    for cached in ("top_k=1", "index=hnsw"):
+        assert harness(*words, cached).code == 0
+    for other in ("encoder.dimensions=2", "retriever.dense.passages=sentences"):
+        assert "looked for" in harness(*words, other).err
 
 
 QUESTIONS = [f"왜 달의 모양은 {number}월에 변해?" for number in range(20)]

@@ -113,8 +113,7 @@ def test_a_reranker_sees_the_same_pairs(sample, own_cache, tmp_path, monkeypatch
     monkeypatch.setattr(Overlap, "recorded_as", "rerank/overlap", raising=False)
     monkeypatch.setattr("retrievers.combine.rerank.CrossEncoder", Overlap)
     config = {**composed(), "rerank": {"_target_": "retrievers.combine.rerank.CrossEncoder", "depth": 5}}
-    outcome = run(config, sample, own_cache)
-    searcher = searcher_of(config, sample, own_cache, tmp_path)
+    outcome, searcher = run(config, sample, own_cache), searcher_of(config, sample, own_cache, tmp_path)
     for row in (0, 9, 33):
         same(searcher.search(sample.queries[row : row + 1]), outcome, [row])
 
@@ -160,11 +159,9 @@ def files(root: Path):
 
 
 def test_a_sealed_cache_serves_its_entries_and_builds_nothing(sample, own_cache, tmp_path):
-    config = composed()
-    [folder] = searcher_of(config, sample, own_cache, tmp_path).folders
-    sealed = Cache(own_cache.root, sealed=True)
-    assert searcher_of(config, sample, sealed, tmp_path).folders == [folder]
-    before = files(own_cache.root)
+    [folder] = searcher_of(composed(), sample, own_cache, tmp_path).folders
+    sealed, before = Cache(own_cache.root, sealed=True), files(own_cache.root)
+    assert searcher_of(composed(), sample, sealed, tmp_path).folders == [folder]
     with pytest.raises(BadInput, match=r"no entry in indexes that matches.*arguments.k1 was 1.5 and is 1.2"):
         searcher_of(composed("retriever.bm25.k1=1.2"), sample, sealed, tmp_path)
     assert files(own_cache.root) == before
@@ -176,8 +173,7 @@ def test_unsearchable_queries_and_gates_are_refused(sample, own_cache, tmp_path)
     searcher = searcher_of(composed(), sample, own_cache, tmp_path)
     with pytest.raises(BadInput, match="x: the query is empty"):
         searcher.search([Query.of("y", "달"), Query.of("x", " \n")])
-    config = composed()
-    config["query"] = {"text": "file", "file": "rewritten.jsonl"}
+    config = composed() | {"query": {"text": "file", "file": "rewritten.jsonl"}}
     rewritten = Searcher(Plan.of(config), sample, own_cache, tuple)
     talk = (Turn("user", "달은?"), Turn("assistant", "위성입니다"), Turn("user", "왜 변해?"))
     with pytest.raises(BadInput, match="rewritten elsewhere"):

@@ -159,17 +159,16 @@ def test_more_documents_change_the_index_of_few_shards(sample, own, monkeypatch)
     assert more.cluster.done.count("index") == 1
 
 
-def test_a_shard_that_vanished_is_named(sample, own):
+def test_a_job_without_its_shard_and_a_node_that_would_give_other_scores_are_refused(sample, own):
     job = sharded.ShardJob(str(own.root), LEXICAL, "0" * 64, digest(component_identity(LEXICAL)))
     with pytest.raises(Failed, match=r"The shard 000000000000… of the documents is no longer in the cache"):
         sharded.survey(job)
-
-
-def test_a_node_that_would_give_other_scores_is_refused(sample, own):
     shard = session(sample, own, 20).dataset.documents.shards[0].fingerprint
-    job = sharded.ShardJob(str(own.root), LEXICAL, shard, expected="of another node")
     with pytest.raises(Failed, match=r"retriever/bm25 would give other scores on this node"):
-        sharded.survey(job)
+        sharded.survey(replace(job, shard=shard, expected="of another node"))
+
+
+FITTED = ("retriever=dense", "encoder=use_multilingual", "index=ivf_flat", "index.nlist=16", "index.nprobe=1")
 
 
 @pytest.mark.parametrize(
@@ -177,20 +176,13 @@ def test_a_node_that_would_give_other_scores_is_refused(sample, own):
     [
         (("retriever=dense", "encoder=lsa"), "LSA learns from all documents.*use cluster.shard=null, or another"),
         (("retriever.bm25.engine=rank_bm25", "retriever.bm25.variant=okapi"), "cluster.shard=null, or engine=sparse"),
+        (FITTED, "A shard has .* raise cluster.shard"),
     ],
 )
 def test_what_cannot_be_cut_is_refused_before_the_run_begins(harness, toy, words, said):
     done = harness("run", *TOY, "cluster.shard=2", *words)
     assert done.code == 2
     assert re.search(said, done.err)
-
-
-def test_a_vector_index_must_fit_the_smallest_shard(harness, toy):
-    done = harness("run", *TOY, "cluster.shard=2", "retriever=dense", "encoder=use_multilingual", "index=ivf_flat",
-                   "index.nlist=16", "index.nprobe=1")  # fmt: skip
-    assert done.code == 2
-    assert "A shard has" in done.err
-    assert "raise cluster.shard" in done.err
 
 
 def test_a_search_of_shards_finds_what_a_search_of_the_whole_finds(harness):
@@ -226,8 +218,7 @@ def test_korquad_in_shards(real_data, own, tmp_path, variant):
     data = checked_dataset(source, "korquad")
     data = replace(data, queries=data.queries[::20])
     node = LEXICAL | {"variant": variant, "tokenizer": {"_target_": "retrievers.lexical.tokenize.CharNgram"}}
-    cut = session(data, own, 100, ingested(source, 100, own))
+    cut, whole = session(data, own, 100, ingested(source, 100, own)), session(data, own, None, data.documents)
     assert len(cut.dataset.documents.shards) > 5
-    assert same(
-        ranked(node, cut, 100), ranked(node, session(data, Cache(tmp_path / "other"), None, data.documents), 100)
-    )
+    whole = replace(whole, cache=Cache(tmp_path / "other"))
+    assert same(ranked(node, cut, 100), ranked(node, whole, 100))
