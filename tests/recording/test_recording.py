@@ -7,7 +7,9 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from mlflow.exceptions import MlflowException
 
+from harness import interruption
 from harness.errors import BadInput
 from harness.recording import recording
 from harness.recording.recording import (
@@ -21,52 +23,86 @@ from harness.recording.recording import (
     scratch_folder,
 )
 from harness.tracking import outbox
-from harness.tracking.mlflow_client import NoAnswer, Unreachable
+from harness.tracking.mlflow_client import NoAnswer, Unreachable, reaching
 from harness.tracking.tracker import Input, LoggedRun, RunRecord, Tracker
 
 
-class Server(Tracker):
-    """A tracker that can be down. ended: [(run id, status, whether the record has a folder), ...]."""
+class Store(Tracker):
+    """A tracker of one run, which is found by the claim in its tags. down: whether calls fail. stored: its folder.
 
-    uri = "http://me:s3cret@server"
+    status: of the run. errors: to raise when runs end. ended: [(run id, status, whether the record has a folder), ...].
+    """
 
-    def __init__(self, down=False, stored=None):
+    def __init__(self, uri="http://me:s3cret@server", stored=None, errors=()):
         super().__init__()
-        self.down, self.stored, self.ended = down, stored, []
+        self.uri, self.stored, self.errors = uri, stored, list(errors)
+        self.down, self.status, self.tags, self.ended = False, "RUNNING", {}, []
 
-    def begin(self, record, adopted=None):
+    def require_up(self):
         if self.down:
             raise Unreachable("server: no answer")
+
+    def begin(self, record, adopted=None):
+        self.require_up()
+        self.tags = dict(record.tags)
         return "r1"
 
     def place(self, run_id):
         return self.stored
 
     def finish(self, run_id, record, status):
-        if self.down:
-            raise Unreachable("server: no answer")
+        self.require_up()
+        if self.errors:
+            raise self.errors.pop()
         self.ended.append((run_id, status, record.folder is not None))
 
-
-def test_a_finished_run_has_the_final_folder(tmp_path):
-    server, record = Server(), RunRecord("e", "n")
-    with live_run(server, record, tmp_path / "run") as live:
-        assert (live.run_id, live.folder) == ("r1", tmp_path / "run.unfinished")
-        (live.folder / "a.txt").write_text("a")
-    assert live.folder == tmp_path / "run"
-    assert [file.name for file in live.folder.iterdir()] == ["a.txt"]
-    assert server.ended == [("r1", "FINISHED", True)]
-    assert not record.unsent
+    def runs(self, experiment, tags, status=None):
+        self.require_up()
+        found = LoggedRun("r1", "n", experiment, self.status, {}, {}, self.tags)
+        return [found] if tags.items() <= self.tags.items() else []
 
 
-@pytest.mark.parametrize(("error", "status"), [(ValueError("no"), "FAILED"), (KeyboardInterrupt(), "KILLED")])
-def test_a_run_that_raises_keeps_its_files_and_the_traceback(tmp_path, error, status):
-    server = Server()
-    with pytest.raises(type(error)), live_run(server, RunRecord("e", "n"), tmp_path / "run") as live:
+@pytest.fixture
+def kept(tmp_path):
+    store = Store("sqlite:///kept")
+    store.connect(tmp_path)
+    return store
+
+
+def live(store, target, **named):
+    return live_run(store, RunRecord("e", "n"), target, **named)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def claims(tmp_path):
+    return list((tmp_path / ".claims").iterdir())
+
+
+def test_a_finished_run_has_the_final_folder_and_no_claim(kept, tmp_path):
+    with live(kept, tmp_path / "run") as run:
+        assert (run.run_id, run.folder, len(claims(tmp_path))) == ("r1", tmp_path / "run.unfinished", 1)
+        (run.folder / "a.txt").write_text("a")
+    assert (run.folder, names(run.folder)) == (tmp_path / "run", ["a.txt"])
+    assert kept.ended == [("r1", "FINISHED", True)]
+    assert (run.record.unsent, claims(tmp_path)) == (None, [])
+
+
+@pytest.mark.parametrize(("kind", "status"), [(ValueError, "FAILED"), (KeyboardInterrupt, "KILLED")])
+def test_a_run_that_raises_keeps_its_files_and_the_traceback_without_secrets(kept, tmp_path, monkeypatch, kind, status):
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "token-0123456789")
+    error = kind("the end")
+    error.__cause__ = RuntimeError("Authorization: Bearer token-0123456789")
+    with pytest.raises(kind), live(kept, tmp_path / "run") as run:
         raise error
-    assert live.folder == tmp_path / f"run.{status.lower()}"
-    assert type(error).__name__ in (live.folder / "traceback.txt").read_text("utf-8")
-    assert server.ended == [("r1", status, True)]
+    assert run.folder == tmp_path / f"run.{status.lower()}"
+    shown = (run.folder / "traceback.txt").read_text("utf-8")
+    assert f"{kind.__name__}: the end" in shown
+    assert "RuntimeError: Authorization: Bearer [key]" in shown
+    assert "0123456789" not in shown
+    assert (kept.ended, claims(tmp_path)) == ([("r1", status, True)], [])
 
 
 @pytest.mark.parametrize(
@@ -77,63 +113,47 @@ def test_who_interrupts_does_not_wait_for_a_server_that_does_not_answer(tmp_path
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", given)
     asked = []
 
-    class Slow(Server):
+    class Slow(Store):
         def finish(self, *arguments):
             asked.append(os.environ.get("MLFLOW_HTTP_REQUEST_TIMEOUT"))
             raise Unreachable("server: no answer")
 
-    record = RunRecord("e", "n")
-    with pytest.raises(type(error)), live_run(Slow(), record, tmp_path / "run"):
+    with pytest.raises(type(error)), live(Slow(), tmp_path / "run") as run:
         raise error
     assert asked == [seconds]
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == given
-    assert record.unsent.is_dir()
-
-
-def test_a_traceback_shows_no_secret(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "token-0123456789")
-    error = RuntimeError("the end")
-    error.__cause__ = ValueError("Authorization: Bearer token-0123456789")
-    with pytest.raises(RuntimeError), live_run(Server(), RunRecord("e", "n"), tmp_path / "run"):
-        raise error
-    shown = (tmp_path / "run.failed" / "traceback.txt").read_text("utf-8")
-    assert "ValueError: Authorization: Bearer [key]" in shown
-    assert "0123456789" not in shown
+    assert run.record.unsent.is_dir()
 
 
 def test_files_in_the_tracking_store_stay_there(tmp_path):
-    server = Server(stored=tmp_path / "artifacts")
-    with live_run(server, RunRecord("e", "n"), tmp_path / "run", direct=True) as live:
-        assert live.folder == tmp_path / "artifacts"
-    assert server.ended == [("r1", "FINISHED", False)]
-    with pytest.raises(ValueError, match="no"), live_run(server, RunRecord("e", "n"), tmp_path / "run", direct=True):
+    store = Store(stored=tmp_path / "artifacts")
+    with live(store, tmp_path / "run", direct=True) as run:
+        assert run.folder == tmp_path / "artifacts"
+    assert store.ended == [("r1", "FINISHED", False)]
+    with pytest.raises(ValueError, match="no"), live(store, tmp_path / "run", direct=True):
         raise ValueError("no")
     assert (tmp_path / "artifacts" / "traceback.txt").exists()
-    assert [path.name for path in tmp_path.iterdir()] == ["artifacts"]
+    assert names(tmp_path) == ["artifacts"]
 
 
 @pytest.mark.parametrize("down_at", ["begin", "finish"])
 def test_an_outage_saves_the_run(tmp_path, caplog, down_at):
-    server, record = Server(down=down_at == "begin"), RunRecord("e", "n", inputs={"qrels": Input("q", "ab", "f", 3)})
-    with live_run(server, record, tmp_path / "run") as live:
-        (live.folder / "a.txt").write_text("a")
-        server.down = True
-    assert live.folder == tmp_path / "run.unsent" / "files"
-    assert (live.folder / "a.txt").exists()
+    store, record = Store(), RunRecord("e", "n", inputs={"qrels": Input("q", "ab", "f", 3)})
+    store.down = down_at == "begin"
+    with live_run(store, record, tmp_path / "run") as run:
+        (run.folder / "a.txt").write_text("a")
+        store.down = True
+    assert run.folder == tmp_path / "run.unsent" / "files"
+    assert (run.folder / "a.txt").exists()
     assert "MLflow is unreachable (server: no answer). The run is saved in" in caplog.text
-    about = json.loads((tmp_path / "run.unsent" / "record.json").read_text("utf-8"))
-    assert about["run_id"] == (None if down_at == "begin" else "r1")
-    assert (about["status"], about["store"]) == ("FINISHED", "http://server")
-    assert outbox.read_saved(tmp_path / "run.unsent").record.inputs == record.inputs
-    assert record.unsent
+    saved = outbox.read_saved(record.unsent)
+    assert (saved.run_id, saved.status) == (None if down_at == "begin" else "r1", "FINISHED")
+    assert (saved.store, saved.record.inputs) == ("http://server", record.inputs)
 
 
 def test_an_error_at_the_end_does_not_hide_the_first_one(tmp_path, caplog):
-    class Broken(Server):
-        def finish(self, run_id, record, status):
-            raise RuntimeError("second")
-
-    with pytest.raises(ValueError, match="first"), live_run(Broken(), RunRecord("e", "n"), tmp_path / "run"):
+    store = Store(errors=[RuntimeError("second")])
+    with pytest.raises(ValueError, match="first"), live(store, tmp_path / "run"):
         raise ValueError("first")
     assert "The run could not be ended as FAILED: second" in caplog.text
 
@@ -144,39 +164,11 @@ def test_every_run_has_a_folder_of_its_own(tmp_path):
     assert all(folder.with_name(folder.name + ".unfinished").is_dir() for folder in folders)
 
 
-class Kept(Server):
-    """A tracker of one run, which is found by the claim in its tags. status: of the run."""
-
-    uri = "sqlite:///kept"
-    status = "RUNNING"
-
-    def begin(self, record, adopted=None):
-        self.tags = dict(record.tags)
-        return super().begin(record, adopted)
-
-    def runs(self, experiment, tags, status=None):
-        if self.down:
-            raise Unreachable("server: no answer")
-        found = LoggedRun("r1", "n", experiment, self.status, {}, {}, self.tags)
-        return [found] if tags.items() <= self.tags.items() else []
-
-
-@pytest.fixture
-def kept(tmp_path):
-    server = Kept()
-    server.connect(tmp_path)
-    return server
-
-
-def died(server, target, **named):
+def died(store, target, **named):
     """A run whose process died: it is not ended, and nobody holds its claim."""
-    run = begin(server, RunRecord("e", "n"), target, **named)
+    run = begin(store, RunRecord("e", "n"), target, **named)
     run.claim.unlock()
     return run
-
-
-def claims(tmp_path):
-    return list((tmp_path / ".claims").iterdir())
 
 
 @pytest.mark.parametrize(("status", "ending"), [("RUNNING", ".killed"), ("FINISHED", "")])
@@ -187,8 +179,8 @@ def test_the_next_command_ends_what_a_process_that_died_has_left(kept, tmp_path,
     kept.status = status
     end_abandoned(kept)
     assert kept.ended == ([("r1", "KILLED", False)] if status == "RUNNING" else [])
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".claims", f"run{ending}"]
-    assert [path.name for path in (tmp_path / f"run{ending}").iterdir()] == ["a.txt"]
+    assert names(tmp_path) == [".claims", f"run{ending}"]
+    assert names(tmp_path / f"run{ending}") == ["a.txt"]
     assert claims(tmp_path) == []
     assert ("its process was stopped" in caplog.text) == (status == "RUNNING")
 
@@ -198,7 +190,7 @@ def test_an_empty_folder_and_one_of_a_trial_are_removed(kept, tmp_path):
     trial = died(kept, tmp_path / "trial", direct=True)
     (trial.folder / "a.txt").write_text("a")
     end_abandoned(kept)
-    assert [path.name for path in tmp_path.iterdir()] == [".claims"]
+    assert names(tmp_path) == [".claims"]
 
 
 def test_runs_that_live_or_belong_to_another_or_an_absent_store_wait(kept, tmp_path):
@@ -217,15 +209,6 @@ def test_runs_that_live_or_belong_to_another_or_an_absent_store_wait(kept, tmp_p
     assert kept.ended == [("r1", "KILLED", False)]
 
 
-def test_a_run_that_ends_gives_its_claim_up(kept, tmp_path):
-    with live_run(kept, RunRecord("e", "n"), tmp_path / "run"):
-        assert len(claims(tmp_path)) == 1
-    assert claims(tmp_path) == []
-    with pytest.raises(KeyboardInterrupt), live_run(kept, RunRecord("e", "n"), tmp_path / "again"):
-        raise KeyboardInterrupt
-    assert claims(tmp_path) == []
-
-
 @pytest.mark.parametrize("begun", [True, False])
 def test_an_interruption_while_the_run_begins_leaves_nothing(kept, tmp_path, monkeypatch, begun):
     """begun: whether the store has the run already."""
@@ -237,24 +220,15 @@ def test_an_interruption_while_the_run_begins_leaves_nothing(kept, tmp_path, mon
         raise KeyboardInterrupt
 
     monkeypatch.setattr(kept, "begin", begin)
-    with pytest.raises(KeyboardInterrupt), live_run(kept, RunRecord("e", "n"), folder):
+    with pytest.raises(KeyboardInterrupt), live(kept, folder):
         pass
     assert kept.ended == ([("r1", "KILLED", False)] if begun else [])
-    assert claims(tmp_path) == []
-    assert [path.name for path in tmp_path.iterdir()] == [".claims"]
+    assert (claims(tmp_path), names(tmp_path)) == ([], [".claims"])
 
 
-def test_an_interruption_while_the_run_ends_ends_it_as_killed(kept, tmp_path, monkeypatch):
-    plain, calls = kept.finish, []
-
-    def finish(*arguments):
-        calls.append(arguments)
-        if len(calls) == 1:
-            raise KeyboardInterrupt
-        plain(*arguments)
-
-    monkeypatch.setattr(kept, "finish", finish)
-    with pytest.raises(KeyboardInterrupt), live_run(kept, RunRecord("e", "n"), tmp_path / "run"):
+def test_an_interruption_while_the_run_ends_ends_it_as_killed(kept, tmp_path):
+    kept.errors = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt), live(kept, tmp_path / "run"):
         pass
     assert kept.ended == [("r1", "KILLED", True)]
     assert (tmp_path / "run.killed").is_dir()
@@ -262,10 +236,18 @@ def test_an_interruption_while_the_run_ends_ends_it_as_killed(kept, tmp_path, mo
 
 def test_a_full_disk_names_the_folder_and_does_not_hide_the_run(kept, tmp_path, monkeypatch):
     monkeypatch.setattr("harness.recording.recording.write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
-    with pytest.raises(OSError, match="full") as raised, live_run(kept, RunRecord("e", "n"), tmp_path / "run"):
+    with pytest.raises(OSError, match="full") as raised, live(kept, tmp_path / "run"):
         raise OSError(28, "full")
     assert raised.value.filename == str(tmp_path / "run.unfinished")
     assert kept.ended == [("r1", "FAILED", True)]
+
+
+def test_a_run_that_could_not_be_ended_is_left_to_the_next_command(kept, tmp_path):
+    kept.errors = [OSError(28, "full"), OSError(28, "full")]
+    with pytest.raises(OSError, match="full"), live(kept, tmp_path / "run"):
+        pass
+    end_abandoned(kept)
+    assert kept.ended == [("r1", "KILLED", False)]
 
 
 def test_a_scratch_folder_goes_also_if_its_process_died(kept, tmp_path):
@@ -295,30 +277,16 @@ def test_no_folder_outside_outputs_is_taken_for_one_that_a_dead_process_left(tmp
     assert found == [ProcessWork(folder, scratch=True) if known else None]
 
 
-def test_a_run_that_could_not_be_ended_is_left_to_the_next_command(kept, tmp_path, monkeypatch):
-    monkeypatch.setattr(kept, "finish", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
-    with pytest.raises(OSError, match="full"), live_run(kept, RunRecord("e", "n"), tmp_path / "run"):
-        pass
-    monkeypatch.undo()
-    end_abandoned(kept)
-    assert kept.ended == [("r1", "KILLED", False)]
-
-
 def test_a_run_that_was_being_saved_when_its_process_died_is_killed_whole(kept, tmp_path):
     run = died(kept, tmp_path / "run")
     (tmp_path / "run.unsent.unfinished").mkdir()
     (tmp_path / "run.unsent.unfinished" / "record.json").write_text("{}")
     run.folder.rename(tmp_path / "run.unsent.unfinished" / "files")
     end_abandoned(kept)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".claims", "run.killed"]
+    assert names(tmp_path) == [".claims", "run.killed"]
 
 
 def test_an_interruption_that_sqlalchemy_wraps_is_no_outage(monkeypatch):
-    from mlflow.exceptions import MlflowException
-
-    from harness import interruption
-    from harness.tracking.mlflow_client import Unreachable, reaching
-
     received = []
     monkeypatch.setattr(interruption, "_received", received)
     tracker = SimpleNamespace(down_until=0.0, uri="sqlite:///runs.db", database=None)

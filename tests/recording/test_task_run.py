@@ -26,15 +26,21 @@ from unpacking import unpacked
 from harness.tasks.scored_file import in_public
 from harness.tasks.task import JudgedItems
 
-# Export -------------------------------------------------------------------------------------------
+EXPORT = ("export", "task=corrections", "experiment_name=e", "format=json")
+COMPARE = ("compare", "task=corrections", "experiment_name=e", "format=json")
+
+
+def require_refused(harness, *words, expected):
+    done = harness(*words)
+    assert done.code == 2, done.err
+    assert re.search(expected, done.err, re.S), done.err
 
 
 @pytest.mark.slow
 def test_the_best_submission_is_exported_as_it_was_given(harness, files, tmp_path):
     (files / "better.csv").write_bytes(b"\xef\xbb\xbf" + (files / "better.csv").read_bytes())  # with a BOM
     worse, better = harness(*WORSE_SCORED).json, harness(*BETTER_SCORED).json
-    export = ("export", "task=corrections", "experiment_name=e", "format=json")
-    found = harness(*export, "submission=best.csv").json
+    found = harness(*EXPORT, "submission=best.csv").json
     assert (found["run_id"], found["metric"], found["value"]) == (better["run_id"], "correction_recall", 0.75)
     assert (found["items"], found["number"], found["new"], found["model"]) == (5, 1, True, None)
     content = (tmp_path / "best.csv").read_bytes()
@@ -46,43 +52,36 @@ def test_the_best_submission_is_exported_as_it_was_given(harness, files, tmp_pat
     provenance = json.loads((tmp_path / "best.csv.provenance.json").read_text("utf-8"))
     assert provenance["made_with"]["data.references"] == entered["queries"]
     assert provenance["config"]["task"]["scheme"] == "token"
-    named = harness(*export, f"run={worse['run_id']}").json
+    named = harness(*EXPORT, f"run={worse['run_id']}").json
     assert re.fullmatch(rf"submission-[\d-]*-{worse['run_id'][:8]}\.csv", Path(named["submission"]).name)
     assert (named["value"], named["number"]) == (0.4, 2)
-    by_precision = harness(*export, "metric=correction_precision", "select_on=public").json
-    assert by_precision["kind"] == "public"
+    assert harness(*EXPORT, "metric=correction_precision", "select_on=public").json["kind"] == "public"
 
 
 @pytest.mark.slow
-def test_changed_files_are_not_exported(harness, files, toy, tmp_path):
+def test_changed_files_and_runs_of_other_tasks_are_not_exported(harness, files, toy, tmp_path):
     run = harness(*WORSE_SCORED).json["run_id"]
     text = (files / "R.csv").read_text("utf-8")
 
     def refused(*words, expected):
-        done = harness("export", *words, "submission=s.csv")
-        assert done.code == 2, done.err
-        assert re.search(expected, done.err, re.S), done.err
+        require_refused(harness, "export", *words, "submission=s.csv", expected=expected)
         assert not (tmp_path / "s.csv").exists()
 
-    export = ("task=corrections", "experiment_name=e")
     (files / "R.csv").write_text(text.replace("집에 갔다", "집에 왔다"), "utf-8")
-    refused(*export, expected=f"Run {run[:8]} .*: the references have changed .*R.csv")
+    refused(*EXPORT[1:3], expected=f"Run {run[:8]} .*: the references have changed .*R.csv")
     (files / "R.csv").write_text(text.replace("s5,", "s6,"), "utf-8")
-    refused(*export, expected="s5.*s6|s6.*s5")
+    refused(*EXPORT[1:3], expected="s5.*s6|s6.*s5")
     (files / "R.csv").unlink()
-    refused(*export, expected="R.csv")
+    refused(*EXPORT[1:3], expected="R.csv")
     (files / "R.csv").write_text(text, "utf-8")
     refused(f"run={run}", expected=f"Run {run[:8]} .* is of task=corrections. Say task=corrections to export it")
     refused("task=answers", f"run={run}", expected=f"Run {run[:8]} .* is of task=corrections")
     refused("task=answers", "experiment_name=e", expected="Experiment 'e' has no finished run")
     refused("experiment_name=e", expected="Experiment 'e' has no finished run")
-    refused(*export, "model=true", expected="are for retrieval")
+    refused(*EXPORT[1:3], "model=true", expected="are for retrieval")
     retrieved = harness("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json").json
     refused("task=corrections", f"run={retrieved['run_id']}", expected="is of task=retrieval")
-    assert harness("export", *export, "submission=s.csv").code == 0
-
-
-# Sweeps -------------------------------------------------------------------------------------------
+    assert harness(*EXPORT[:3], "submission=s.csv").code == 0
 
 
 SWEEP = ("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv", "task.scheme=token,span", "format=json")
@@ -120,24 +119,19 @@ def test_a_sweep_over_files_and_schemes(harness, files, tracker):
     assert trial.params == alone.params
     for name in ("trial_key", "data.references", "data.predictions", "version.measures", "objective.kind"):
         assert trial.tags[name] == alone.tags[name]
-    numbers = {name: value for name, value in trial.metrics.items() if not name.startswith("seconds")}
-    assert numbers == alone.metrics
+    assert {name: one for name, one in trial.metrics.items() if not name.startswith("seconds")} == alone.metrics
     # And it is exported whole, though it was logged light.
-    exported = harness("export", "task=corrections", f"run={trial.run_id}", "format=json").json
+    exported = harness(*EXPORT, f"run={trial.run_id}").json
     assert Path(exported["submission"]).read_bytes() == (files / "worse.csv").read_bytes()
     # Of two schemes, runs of the one that is asked for are compared.
     for scheme, gap in (("token", 0.35), ("span", 0.5)):
-        compared = harness("compare", "task=corrections", "experiment_name=e", f"task.scheme={scheme}", "format=json")
-        assert any(f"Runs of task.scheme={scheme} alone" in note for note in compared.json["notes"])
-        assert any(note.startswith("No texts of") for note in compared.json["notes"])
-        assert compared.json["differences"][0]["mean"] == pytest.approx(gap)
-    for verb in ("compare", "export"):
-        done = harness(verb, "task=corrections", "experiment_name=e", "metric=corection_recall")
-        assert done.code == 2
-        assert "Did you mean 'correction_recall'" in done.err
-    done = harness("reproduce", f"run={trial.run_id}")
-    assert done.code == 2
-    assert "scored a file of task=corrections" in done.err
+        compared = harness(*COMPARE, f"task.scheme={scheme}").json
+        assert any(f"Runs of task.scheme={scheme} alone" in note for note in compared["notes"])
+        assert any(note.startswith("No texts of") for note in compared["notes"])
+        assert compared["differences"][0]["mean"] == pytest.approx(gap)
+    for command in (COMPARE, EXPORT):
+        require_refused(harness, *command, "metric=corection_recall", expected="Did you mean 'correction_recall'")
+    require_refused(harness, "reproduce", f"run={trial.run_id}", expected="scored a file of task=corrections")
 
 
 def test_a_sweep_started_again_skips_what_finished(harness, files, tracker):
@@ -159,12 +153,6 @@ def test_a_trial_whose_objective_is_absent_fails_with_the_reason(harness, answer
     assert "objective=final_score is absent: needs bertscore, bleurt" in found["failed"][0]["error"]
     failed = tracker.runs("e", {}, "FAILED")
     assert len([run for run in failed if "sweep.trial" in run.tags]) == 2
-
-
-# Comparisons --------------------------------------------------------------------------------------
-
-
-COMPARE = ("compare", "task=corrections", "experiment_name=e", "format=json")
 
 
 @pytest.fixture
@@ -196,12 +184,12 @@ def test_two_submissions_of_which_one_wins_in_public_and_the_other_in_private(ha
     assert (found["task"], found["metric"], found["items"]) == ("corrections", "correction_recall", 20)
     # Ten items differ: B is right on 6 of them, A on 4. Each way to swap gives another sum of ten signs, and at least
     # 2 away from 0 are all but the C(10, 5) = 252 of 1,024.
-    one = next(one for one in found["differences"] if one["measure"] == "correction_recall")
+    one = of_recall(found["differences"])[0]
     assert (one["n"], one["wins"], one["ties"], one["losses"]) == (20, 6, 10, 4)
     assert one["mean"] == pytest.approx(0.1)
     assert one["low"] < 0 < one["high"]
     assert one["note"] == "only 10 items differ: trust p, not the interval"
-    test = next(one for one in found["tests"] if one["measure"] == "correction_recall")
+    [test] = of_recall(found["tests"])
     assert (test["p"], test["p_holm"], test["exact"], test["pairs"]) == (1 - 252 / 1024, 1 - 252 / 1024, True, 1)
     assert found["verdicts"][0].startswith("No difference between A and B can be told on 20 items: correction_recall")
     # B is .5 better on the private part, and how often the parts would disagree.
@@ -212,15 +200,17 @@ def test_two_submissions_of_which_one_wins_in_public_and_the_other_in_private(ha
     assert shaken["draws"] == 1000
     assert 0 < shaken["winner_loses"] < 1
     assert [sum(run["shifts"].values()) for run in shaken["runs"]] == [1000, 1000]
-    splits = {one["part"]: (one["n"], one["mean"]) for one in found["splits"] if one["measure"] == "correction_recall"}
-    assert splits["public"] == (8, -0.5)
-    assert splits["private"] == (12, 0.5)
+    splits = {one["part"]: (one["n"], one["mean"]) for one in of_recall(found["splits"])}
+    assert (splits["public"], splits["private"]) == ((8, -0.5), (12, 0.5))
     assert splits["조사"][0] == splits["맞춤법"][0] == 10
-    changed = found["changed"]
-    assert len(changed) == 10
-    assert {abs(item["difference"]) for item in changed} == {1}
-    assert set(changed[0]["predictions"]) == {"A", "B"}
-    assert changed[0]["source"].endswith("틀림")
+    assert {abs(item["difference"]) for item in found["changed"]} == {1}
+    assert len(found["changed"]) == 10
+    assert set(found["changed"][0]["predictions"]) == {"A", "B"}
+    assert found["changed"][0]["source"].endswith("틀림")
+
+
+def of_recall(rows):
+    return [row for row in rows if row["measure"] == "correction_recall"]
 
 
 @pytest.mark.drawn
@@ -243,42 +233,23 @@ def test_a_comparison_leaves_its_files_and_a_run(harness, rivals, tracker):
     assert "Public and private disagree on the winner" in harness(*COMPARE[:-1]).out
 
 
-def test_the_other_order_is_the_same_with_other_signs(harness, rivals):
-    a, b = (one["run_id"] for one in rivals)
-    found, turned = (harness(*COMPARE, f"runs=[{one},{other}]").json for one, other in ((a, b), (b, a)))
-    assert [run["run_id"] for run in found["runs"]] == [run["run_id"] for run in turned["runs"]][::-1] == [a, b]
-    for one, other in zip(found["differences"], turned["differences"], strict=True):
-        assert one["measure"] == other["measure"]
-        assert one["mean"] == pytest.approx(-other["mean"])
-        assert (one["low"], one["high"]) == (pytest.approx(-other["high"]), pytest.approx(-other["low"]))
-        assert (one["wins"], one["losses"], one["note"]) == (other["losses"], other["wins"], other["note"])
-    assert (found["tests"], found["notes"]) == (turned["tests"], turned["notes"])
-    means, others = ({part["part"]: part["mean"] for part in one["splits"]} for one in (found, turned))
-    assert means == {part: -mean for part, mean in others.items()}
-    shifts = [{run["label"]: run["shifts"] for run in one["shake_up"]["runs"]} for one in (found, turned)]
-    assert shifts[0] == {"A": shifts[1]["B"], "B": shifts[1]["A"]}
-
-
-def test_a_board_of_submissions_has_the_p_of_their_comparison(harness, rivals, tracker, tmp_path):
+def test_a_board_of_submissions_has_the_p_of_their_comparison(harness, rivals):
     found = harness(*COMPARE).json
     board = harness("board", *COMPARE[1:]).json
     assert (board["items"], board["expected"], board["facts"]) == (20, None, [])
     assert [row["run_id"] for row in board["rows"]] == [run["run_id"] for run in found["runs"]]
-    [test] = [one for one in found["tests"] if one["measure"] == "correction_recall"]
+    [test], [one] = of_recall(found["tests"]), of_recall(found["differences"])
     assert (board["rows"][1]["p"], board["rows"][1]["p_holm"]) == (test["p"], test["p_holm"])
     assert board["rows"][1]["difference"] == pytest.approx(-0.1)
     page = data_of(Path(board["files"]["html"]).read_text("utf-8"))
     assert (page["head"]["task"], page["matters"], page["nouns"]) == ("corrections", None, ["item", "items"])
     pairs = json.loads(unpacked(page["pairs"]))
     [pair] = pairs["all"]
-    one = next(one for one in found["differences"] if one["measure"] == "correction_recall")
     assert pair == [0, 1, *(pytest.approx(one[name], abs=1e-6) for name in ("mean", "low", "high")), test["p"]]
-    splits = {one["part"]: one["mean"] for one in found["splits"] if one["measure"] == "correction_recall"}
-    assert {part: pairs[part][0][2] for part in ("public", "private")} == {
-        part: pytest.approx(splits[part]) for part in ("public", "private")
-    }
-    shown = harness("board", *COMPARE[1:3], "select_on=public").out
-    assert "by correction_recall, public, 8 items" in shown
+    splits = {one["part"]: one["mean"] for one in of_recall(found["splits"])}
+    for part in ("public", "private"):
+        assert pairs[part][0][2] == pytest.approx(splits[part])
+    assert "by correction_recall, public, 8 items" in harness("board", *COMPARE[1:3], "select_on=public").out
 
 
 def test_three_submissions_and_light_trials_are_compared(harness, files):
@@ -301,9 +272,7 @@ def test_three_submissions_and_light_trials_are_compared(harness, files):
 @pytest.mark.slow
 def test_submissions_scored_by_other_rules_are_not_compared(harness, files):
     def refused(*runs, expected):
-        done = harness(*COMPARE[:-1], f"runs=[{','.join(runs)}]")
-        assert done.code == 2, done.err
-        assert re.search(expected, done.err), done.err
+        require_refused(harness, *COMPARE[:-1], f"runs=[{','.join(runs)}]", expected=expected)
 
     first = harness(*WORSE_SCORED).json["run_id"]
     spans = harness(*BETTER_SCORED, "task.scheme=span").json["run_id"]
@@ -313,11 +282,9 @@ def test_submissions_scored_by_other_rules_are_not_compared(harness, files):
     (files / "R.csv").write_text((files / "R.csv").read_text("utf-8").replace("집에 갔다", "집에 왔다"), "utf-8")
     other = harness(*BETTER_SCORED).json["run_id"]
     refused(first, other, expected="does not have the references of run .*data.references is")
-    refused(first, first, expected="twice")
-    done = harness("compare", f"runs=[{first},{spans}]")
-    assert done.code == 2
-    assert "is of task=corrections. Say task=corrections" in done.err
-    assert harness(*COMPARE, f"runs=[{first},{first[:8]}]").code == 2
+    refused(first, first[:8], expected="twice")
+    expected = "is of task=corrections. Say task=corrections"
+    require_refused(harness, "compare", f"runs=[{first},{spans}]", expected=expected)
     assert not (files / "outputs" / "comparisons").exists()
 
 

@@ -42,13 +42,6 @@ def traced(harness, toy, tracker):
     return call
 
 
-def tree(trace):
-    """[(name, type, name of the span that it is part of)], in the order of their starts."""
-    names = {span.span_id: span.name for span in trace.data.spans}
-    ordered = sorted(trace.data.spans, key=lambda span: (span.start_time_ns, span.parent_id is not None))
-    return [(span.name, span.span_type, names.get(span.parent_id)) for span in ordered]
-
-
 def one(trace, name):
     [found] = [span for span in trace.data.spans if span.name == name]
     return found
@@ -65,12 +58,14 @@ def test_a_trace_has_a_span_for_every_step(traced):
     found = traced("retriever=hybrid_lexical", "gate=score", "gate.source=bm25", "gate.threshold=1", "trace=all")
     assert set(found) == {"7", "3", "5"}
     trace = found["7"]
-    assert sorted(tree(trace), key=str) == sorted([
+    names = {span.span_id: span.name for span in trace.data.spans}
+    spans = sorted(trace.data.spans, key=lambda span: span.start_time_ns)
+    assert {(span.name, span.span_type, names.get(span.parent_id)) for span in spans} == {
         ("retrieval", "CHAIN", None), ("bm25", "RETRIEVER", "retrieval"), ("tokenise", "PARSER", "bm25"),
         ("bigram", "RETRIEVER", "retrieval"), ("tokenise", "PARSER", "bigram"), ("fusion", "CHAIN", "retrieval"),
         ("gate", "GUARDRAIL", "retrieval"),
-    ], key=str)  # fmt: skip
-    steps = [name for name, _, parent in tree(trace) if parent == "retrieval"]
+    }  # fmt: skip
+    steps = [span.name for span in spans if names.get(span.parent_id) == "retrieval"]
     assert steps == ["bm25", "bigram", "fusion", "gate"]
 
     root, asked = one(trace, "retrieval"), "달의 모양은 왜 변해?"
@@ -111,37 +106,26 @@ def test_errors_are_the_labelled_queries_below_1_each_with_the_kind_of_its_loss(
     assert traced("trace=errors") == {}  # 5 is not labelled
 
 
-def test_without_a_label_nothing_is_said_of_relevance(traced, toy):
+def test_what_is_traced_is_neither_searched_nor_tokenised_again_and_no_other_run(traced, toy, tracker, monkeypatch):
     label(toy, {7: ["d3"]})
-    found = traced("trace=all")
-    assert found["7"].info.tags["score"] == "1.0000"
-    assert not {"score", "objective", "loss"} & set(found["3"].info.tags)
-    root = one(found["3"], "retrieval")
-    assert root.get_attribute("relevant_at") is None
-    assert "relevance" not in root.outputs[0]["metadata"]
-
-
-def test_what_is_traced_is_neither_searched_nor_tokenised_again(harness, traced, toy, monkeypatch):
-    plain = harness(*TOY).json
-
-    def refuse(*_):
-        raise AssertionError("computed anew")
-
-    monkeypatch.setattr("retrievers.lexical.tokenize.CharNgram.__call__", refuse)
-    monkeypatch.setattr("retrievers.lexical.bm25.BM25.search", refuse)
+    assert traced() == {}
+    monkeypatch.setattr("retrievers.lexical.tokenize.CharNgram.__call__", None)
+    monkeypatch.setattr("retrievers.lexical.bm25.BM25.search", None)
     random.seed(0)
     first = traced("trace=all")
     random.seed(0)
     second = traced("trace=all")  # another run's: a seed does not make the second overwrite the first
     assert not {one.info.trace_id for one in first.values()} & {one.info.trace_id for one in second.values()}
     assert one(first["7"], "tokenise").outputs[:3] == ["달의", "모양", "양은"]
-    assert plain["traces"] == 0
-
-
-def test_tracing_is_no_part_of_what_a_run_is(harness, toy, tracker):
-    runs = [tracker.client.get_run(harness(*TOY, f"trace={asked}").json["run_id"]) for asked in ("none", "all")]
-    for same in (lambda run: run.data.tags["trial_key"], lambda run: run.data.params, lambda run: run.info.run_name):
-        assert same(runs[0]) == same(runs[1])
+    plain, *others = tracker.runs("retrieval", {})
+    for run in others:
+        assert (run.name, run.params, run.tags["trial_key"]) == (plain.name, plain.params, plain.tags["trial_key"])
+    # 3 has no label
+    assert first["7"].info.tags["score"] == "1.0000"
+    assert not {"score", "objective", "loss"} & set(first["3"].info.tags)
+    root = one(first["3"], "retrieval")
+    assert root.get_attribute("relevant_at") is None
+    assert "relevance" not in root.outputs[0]["metadata"]
 
 
 @pytest.mark.parametrize(
@@ -167,50 +151,37 @@ def test_what_cannot_be_traced_is_refused_before_anything_is_done(harness, toy, 
 
 def test_a_rerankers_span_has_what_it_was_given_and_what_came_of_it(tmp_path):
     # By a and b together, fused by reciprocal ranks: x 1/61 + 1/61, y 1/62 + 1/62, z 1/63. The reranker is given the
-    # first two and turns them round. Texts longer than CONTENT are cut.
-    documents = tuple(Document(name, name * 400) for name in "xyz")
-    first = Ranking.from_scores({"q": {"x": 3.0, "y": 2.0, "z": 1.0}})
+    # first two and turns them round. Texts longer than CONTENT are cut, and rankings longer than DOCUMENTS.
+    query, rest = Query.of("q", "text"), dict.fromkeys("abcdefghijkl", 0.5)
+    documents = tuple(Document(name, name * 400) for name in (*rest, *"xyz"))
+    first = Ranking.from_scores({"q": {"x": 3.0, "y": 2.0, "z": 1.0} | rest})
     other = Ranking.from_scores({"q": {"x": 9.0, "y": 8.0}})
     reranked = Ranking.from_scores({"q": {"y": 3.0, "x": 2.0, "z": 1.0}})
     outcome = Outcome(
-        (Query.of("q", "text"),), {"a": first, "b": other}, reranked, Decision(np.array([ALL]), None), reranked.top(2),
-        None, None, {"ms_per_query/rerank": 40.0, "ms_per_query/a": 2.0},
+        (query,), {"a": first, "b": other}, reranked, Decision(np.array([ALL]), None), reranked.top(2), None, None,
+        {"ms_per_query/rerank": 40.0, "ms_per_query/a": 2.0},
     )  # fmt: skip
     part = {"_target_": "retrievers.lexical.bm25.BM25"}
-    config = {
-        "retriever": {"a": part, "b": part}, "tokenizer": {}, "encoder": {}, "index": {},
+    plan = Plan.of({
+        "dataset": {}, "retriever": {"a": part, "b": part}, "tokenizer": {}, "encoder": {}, "index": {},
         "fusion": {"_target_": "retrievers.combine.fusion.RRF", "k": 60, "weights": {}},
         "rerank": {"_target_": "retrievers.combine.rerank.CrossEncoder", "model": "m", "depth": 2},
         "gate": {"_target_": "harness.gates.gate.NoGate"}, "depth": 100, "top_k": 2, "objective": "map",
-    }  # fmt: skip
-    qrels = Qrels({"q": {"z": 1.0, "elsewhere": 1.0}})
-    dataset = Dataset("d", documents, (Query.of("q", "text"),), qrels)
-    root = Tracer(Plan.of({"dataset": {}} | config), dataset, outcome, Cache(tmp_path)).trace(0, "run").root
+    })  # fmt: skip
+    dataset = Dataset("d", documents, (query,), Qrels({"q": {"z": 1.0, "elsewhere": 1.0}}))
+    root = Tracer(plan, dataset, outcome, Cache(tmp_path)).trace(0, "run").root
     assert [span.name for span in root.children] == ["a", "b", "fusion", "rerank", "gate"]
     a, b, fused, rerank, gate = root.children
-    assert [[one["id"] for one in span.outputs] for span in (fused, rerank, root)] == [
-        ["x", "y", "z"], ["y", "x", "z"], ["y", "x"],
-    ]  # fmt: skip
+    shown = [[one["id"] for one in span.outputs] for span in (fused, rerank, root)]
+    assert (shown[0][:3], *shown[1:]) == (["x", "y", "z"], ["y", "x", "z"], ["y", "x"])
+    assert (len(a.outputs), a.attributes["documents"], a.children) == (DOCUMENTS, 15, ())
+    assert {len(one["page_content"]) for one in a.outputs} == {CONTENT}
     assert rerank.inputs == {"query": "text", "documents": ["x", "y"]}
     assert (a.ms, b.ms, rerank.ms, rerank.kind) == (2.0, 0.0, 40.0, "RERANKER")
     assert rerank.attributes["relevant_at"] == {"z": 3, "elsewhere": None}
     assert root.attributes == {"documents": 2, "relevant_at": {"z": None, "elsewhere": None}}
     assert root.ns > 42e6
-    assert gate.inputs == {"signal": None}
-    assert gate.outputs == {"retrieve": True, "shown_at_most": 2}
-    assert a.children == ()
-    assert {len(one["page_content"]) for one in a.outputs} == {CONTENT}
-
-
-def test_a_ranking_shows_its_first_documents(traced, toy):
-    rows = [{"docid": f"d{n}", "src": "toy", "content": f"달 {n}"} for n in range(1, 31)]
-    (toy / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    label(toy, {7: ["d30"]})
-    found = traced("trace=all", "tokenizer.low=1", "tokenizer.high=1", "top_k=20")
-    bm25 = one(found["7"], "bm25")
-    assert len(bm25.outputs) == DOCUMENTS
-    assert bm25.get_attribute("documents") == 30
-    assert 1 <= bm25.get_attribute("relevant_at")["d30"] <= 30
+    assert (gate.inputs, gate.outputs) == ({"signal": None}, {"retrieve": True, "shown_at_most": 2})
 
 
 def span(ms, children=()):
@@ -246,15 +217,12 @@ def test_a_server_that_does_not_tell_its_version_cannot_be_reached(monkeypatch):
 
 
 def test_a_run_without_its_traces_shows_its_numbers_and_fails(harness, toy, monkeypatch):
-    def refuse(*_):
-        raise Unreachable("http://127.0.0.1:9: 500")
-
-    monkeypatch.setattr(MlflowTracker, "trace", refuse)
+    monkeypatch.setattr(
+        MlflowTracker, "trace", lambda *_: (_ for _ in ()).throw(Unreachable("http://127.0.0.1:9: 500"))
+    )
     found = harness(*TOY, "trace=all")
-    assert found.code == 1
     document = json.loads(found.out)
-    assert document["metrics"]
-    assert document["traces"] == 0
+    assert (found.code, document["traces"], bool(document["metrics"])) == (1, 0, True)
     run = document["run_id"][:8]
     assert f"Run {run} is logged, but some of its traces are not: http://127.0.0.1:9: 500." in found.err
 
