@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 from harness.corpus import preparation
 from harness.corpus.chunking import Chunking
 from harness.corpus.files import find_files
-from harness.corpus.preparation import (
-    Lengths,
-    Manifest,
-    Occurrences,
-    TextSource,
-    bytes_id,
-    prepare_documents,
-    prepare_output,
-)
+from harness.corpus.preparation import Manifest, prepare_documents, prepare_output
 from harness.data.documents_folder import DocumentsFolder
 from harness.data.files import json_lines, json_text
 from harness.errors import BadInput
@@ -87,7 +79,7 @@ def test_a_folder_by_hand(corpus):
     }  # fmt: skip
     assert [row["text"] for row in others] == [one, two], "the same text in two files is kept once"
     assert (prepared.files, prepared.texts, prepared.documents, prepared.spans) == (3, 2, 4, 5)
-    assert prepared.lengths == Lengths(2, 6, 6, ((1, 0), (2, 1), (3, 0), (4, 0), (5, 0), (6, 3)))
+    assert prepared.lengths == preparation.Lengths(2, 6, 6, ((1, 0), (2, 1), (3, 0), (4, 0), (5, 0), (6, 3)))
     assert Manifest.read(Path("docs")) == prepared
     assert {*contents("docs")} == {
         "documents.jsonl", "files.jsonl", "manifest.json", "near_duplicates.jsonl", f"texts/{one}.txt",
@@ -114,16 +106,16 @@ SENTENCES = st.lists(st.sampled_from(["가나다.", "라마바?", "사아.", "�
 @given(st.lists(SENTENCES, min_size=1, max_size=4))
 def test_equal_chunks_are_one_document_with_all_its_places(texts):
     texts = [" ".join(one) for one in texts]
-    found, known = Occurrences(), {bytes_id(text.encode()): text for text in texts}
+    found, known = preparation.Occurrences(), {preparation.bytes_id(text.encode()): text for text in texts}
     for number, text in enumerate(texts):
-        found.add(TextSource(str(number), "", bytes_id(text.encode())), text, SMALL.spans(text))
+        found.add(preparation.TextSource(str(number), "", preparation.bytes_id(text.encode())), text, SMALL.spans(text))
     documents = list(found.rows(known.__getitem__))
     assert [one.document.doc_id for one in documents] == [document_id("", one.document.text) for one in documents]
     # an independent grouping: a plain dictionary in the order of first occurrence
     plain = {}
     for text in texts:
         for start, end in SMALL.spans(text):
-            plain.setdefault(text[start:end], {})[bytes_id(text.encode()), start, end] = None
+            plain.setdefault(text[start:end], {})[preparation.bytes_id(text.encode()), start, end] = None
     assert [(one, [*places]) for one, places in plain.items()] == [
         (one.document.text, [(span.text, span.start, span.end) for span in one.spans]) for one in documents
     ]

@@ -2,43 +2,28 @@
 
 import gzip
 import json
-import os
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.data import files
-from harness.data.files import (
-    finite_number,
-    json_file,
-    json_line,
-    json_lines,
-    json_objects,
-    json_text,
-    numbered_lines,
-    sha256_of,
-    some,
-)
 from harness.errors import BadInput
 
 LINE = '{"docid": "d1", "content": "달"}'
 
 
-# Reading
-
-
 def test_lines_are_numbered_from_one_and_blank_ones_skipped(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"\xef\xbb\xbf\r\na\r\n \t\r\nb\xc2\x85c\n\nd")  # NEL does not end a line
-    assert list(numbered_lines(path)) == [(2, "a"), (4, "b\x85c"), (6, "d")]
+    assert list(files.numbered_lines(path)) == [(2, "a"), (4, "b\x85c"), (6, "d")]
 
 
 @pytest.mark.parametrize("name", ["f.jsonl.gz", "f.jsonl"])
 @pytest.mark.parametrize("content", [gzip.compress(LINE.encode()), LINE.encode()])
 def test_gzip_is_detected_by_content(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    assert list(json_lines(tmp_path / name)) == [(1, json.loads(LINE))]
+    assert list(files.json_lines(tmp_path / name)) == [(1, json.loads(LINE))]
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
@@ -46,10 +31,10 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monk
     path = tmp_path / "f.jsonl"
     path.write_bytes(gzip.compress(b'{"a": "' + b"x" * (1 << 22) + b'"}\n'))
     with pytest.raises(BadInput, match=r"f\.jsonl:1: the line has more than 1 MB"):
-        next(json_lines(path))
+        next(files.json_lines(path))
     monkeypatch.setattr(files, "LONGEST_JSON", 1 << 20)
     with pytest.raises(BadInput, match=r"f\.jsonl: the file has more than 1,048,576 bytes"):
-        json_file(path)
+        files.json_file(path)
 
 
 def test_a_file_that_unpacks_to_more_than_texts_do_is_refused(tmp_path, monkeypatch):
@@ -57,19 +42,19 @@ def test_a_file_that_unpacks_to_more_than_texts_do_is_refused(tmp_path, monkeypa
     path = tmp_path / "f.jsonl"
     path.write_bytes(gzip.compress(b"{}\n" * (1 << 19)))
     with pytest.raises(BadInput, match=r"f\.jsonl unpacks to more than 1,048,576 bytes and more than 200 times"):
-        list(json_lines(path))
+        list(files.json_lines(path))
     with pytest.raises(BadInput, match="unpacks to more"):
-        sha256_of(path)
+        files.sha256_of(path)
     monkeypatch.setattr(files, "UNPACKED_FREELY", 1 << 10)
     path.write_bytes(gzip.compress("".join(f"{number * 7919 % 104_729}\n" for number in range(1000)).encode()))
-    assert sum(1 for _ in numbered_lines(path)) == 1000, "as texts are packed"
+    assert sum(1 for _ in files.numbered_lines(path)) == 1000, "as texts are packed"
 
 
 def test_lines_are_read_one_at_a_time(tmp_path):
     """The first row comes before the last one, which is broken, is read: no reader needs the whole file in memory."""
     path = tmp_path / "f"
     path.write_bytes(b'{"a": 1}\n' * 100_000 + b"\xff")
-    rows = json_lines(path)
+    rows = files.json_lines(path)
     assert next(rows) == (1, {"a": 1})
     with pytest.raises(BadInput, match=r"f:100001: byte 0xff is not UTF-8"):
         list(rows)
@@ -82,53 +67,17 @@ def test_any_json_lines_come_back(tmp_path, rows):
     path = tmp_path / "f.jsonl"
     for ascii_only in (True, False):
         path.write_bytes(b"".join(json.dumps(row, ensure_ascii=ascii_only).encode() + b"\n" for row in rows))
-        assert [row for _, row in json_lines(path)] == rows
+        assert [row for _, row in files.json_lines(path)] == rows
 
 
 def test_objects_in_lines_and_in_an_array(tmp_path):
     path = tmp_path / "f.json"
     path.write_text('{"a": 1}\n\n{"b": 2}\n')
-    assert list(json_objects(path)) == [(f"{path}:1", {"a": 1}), (f"{path}:3", {"b": 2})]
+    assert list(files.json_objects(path)) == [(f"{path}:1", {"a": 1}), (f"{path}:3", {"b": 2})]
     path.write_text('\ufeff[{"a": 1},\n{"b": 2}]', "utf-8")
-    assert list(json_objects(path)) == [(f"{path}: item 1", {"a": 1}), (f"{path}: item 2", {"b": 2})]
+    assert list(files.json_objects(path)) == [(f"{path}: item 1", {"a": 1}), (f"{path}: item 2", {"b": 2})]
+    path.write_bytes(gzip.compress(b'\xef\xbb\xbf{\r\n"a": [1]}'))
+    assert files.json_file(path) == {"a": [1]}
     path.write_text('[{"a": 1}, 2]')
     with pytest.raises(BadInput, match=r"f\.json: item 2: 2 is not a JSON object"):
-        list(json_objects(path))
-
-
-def test_a_json_file_holds_one_object(tmp_path):
-    path = tmp_path / "f.json"
-    path.write_bytes(gzip.compress(b'\xef\xbb\xbf{\r\n"a": [1]}'))
-    assert json_file(path) == {"a": [1]}
-    path.write_text('{"a": 1,\n"a": 2}')
-    with pytest.raises(BadInput, match=r"f\.json: the key 'a' occurs twice"):
-        json_file(path)
-
-
-def test_finite_numbers():
-    assert [finite_number(text, "grade", "f:1") for text in ("1e-3", " 2 ", "-0.5")] == [0.001, 2.0, -0.5]
-    for text in ("nan", "inf", "1e999", "1_0", "", "one"):
-        with pytest.raises(BadInput, match=rf"^f:1: grade '{text}' is not a finite number"):
-            finite_number(text, "grade", "f:1")
-
-
-def test_some_ids():
-    assert some(["a", "b"]) == "a, b"
-    assert some(list("abcdefg")) == "a, b, c, d, e and 2 more"
-    assert some([]) == ""
-
-
-# Writing
-
-
-def test_json_lines_are_written_one_per_row():
-    rows = [{"a": "달", "b": None}, {"c": [1.5, True]}]
-    assert json_line(rows[0]) == '{"a": "달", "b": null}\n'
-    assert json_text(rows) == '{"a": "달", "b": null}\n{"c": [1.5, true]}\n'
-    assert json_text([]) == ""
-
-
-def test_a_pipe_is_refused_not_waited_for(tmp_path):
-    os.mkfifo(tmp_path / "pipe.jsonl")
-    with pytest.raises(BadInput, match=r"pipe\.jsonl is a device or a pipe"):
-        list(json_lines(tmp_path / "pipe.jsonl"))
+        list(files.json_objects(path))

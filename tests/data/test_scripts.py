@@ -13,14 +13,11 @@ JAPANESE = "月は地球の周りを回り、潮の満ち引きを起こしま�
 
 
 @pytest.mark.parametrize(
-    ("text", "language"), [(ENGLISH, "English"), (KOREAN, "Korean"), (FRENCH, ""), (JAPANESE, ""), ("12 + 3", "")]
+    ("text", "language"),
+    [(ENGLISH, "English"), (KOREAN, "Korean"), (KOREAN + ENGLISH, "Korean"), (FRENCH, ""), (JAPANESE, ""), ("1", "")],
 )
 def test_the_language_of_texts(text, language):
     assert scripts.language([text] * 3) == language
-
-
-def test_korean_with_much_english_is_korean():
-    assert scripts.language([KOREAN, ENGLISH]) == "Korean"
 
 
 @pytest.mark.parametrize(

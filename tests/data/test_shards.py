@@ -8,26 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harness.data import shards
 from harness.data.dataset import Dataset
-from harness.data.shards import (
-    ENDS,
-    FIRST_EMPTY,
-    ID_ENDS,
-    IDS,
-    NUMBERS,
-    OPEN_SHARDS,
-    TABLE,
-    TEXTS,
-    CorpusWriter,
-    IndexedTexts,
-    OpenShard,
-    ShardedDocuments,
-    ShardWriter,
-    begins_shard,
-    empty_documents,
-    fingerprint_of,
-    fingerprint_row,
-)
 from harness.errors import BadInput
 from retrievers.base import Document
 
@@ -42,19 +24,19 @@ corpora = st.lists(numbers | others, max_size=20, unique_by=lambda one: one.doc_
 def written(folder, documents, sizes):
     """The documents in a folder as shards of these sizes; the last size is for all that are left."""
     folder.mkdir()
-    table, start = CorpusWriter(folder, len(documents)), 0
+    table, start = shards.CorpusWriter(folder, len(documents)), 0
     while start < len(documents):
         size = sizes.pop(0) if sizes else len(documents)
         (folder / "new").mkdir()
-        shard = ShardWriter(folder / "new")
+        shard = shards.ShardWriter(folder / "new")
         for one in documents[start : start + size]:
-            shard.add(one, fingerprint_row(one))
-            table.add(one, fingerprint_row(one))
+            shard.add(one, shards.fingerprint_row(one))
+            table.add(one, shards.fingerprint_row(one))
         table.cut(fingerprint := shard.close())
         (folder / "new").rename(folder / fingerprint)
         start += size
     table.close()
-    return ShardedDocuments(folder, lambda fingerprint: folder / fingerprint)
+    return shards.ShardedDocuments(folder, lambda fingerprint: folder / fingerprint)
 
 
 def made(count):
@@ -71,9 +53,9 @@ def test_they_are_equal_to_a_tuple(tmp_path_factory, documents, sizes, part):
     assert [*read.by_id] == [one.doc_id for one in documents]
     assert dict(read.by_id) == {one.doc_id: one for one in documents}
     assert read.fingerprint == Dataset("", documents, (), None).fingerprints["documents"]
-    assert list(IndexedTexts(read)) == [one.indexed_text for one in documents]
-    count, first = empty_documents(documents)
-    assert empty_documents(read) == (count, tuple(first[:FIRST_EMPTY]))
+    assert list(shards.IndexedTexts(read)) == [one.indexed_text for one in documents]
+    count, first = shards.empty_documents(documents)
+    assert shards.empty_documents(read) == (count, tuple(first[: shards.FIRST_EMPTY]))
 
 
 @pytest.mark.parametrize("place", [3, -4, 10**9])
@@ -98,7 +80,7 @@ def test_a_shard_has_its_place_and_the_fingerprint_of_its_documents(tmp_path):
     read = written(tmp_path / "c", documents, [3, 2])
     assert [(one.first, one.size) for one in read.shards] == [(0, 3), (3, 2), (5, 2)]
     assert [one.fingerprint for one in read.shards] == [
-        fingerprint_of(documents[a:b]) for a, b in [(0, 3), (3, 5), (5, 7)]
+        shards.fingerprint_of(documents[a:b]) for a, b in [(0, 3), (3, 5), (5, 7)]
     ]
     assert tuple(read.shard(1)) == documents[3:5]
     # The fingerprint is the sha256 of JSON lines, as it has been since before there were shards.
@@ -108,7 +90,7 @@ def test_a_shard_has_its_place_and_the_fingerprint_of_its_documents(tmp_path):
 
 def test_iterating_opens_one_shard_after_the_other_and_looking_up_keeps_some_open(tmp_path):
     read, opened = written(tmp_path / "c", made(100), [2] * 50), []
-    counting = ShardedDocuments(tmp_path / "c", lambda one: opened.append(one) or tmp_path / "c" / one)
+    counting = shards.ShardedDocuments(tmp_path / "c", lambda one: opened.append(one) or tmp_path / "c" / one)
     assert tuple(counting) == tuple(read)
     assert len(opened) == 50
     opened.clear()
@@ -116,7 +98,7 @@ def test_iterating_opens_one_shard_after_the_other_and_looking_up_keeps_some_ope
         assert counting.by_id["d010"] == read[10]
         assert counting[10:14] == read[10:14]
     assert len(opened) == 2
-    assert OPEN_SHARDS * 2 < 256  # the fewest open files that systems allow a process
+    assert shards.OPEN_SHARDS * 2 < 256  # the fewest open files that systems allow a process
 
 
 def test_a_native_id_that_is_another_number_is_no_document(tmp_path):
@@ -137,27 +119,18 @@ def _ends(change):
 
 
 DAMAGE = {
-    "texts cut": (TEXTS, _cut),
-    "no UTF-8": (TEXTS, lambda path: path.write_bytes(b"\xff" * path.stat().st_size)),
-    "ends cut": (ENDS, _cut),
-    "ends fall": (ENDS, _ends(lambda ends: np.concatenate([ends[:1], ends[1:-1][::-1], ends[-1:]]))),
-    "ends of floats": (ENDS, _ends(lambda ends: ends.astype(float))),
-    "one end too few": (ENDS, _ends(lambda ends: ends[:-1])),
-    "an archive": (ENDS, lambda path: np.savez(path.open("wb"), ends=np.zeros(3))),
-    "text for an array": (ENDS, lambda path: path.write_text("[0, 1]")),
-    "no flags": (NUMBERS, lambda path: path.write_bytes(b"")),
-    "numbers that are none": (NUMBERS, _ends(np.logical_not)),
-    "flags of another shape": (NUMBERS, _ends(lambda flags: flags.reshape(1, -1))),
+    "texts cut": (shards.TEXTS, _cut),
+    "no UTF-8": (shards.TEXTS, lambda path: path.write_bytes(b"\xff" * path.stat().st_size)),
+    "ends cut": (shards.ENDS, _cut),
+    "ends fall": (shards.ENDS, _ends(lambda ends: np.concatenate([ends[:1], ends[1:-1][::-1], ends[-1:]]))),
+    "ends of floats": (shards.ENDS, _ends(lambda ends: ends.astype(float))),
+    "one end too few": (shards.ENDS, _ends(lambda ends: ends[:-1])),
+    "an archive": (shards.ENDS, lambda path: np.savez(path.open("wb"), ends=np.zeros(3))),
+    "text for an array": (shards.ENDS, lambda path: path.write_text("[0, 1]")),
+    "no flags": (shards.NUMBERS, lambda path: path.write_bytes(b"")),
+    "numbers that are none": (shards.NUMBERS, _ends(np.logical_not)),
+    "flags of another shape": (shards.NUMBERS, _ends(lambda flags: flags.reshape(1, -1))),
 }
-
-
-@pytest.mark.parametrize(("name", "damage"), DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_shard_is_refused(tmp_path, name, damage):
-    read = written(tmp_path / "c", made(5), [])
-    folder = tmp_path / "c" / read.shards[0].fingerprint
-    damage(folder / name)
-    with pytest.raises(BadInput, match=f"{folder.name} is damaged .*it is made again"):
-        list(OpenShard(folder))
 
 
 def _table(**changes):
@@ -165,41 +138,41 @@ def _table(**changes):
 
 
 TABLES = {
-    "no JSON": (TABLE, lambda path: path.write_text("{")),
-    "a list": (TABLE, lambda path: path.write_text("[]")),
-    "a key is gone": (TABLE, lambda path: path.write_text('{"shards": []}')),
-    "shards are numbers": (TABLE, _table(shards=[1])),
-    "too many documents": (TABLE, _table(shards=[["a", 9]])),
-    "fewer than none": (TABLE, _table(shards=[["a", 6], ["b", -1]])),
-    "ids cut": (IDS, _cut),
-    "ends of ids cut": (ID_ENDS, _cut),
-    "ends of ids of another shape": (ID_ENDS, _ends(lambda ends: ends.reshape(1, -1))),
+    "no JSON": (shards.TABLE, lambda path: path.write_text("{")),
+    "a list": (shards.TABLE, lambda path: path.write_text("[]")),
+    "a key is gone": (shards.TABLE, lambda path: path.write_text('{"shards": []}')),
+    "shards are numbers": (shards.TABLE, _table(shards=[1])),
+    "too many documents": (shards.TABLE, _table(shards=[["a", 9]])),
+    "fewer than none": (shards.TABLE, _table(shards=[["a", 6], ["b", -1]])),
+    "ids cut": (shards.IDS, _cut),
+    "ids that are not text": (shards.IDS, lambda path: path.write_bytes(b"\xff" * 20)),
+    "ends of ids cut": (shards.ID_ENDS, _cut),
+    "ends of ids of another shape": (shards.ID_ENDS, _ends(lambda ends: ends.reshape(1, -1))),
 }
 
 
-@pytest.mark.parametrize(("name", "damage"), TABLES.values(), ids=TABLES)
-def test_a_damaged_table_is_refused(tmp_path, name, damage):
-    written(tmp_path / "c", made(5), [])
-    damage(tmp_path / "c" / name)
-    with pytest.raises(BadInput, match="is damaged"):
-        ShardedDocuments(tmp_path / "c", lambda one: tmp_path / "c" / one)
+@pytest.mark.parametrize(("name", "damage"), (DAMAGE | TABLES).values(), ids=DAMAGE | TABLES)
+def test_damaged_files_are_refused(tmp_path, name, damage):
+    folder = tmp_path / "c"
+    shard = folder / written(folder, made(5), []).shards[0].fingerprint
+    damage((folder if name in (shards.TABLE, shards.IDS, shards.ID_ENDS) else shard) / name)
 
+    def read():
+        found = shards.ShardedDocuments(folder, lambda one: folder / one)
+        return list(found), list(found.by_id)
 
-def test_ids_that_are_not_text_are_refused(tmp_path):
-    read = written(tmp_path / "c", made(5), [])
-    (tmp_path / "c" / IDS).write_bytes(b"\xff" * 20)  # in place of the mapped file
-    with pytest.raises(BadInput, match="is damaged"):
-        list(read.by_id)
+    with pytest.raises(BadInput, match=r"is damaged .*it is made again"):
+        read()
 
 
 def cut(ids, size):
     """The ids in shards of about `size`."""
-    shards = []
+    found = []
     for one in sorted(ids):
-        if not shards or begins_shard(one, size, len(shards[-1])):
-            shards.append([])
-        shards[-1].append(one)
-    return [tuple(shard) for shard in shards]
+        if not found or shards.begins_shard(one, size, len(found[-1])):
+            found.append([])
+        found[-1].append(one)
+    return list(map(tuple, found))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 100])

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import string
 
 import pytest
@@ -55,7 +56,7 @@ def test_contest(tmp_path):
         Query("7", (Turn("user", "a"), Turn("assistant", "b")), 7),
         Query("x", (Turn("system", "s"), Turn("user", ""))),
     ]
-    assert source.qrels() is None  # no qrels.jsonl
+    assert source.qrels() is Contest().qrels() is None  # no qrels.jsonl
     labels = tmp_path / "labels.jsonl"
     labels.write_text('{"eval_id": "7", "relevant": {"2": 3, "d1": 0.5}}\n{"eval_id": "x", "relevant": [2, "d1"]}\n')
     both = {"7": {"2": 3.0, "d1": 0.5}, "x": {"2": 1.0, "d1": 1.0}}
@@ -187,16 +188,12 @@ MALFORMED = [
     (C, "queries", '{"eval_id": 7, "msg": []}', r":1: msg has no user turn"),
     (C, "queries", '{"eval_id": 7, "msg": ["왜?"]}', r":1: msg contains '왜\?', but a turn must be an object"),
     (C, "queries", '{"eval_id": 7, "msg": [{"role": "usr", "content": "가"}]}', r":1: role 'usr'.*mean 'user'"),
-    (C, "queries", '{"eval_id": 7, "msg": [{"role": 1, "content": "가"}]}', r":1: role is 1, but must be text"),
     (C, "queries", '{"eval_id": 7, "msg": [{"role": "user"}]}', r":1: content is missing \(fields here: role\)"),
     (C, "qrels", '{"eval_id": 7, "relevent": []}', r":1: relevant is missing .*Did you mean 'relevant'"),
     (C, "qrels", '{"eval_id": 7, "relevant": "d1"}', r":1: relevant is 'd1', but must be a list of ids or an object"),
-    (C, "qrels", '{"eval_id": 7, "relevant": [""]}', r":1: an id in relevant is ''"),
-    (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 0}}', r":1: the grade of 'd1' is 0, but must be a finite number"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1e999}}', r":1: 1e999 is too large for a number"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1' + "0" * 400 + "}}", r":1: the grade of 'd1' is 10000"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"": 1}}', r":1: an id in relevant is ''"),
-    (B, "documents", '{"_id": "d", "title": "t"}', r":1: text is missing"),
     (B, "documents", '{"id": "d", "text": "t"}', r":1: _id is missing .*There is 'id'\. Did you mean '_id'"),
     (B, "queries", '{"_id": "q", "text": ["t"]}', r":1: text is \['t'\], but must be text"),
     ("tsv", "qrels", "query-id\tcorpus-id\tscore\n", r": the file holds no rows"),
@@ -204,7 +201,6 @@ MALFORMED = [
     ("tsv", "qrels", "query-id corpus-id score\nq d 1\n",
      r":1: 1 fields, but three are needed, separated by tabs: query-id"),
     ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\n", r":2: 2 fields"),
-    ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\thigh\n", r":2: grade 'high' is not a finite number"),
     ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\t \t1\n", r":2: the document id is ' '"),
     ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\t1\nq\td\t0\n", r":3: the label of .* is already at .*:2"),
     (T, "qrels", "1 0 a 1\n1 a 1\n", r":2: 3 fields, but four are needed: query_id iteration doc_id grade"),
@@ -277,6 +273,7 @@ NOT_THERE = [  # {}: a folder with documents.jsonl and an empty folder `data`
     (Contest, {"documents": "{}/nowhere/d.jsonl"}, r"there is no folder .*nowhere\. Check the path"),
     (Contest, {"documents": "{}"}, r"is a folder, but a file is expected"),
     (Contest, {"documents": "a\0b"}, r"cannot be opened"),
+    (Contest, {"documents": "{}/pipe"}, r"pipe is a device or a pipe"),
     (Contest, {}, r"dataset\.documents is not given\. Give dataset\.documents=FILE, or dataset\.path"),
     (Beir, {"path": "{}/datas"}, r"dataset\.path=.*/datas: there is no such folder\. Did you mean 'data'"),
     (Contest, {"path": "{}/documents.jsonl"}, r"dataset\.path=.*documents\.jsonl: this is a file, not a folder"),
@@ -288,14 +285,9 @@ NOT_THERE = [  # {}: a folder with documents.jsonl and an empty folder `data`
 def test_files_that_are_not_there(tmp_path, reader, given, message):
     (tmp_path / "documents.jsonl").write_text(DOCUMENT)
     (tmp_path / "data").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadInput, match=message):
         list(reader(**{key: value.format(tmp_path) for key, value in given.items()}).documents())
-
-
-def test_labels_that_are_named_must_be_there(tmp_path):
-    with pytest.raises(BadInput, match=r"labels\.jsonl: there is no such file"):
-        Contest(path=str(tmp_path), qrels=str(tmp_path / "labels.jsonl")).qrels()
-    assert Contest().qrels() is None
 
 
 # ---- any sound data comes back

@@ -7,6 +7,8 @@ import resource
 import shutil
 import signal
 import time
+from dataclasses import replace
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -20,15 +22,9 @@ from retrievers.base import Ranking
 RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
 
 
-class Counter:
+def counted():
     """A builder that counts its calls."""
-
-    def __init__(self):
-        self.calls = 0
-
-    def __call__(self, folder):
-        self.calls += 1
-        (folder / "data.txt").write_text("내용")
+    return Mock(side_effect=lambda folder: (folder / "data.txt").write_text("내용"))
 
 
 @pytest.fixture(params=["folder", "bucket"])
@@ -39,12 +35,12 @@ def opened(request, tmp_path):
 
 
 def test_built_once_and_found_again(opened):
-    build = Counter()
+    build = counted()
     first = opened().folder("things", {"a": 1, "b": 2}, build)
     assert first == opened().folder("things", {"b": 2, "a": 1}, build)
-    assert build.calls == 1
+    assert build.call_count == 1
     assert opened().folder("things", {"a": 2}, build) != first
-    assert build.calls == 2
+    assert build.call_count == 2
 
 
 def _manifest(content):
@@ -82,13 +78,13 @@ HARMS = {  # harm -> what is done to the folder of an entry
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_damaged_entry_is_listed_built_again_and_removed(tmp_path, harm, caplog):
-    build, cache = Counter(), Cache(tmp_path)
+    build, cache = counted(), Cache(tmp_path)
     folder = cache.folder("things", {}, build)
     HARMS[harm](folder)
     listed = {"changed": "finished"}.get(harm, "damaged")  # sums are not computed for a list
     assert [entry.state for entry in cache.entries()] == ([] if folder.is_file() else [listed])
     assert (cache.folder("things", {}, build) / "data.txt").read_text() == "내용"
-    assert build.calls == 2
+    assert build.call_count == 2
     assert f"{folder} is damaged and will be built again" in caplog.text
     HARMS[harm](folder)
     assert all(map(cache.remove, cache.entries()))
@@ -97,7 +93,7 @@ def test_a_damaged_entry_is_listed_built_again_and_removed(tmp_path, harm, caplo
 
 def test_a_damaged_copy_is_fetched_again(place, caplog):
     cache = open_cache(place.url)
-    folder = cache.folder("things", {}, Counter())
+    folder = cache.folder("things", {}, counted())
     HARMS["changed"](folder)
     assert (cache.folder("things", {}, None) / "data.txt").read_text() == "내용"
     assert f"{folder} is damaged and will be fetched or built again" in caplog.text
@@ -120,7 +116,7 @@ def test_folders_that_the_cache_did_not_make_are_listed_and_stay(tmp_path):
 def test_what_vanishes_while_it_is_listed_is_left_out(tmp_path, monkeypatch, gone):
     import harness.storage.entries as module
 
-    place = Cache(tmp_path).folder("things", {}, Counter()) / gone
+    place = Cache(tmp_path).folder("things", {}, counted()) / gone
     plain = module.os.walk
 
     def walk(folder):
@@ -194,7 +190,7 @@ def test_a_killed_builder_is_not_believed(tmp_path):
     process.start()
     process.join(20)
     assert process.exitcode == -signal.SIGKILL
-    assert [one.name for one in Cache(tmp_path).folder("things", {}, Counter()).glob("*.txt")] == ["data.txt"]
+    assert [one.name for one in Cache(tmp_path).folder("things", {}, counted()).glob("*.txt")] == ["data.txt"]
 
 
 def test_what_an_interrupted_builder_left_is_taken_up(tmp_path):
@@ -211,36 +207,30 @@ def test_what_an_interrupted_builder_left_is_taken_up(tmp_path):
     assert sorted(path.name for path in entry.iterdir()) == ["manifest.json", "part0", "part1", "part2"]
 
 
-class Searches:
-    """Rankings of ten documents, and the depths that were requested."""
-
-    def __init__(self):
-        self.depths = []
-
-    def __call__(self, depth):
-        self.depths.append(depth)
-        whole = Ranking.from_scores({"q": {f"d{i}": float(10 - i) for i in range(10)}})
-        return Ranking(whole.query_ids, whole.doc_ids, whole.docs[:, :depth], whole.scores[:, :depth], {"recall": 0.5})
+def searches():
+    """A search of ten documents that keeps the requested depths in its `mock_calls`."""
+    whole = Ranking.from_scores({"q": {f"d{i}": float(10 - i) for i in range(10)}})
+    return Mock(side_effect=replace(whole, measured={"recall": 0.5}).top)
 
 
 def test_a_deeper_ranking_serves_a_smaller_depth(tmp_path):
-    search, cache = Searches(), Cache(tmp_path)
+    search, cache = searches(), Cache(tmp_path)
     assert len(cache.ranking({"a": 1}, 4, search).row(0)) == 4
     assert cache.ranking({"a": 1}, 8, search).measured == {"recall": 0.5}
     assert [doc for doc, _ in cache.ranking({"a": 1}, 2, search).row(0)] == ["d0", "d1"]
     assert len(cache.ranking({"a": 1}, 7, search).row(0)) == 7
-    assert search.depths == [4, 8]
+    assert search.mock_calls == [call(4), call(8)]
     cache.ranking({"a": 2}, 2, search)
-    assert search.depths == [4, 8, 2], "another identity is another ranking"
+    assert search.mock_calls[2:] == [call(2)], "another identity is another ranking"
 
 
 def test_a_damaged_deeper_ranking_is_searched_again_at_its_depth(tmp_path):
-    search, cache = Searches(), Cache(tmp_path)
+    search, cache = searches(), Cache(tmp_path)
     cache.ranking({}, 8, search)
     next((tmp_path / "rankings").glob("*-8")).joinpath("docs.npy").write_bytes(b"")
     assert len(cache.ranking({}, 2, search).row(0)) == 2
-    assert search.depths == [8, 8]
     assert len(cache.ranking({}, 8, search).row(0)) == 8
+    assert search.mock_calls == [call(8), call(8)]
 
 
 class Scorer:
@@ -303,7 +293,7 @@ def test_pairs_whose_segment_is_not_whole_are_scored_again(tmp_path, harm):
 
 def test_entries_are_listed_and_removed(tmp_path):
     cache = Cache(tmp_path)
-    first = cache.folder("b_second", {"x": 1}, Counter())
+    first = cache.folder("b_second", {"x": 1}, counted())
     cache.folder("a_first", {"x": 2}, lambda folder: os.link(first / "data.txt", folder / "linked"))
     wanted = keys(1)
     cache.pairs({"m": 1}, wanted, Scorer(wanted))
@@ -322,9 +312,9 @@ def test_entries_are_listed_and_removed(tmp_path):
 
 def test_use_makes_an_entry_young(tmp_path):
     cache = Cache(tmp_path)
-    os.utime(cache.folder("things", {}, Counter()) / "manifest.json", (0, 0))
+    os.utime(cache.folder("things", {}, counted()) / "manifest.json", (0, 0))
     assert cache.entries()[0].used == 0
-    cache.folder("things", {}, Counter())
+    cache.folder("things", {}, counted())
     assert cache.entries()[0].used > time.time() - 60
 
 
@@ -358,17 +348,13 @@ def test_a_log_is_an_entry_that_grows(tmp_path):
     assert not folder.exists()
 
 
-@pytest.mark.parametrize("damage", ["missing", "{", '{"identity": {}, "files": {"x": [1, "y"]}}', "folder"])
-def test_a_log_outlives_its_manifest(tmp_path, damage):
+@pytest.mark.parametrize("harm", ["half a manifest", "a folder for a manifest", "no manifest"])
+def test_a_log_outlives_its_manifest(tmp_path, harm):
     """What it holds may have been paid for."""
     cache = Cache(tmp_path)
     folder = cache.log_folder("replies", {"model": "m"})
     (folder / "replies.log").write_bytes(b"paid")
-    (folder / "manifest.json").unlink()
-    if damage == "folder":
-        (folder / "manifest.json").mkdir()
-    elif damage != "missing":
-        (folder / "manifest.json").write_text(damage)
+    HARMS[harm](folder)
     assert cache.log_folder("replies", {"model": "m"}) == folder
     assert (folder / "replies.log").read_bytes() == b"paid"
     assert [(one.state, one.identity) for one in cache.entries()] == [("finished", {"model": "m"})]

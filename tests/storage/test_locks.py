@@ -3,13 +3,12 @@
 import multiprocessing
 import os
 import socket
-import threading
 from dataclasses import dataclass
 
 import pytest
 from filelock import FileLock
 
-from harness.storage.locks import abandoned, claim, locked
+from harness.storage.locks import abandoned, claim
 
 
 @dataclass(frozen=True)
@@ -69,19 +68,3 @@ def test_a_process_that_died_before_it_wrote_its_claim_and_a_damaged_one(tmp_pat
     held.unlock()
     (tmp_path / f"{held.name[:-1]}x").mkdir()
     assert [one.work for one in abandoned(tmp_path, Duty)] == [None]
-
-
-def test_a_lock_is_waited_for(tmp_path):
-    order = []
-
-    def second():
-        with locked(tmp_path / "lock", "does this"):
-            order.append("second")
-
-    with locked(tmp_path / "lock", "does this"):
-        waiting = threading.Thread(target=second)
-        waiting.start()
-        waiting.join(0.2)
-        order.append("first")
-    waiting.join()
-    assert order == ["first", "second"]

@@ -51,13 +51,10 @@ def test_a_dataclass_comes_back():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"text": None}, "text is None, but must be text."),
         ({"flag": 1}, "flag is 1, but must be true or false."),
         ({"count": True}, "count is True, but must be a whole number or null."),
         ({"count": 2**63}, "count is 9223372036854775808, but must be a whole number or null."),
         ({"kind": True}, "kind is True, but must be a, b or 1."),
-        ({"kind": "c"}, "kind is 'c', but must be a, b or 1."),
-        ({"places": 3}, "places is 3, but must be a list."),
         ({"places": ["x"]}, "places[0] is 'x', but must be a whole number."),
         ({"parts": []}, "parts is [], but must be an object."),
         ({"parts": {"x": {"value": "y"}}}, "parts.x.value is 'y', but must be a number."),
@@ -122,11 +119,6 @@ class Measured:
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (None, None),
-        (True, True),
-        ("ß", "ß"),
-        (3, 3),
-        (0.5, 0.5),
         (math.nan, None),
         (-math.inf, None),
         (Path("a/b"), "a/b"),
@@ -137,7 +129,6 @@ class Measured:
         (np.float32(0.5), 0.5),
         (np.float64("nan"), None),
         (np.array([[1.0, np.nan]]), [[1.0, None]]),
-        (np.array(["a"]), ["a"]),
         ((1, (2.0, math.inf)), [1, [2.0, None]]),
         (range(2), [0, 1]),
         ({"a": (1,), 2: {"b": math.nan}}, {"a": [1], 2: {"b": None}}),
