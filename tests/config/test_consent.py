@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.config import consent, defaults
+from harness.config import consent, defaults, manual
 from harness.errors import BadInput
 
 # Keys that a stranger's harness.yaml may set to anything. They decide what is computed or read. None says where
@@ -53,9 +53,6 @@ FREE = [
 ]
 
 
-PLACES = ("outputs", "store.path", "dataset.runtime.store", "tracking.path", "testset", "submission")  # are written
-
-
 def listed(key):
     """In how many of the lists a key is."""
     free = any(fnmatchcase(key, pattern) for pattern in FREE)
@@ -75,39 +72,32 @@ def test_nothing_is_listed_that_no_command_has():
     known = defaults.every_key()
     stale = [one for one in FREE if not any(fnmatchcase(key, one) for key in known)]
     assert stale == []
-    roles = consent.SENDS
     ours = {part for key in known for part in key.split(".")}
     others = {"*endpoint", "*server", "*headers*", "*_key", "*token", "*secret*", "*password*", "hydra"}
-    assert {one for one in roles if not any(fnmatchcase(part, one) for part in ours)} <= others  # of plug-ins
+    assert {one for one in consent.SENDS if not any(fnmatchcase(part, one) for part in ours)} <= others  # of plug-ins
 
 
-@pytest.mark.parametrize("group", sorted(consent.CHOICES))
-def test_choices_of_a_group_that_sends_are_reviewed(group):
-    from harness.config import manual
-
-    assert {*manual.choice_files(group)} - {*consent.CHOICES[group]} == {"wandb"}
-    assert not consent.consent_refusal(group, "mlflow", Path())
+def test_choices_that_send_are_reviewed():
+    assert {*manual.choice_files("tracking")} - {*consent.CHOICES["tracking"]} == {"wandb"}
+    assert not consent.consent_refusal("tracking", "mlflow", Path())
+    assert list(consent.CHOICES) == ["tracking"]
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        "tracking.uri", "tracking.entity", "llm.base_url", "llm.runtime.api_key_env", "retriever.mine.url",
-        "retriever.http.runtime.headers_env.X-Steal", "retriever.mine.endpoint", "encoder.api_token",
-        "cluster.runtime.address", "host", "open", "plugins.allow", "hydra/launcher", "hydra.run.dir", "output",
-        "prune.keep_gb",
-    ],
-)  # fmt: skip
-def test_keys_for_the_command_line(key):
-    assert consent.needs_command_line(key)
+COMMAND_LINE = [
+    "tracking.uri", "tracking.entity", "llm.base_url", "llm.runtime.api_key_env", "retriever.mine.url", "output",
+    "retriever.http.runtime.headers_env.X-Steal", "retriever.mine.endpoint", "encoder.api_token", "prune.keep_gb",
+    "cluster.runtime.address", "host", "open", "plugins.allow", "hydra/launcher", "hydra.run.dir",
+]  # fmt: skip
+ANYWHERE = ["dataset.path", "llm.request.max_tokens", "encoder.runtime.batch_tokens", "outputs"]
 
 
-@pytest.mark.parametrize("key", ["dataset.path", "llm.request.max_tokens", "encoder.runtime.batch_tokens", "outputs"])
-def test_keys_for_any_file(key):
-    assert not consent.needs_command_line(key)
+@pytest.mark.parametrize("key", [*COMMAND_LINE, *ANYWHERE])
+def test_which_keys_only_the_command_line_may_set(key):
+    assert consent.needs_command_line(key) == (key in COMMAND_LINE)
 
 
-@pytest.mark.parametrize("key", PLACES)
+@pytest.mark.parametrize("key", ["outputs", "store.path", "dataset.runtime.store", "tracking.path", "testset",
+                                 "submission"])  # fmt: skip
 @pytest.mark.parametrize("value", ["/elsewhere", "../elsewhere", "a/../../b", "link/a", "s3://theirs/a", "sqlite:/a"])
 def test_places_outside_the_folder_are_refused(tmp_path, key, value):
     (tmp_path / "folder").mkdir()
@@ -116,19 +106,3 @@ def test_places_outside_the_folder_are_refused(tmp_path, key, value):
     with pytest.raises(BadInput, match=r"harness\.yaml:1: .*outside this folder; .* on the command line"):
         defaults.parse_defaults(f"{key}: {value}", file)
     assert defaults.parse_defaults(f"{key}: inner/place", file)
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("tracking.uri: http://far", "tracking.uri can only be given on the command line or in MLFLOW_TRACKING_URI"),
-        ("tracking: wandb", "tracking=wandb sends data elsewhere, and can only be chosen on the command line"),
-        ("output: /home/me/notes.txt", "output can only be given on the command line"),
-        ("prune.keep_gb: 0", "prune.keep_gb can only be given on the command line"),
-        ("store.path: s3://theirs/x", "on the command line or in HARNESS_CACHE, not in harness.yaml"),
-    ],
-)
-def test_a_file_of_defaults_says_neither_where_nor_what_is_lost(tmp_path, line, message):
-    with pytest.raises(BadInput) as raised:
-        defaults.parse_defaults(line, tmp_path / "harness.yaml")
-    assert message in str(raised.value)

@@ -1,4 +1,4 @@
-"""`harness COMMAND --help`."""
+"""`harness COMMAND --help`, and the comments of the configs that it shows."""
 
 import re
 import subprocess
@@ -21,7 +21,8 @@ def shown(tmp_path, monkeypatch):
 def test_every_key_and_every_choice_of_a_command_is_explained_in_80_columns(shown, command):
     page = shown(command)
     found = manual.manual(check.primary(command))
-    assert all(f"{key}=" in page for key in found.keys)
+    assert found.about.endswith(".")
+    assert all(f"{key}=" in page and entry.comment for key, entry in found.keys.items())
     for group in found.groups:
         if (command, group) not in help.REFUSED:
             assert all(re.search(rf"\b{choice}\b", page) for choice in manual.choice_files(group)), group
@@ -51,16 +52,11 @@ def test_values_of_harness_yaml_are_shown(shown, tmp_path):
     assert " * score" in shown("run")
 
 
-def test_help_of_a_command_may_be_asked_for_in_two_ways(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    pages = []
-    for line in ("help doctor cache", "doctor cache --help", "doctor cache -h"):
+def test_help_may_be_asked_for_in_two_ways(shown, capsys):
+    for line in ("help doctor cache", "doctor cache -h"):
         with pytest.raises(SystemExit) as end:
             cli.main(line.split())
-        assert end.value.code == 0
-        pages.append(capsys.readouterr().out)
-    assert pages[0].startswith("harness doctor cache [KEY=VALUE ...]")
-    assert len(set(pages)) == 1
+        assert (end.value.code, capsys.readouterr().out) == (0, shown("doctor cache") + "\n")
 
 
 def test_help_imports_nothing_heavy():
@@ -71,3 +67,28 @@ def test_help_imports_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.endswith("[]\n"), done.stderr
+
+
+@pytest.mark.parametrize("group", sorted(manual.manual("sweep").groups))
+def test_every_choice_says_what_it_is_and_every_key_what_it_does(group):
+    assert all(manual.read_manual(path).about for path in manual.choice_files(group).values())
+    if group not in manual.RECIPES:  # they set what others explain
+        bare = [key for key, entry in manual.all_keys(group).items() if not entry.comment]
+        assert not [key for key in bare if not {"bigram", "bleurt", "weights"} & {*key.split(".")}]
+
+
+def test_entries_are_read_with_values_and_the_comments_beside_and_below():
+    keys = manual.manual_keys("gate", "score")
+    assert keys["gate.k"] == manual.Entry("10", "number of top documents that mean_top_k, zscore and others read")
+    assert keys["gate.signal"].comment.endswith("(the last two are slow, but cached)")  # two lines
+    assert manual.manual_keys("task", "retrieval")["metrics"].value.startswith("[modified_map@3, ")
+    assert "hydra" not in str(manual.manual("sweep").keys)
+
+
+def test_a_command_has_the_keys_of_its_groups_alone_and_a_hybrid_those_of_its_parts():
+    for name, key, expected in (("run", "dataset.path", True), ("run", "experiment_name", True),
+                                ("ui", "dataset.path", False), ("run", "search.trials", False),
+                                ("sweep", "search.trials", True)):  # fmt: skip
+        assert manual.manual(name).has(key) == expected
+    parts = {"retriever.bm25.k1", "retriever.bigram.k1", "fusion.weights.bigram"}
+    assert parts <= set(manual.manual_keys("retriever", "hybrid_lexical"))

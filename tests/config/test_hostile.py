@@ -18,7 +18,6 @@ GROUPS = [
     "tokenizer",
     "tracking",
 ]
-
 WORDS = [
     "+=1 @x=1 ++=1 ~=1 = .=1 +@x=1 a..b=1 top_k=[ top_k={ top_k=[1,2 query=5 query=null store=5 prune=5 x=1 +x=1",
     "++x=1 +top_k=3 ~top_k ~metrics ~query ~query.text ~store ~dataset ~gate +query.x=1 +dataset.x=1 +gate.x.y.z=1",
@@ -86,13 +85,10 @@ TOGETHER = [
     *([f"{group}={value}"] for group in GROUPS for value in ("null", "5")),
 ]
 CASES = [[word] for line in WORDS for word in line.split(" ")] + TOGETHER
-FEW = 3  # of three cases, one is tried in the fast part
+SLOW = [[pytest.mark.slow] if i % 3 else [] for i in range(len(CASES))]  # one of three is tried in the fast part
 
 
-@pytest.mark.parametrize(
-    "words",
-    [pytest.param(case, marks=[pytest.mark.slow] if i % FEW else [], id=f"{i}") for i, case in enumerate(CASES)],
-)
+@pytest.mark.parametrize("words", [pytest.param(case, marks=marks) for case, marks in zip(CASES, SLOW, strict=True)])
 def test_a_hostile_override_ends_in_a_message(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     code = cli.call("run", [*words, *([] if "tracking" in words[0] else ["tracking=none"])])

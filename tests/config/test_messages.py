@@ -23,63 +23,44 @@ def of_hydra(*words):
     return explain(refused.value, "run", words)
 
 
-def test_bad_input_speaks_for_itself():
-    assert explain(BadInput("depth=1 is less than top_k=3."), "run", []) == "depth=1 is less than top_k=3."
-
-
-def test_a_failure_of_the_run_is_no_bad_input():
-    assert explain(ValueError("a bug"), "run", []) is None
-
-
-def test_a_folder_that_cannot_be_written_names_the_way_out():
-    assert explain(FileExistsError(17, "File exists", "/data/x"), "run", []) == (
-        "/data/x: File exists. Choose another folder: outputs=FOLDER, store.path=FOLDER."
-    )
+OTHERS = "or choose another folder: outputs=FOLDER, store.path=FOLDER."
+FULL = f"Free some space (`harness doctor cache` lists and removes entries), {OTHERS}"
+ALLOW = f"Allow this user to write there, {OTHERS}"
+OF_MLFLOW = "Failures occurred:\n##### File a #####\n[Errno 28] No space left on device: '/a/b' -> '/c/d'\n"
 
 
 @pytest.mark.parametrize(
-    ("error", "expected"),
+    ("error", "explained", "failed"),
     [
-        (OSError(28, "No space left on device", "/data/x"), "/data/x: No space left on device. Free some space"),
-        (OSError(27, "File too large", "/from", None, "/data/x"), "/data/x: File too large. Free some space"),
-        (OSError(30, "Read-only file system", "/data/x"), "/data/x: Read-only file system. Allow this user"),
-        (PermissionError(13, "Permission denied", "/data/x"), "/data/x: Permission denied. Allow this user"),
-        (Failed("the server is gone"), "the server is gone"),
+        (BadInput("depth=1 is less than top_k=3."), "depth=1 is less than top_k=3.", None),
+        (FileExistsError(17, "File exists", "/data/x"), f"/data/x: File exists. C{OTHERS[4:]}", None),
+        (OSError(28, "No space left on device", "/data/x"), None, f"/data/x: No space left on device. {FULL}"),
+        (OSError(27, "File too large", "/from", None, "/data/x"), None, f"/data/x: File too large. {FULL}"),
+        (OSError(30, "Read-only file system", "/data/x"), None, f"/data/x: Read-only file system. {ALLOW}"),
+        (PermissionError(13, "Permission denied", "/data/x"), None, f"/data/x: Permission denied. {ALLOW}"),
+        (MlflowException(OF_MLFLOW), None, f"/c/d: No space left on device. {FULL}"),
+        (Failed("the server is gone"), None, "the server is gone"),
+        # Other errors show their traceback.
+        (ValueError("a bug"), None, None),
+        (OSError(5, "Input/output error"), None, None),
+        (MlflowException("a bug of a server"), None, None),
     ],
 )
-def test_a_failure_whose_reason_is_known_says_what_to_do(error, expected):
-    assert (failure(error) or "").startswith(expected)
-    assert isinstance(error, Failed) or "outputs=FOLDER, store.path=FOLDER" in (failure(error) or "")
-    assert explain(error, "run", []) is None
-
-
-def test_other_failures_show_their_traceback():
-    assert failure(ValueError("a bug")) is None
-    assert failure(OSError(5, "Input/output error")) is None
+def test_bad_input_and_failures_whose_reason_is_known_have_messages(error, explained, failed):
+    assert (explain(error, "run", []), failure(error)) == (explained, failed)
 
 
 @pytest.mark.parametrize(
     ("word", "expected"),
     [
         ("retriever=bm26", "retriever=bm26: there is no such choice. Did you mean 'bm25'?"),
-        ("k1=2", "k1 is unknown here. Did you mean 'retriever.bm25.k1'?"),
-        (
-            "fusion.weights={mate: 1}",
-            "fusion.weights.mate is unknown here: names are free there, so a new one needs a plus",
-        ),
+        ("fusion.weights={mate: 1}", "fusion.weights.mate is unknown here: names are free there, so a new one needs"),
         ("retriever.bm25.runtime={thread: 1}", "retriever.bm25.runtime.thread is unknown here. Did you mean"),
-        ("top_kk=2", "top_kk is unknown here. Did you mean 'top_k'?"),
         ("top_k=(", "See `harness run --help`."),
     ],
 )
 def test_hydras_errors_in_plain_words(word, expected):
     assert expected in of_hydra(word)
-
-
-def test_a_full_disk_that_mlflow_met_is_a_full_disk():
-    said = "Failures occurred:\n##### File a #####\n[Errno 28] No space left on device: '/a/b' -> '/c/d'\n"
-    assert (failure(MlflowException(said)) or "").startswith("/c/d: No space left on device. Free some space")
-    assert failure(MlflowException("a bug of a server")) is None
 
 
 @pytest.fixture(autouse=True)
@@ -119,12 +100,7 @@ def test_words_that_are_no_overrides(line, message):
 
 
 def test_overrides_and_hydras_flags_pass():
-    for line in (
-        "top_k=1 --cfg job -m ~gate",
-        "--config-dir mine experiment=x",
-        "hydra.run.dir=x -c job",
-        "--config-d x",
-    ):
+    for line in ("top_k=1 --cfg job -m ~gate", "--config-dir mine experiment=x", "hydra.run.dir=x --config-d x"):
         messages.check_words("run", line.split(), cli.COMMANDS)
 
 
@@ -144,10 +120,7 @@ def test_the_command_comes_first(line, right, capsys):
 
 
 KEYS = [
-    (
-        "run dataset.path",
-        r"dataset=sample does not have it\. Choose dataset=autorag, beir, contest, frozen, squad or testset\.",
-    ),
+    ("run dataset.path", r"dataset=sample does not have it\. Choose dataset=autorag, beir, .*, squad or testset\."),
     ("run gate.threshold", r"gate=none does not have it\. Choose gate=score\."),
     ("run gate.threshold gate=auto", r"gate=auto does not have it"),
     ("run fusion.weights.bigram", r"Choose retriever=hybrid_lexical or hybrid_light\."),

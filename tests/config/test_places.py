@@ -19,8 +19,7 @@ def test_folders(path):
         ("s3://bucket", "bucket", ""),
         ("s3://bucket/", "bucket", ""),
         ("s3://my.bucket-1/a/b", "my.bucket-1", "a/b"),
-        ("s3://bucket/a/", "bucket", "a"),
-        ("s3://bucket/검색 실험", "bucket", "검색 실험"),
+        ("s3://bucket/검색 실험/", "bucket", "검색 실험"),
     ],
 )
 def test_buckets(path, bucket, prefix):

@@ -5,7 +5,7 @@ import sys
 import plugin_wheels
 import pytest
 
-from harness.config import components, help, manual, plugins
+from harness.config import components, help, plugins
 from harness.config.components import component_identity, recorded_name, target_class
 from harness.errors import BadInput
 
@@ -42,35 +42,19 @@ def changed(**texts):
     return files
 
 
-def test_no_plugin_is_installed_here():
-    assert plugins.installed_plugins() == ()
-
-
-def test_a_plugin_is_found_without_importing_it(site):
+def test_a_plugin_is_found_without_importing_it_and_its_class_is_a_component(site, tmp_path, monkeypatch):
     site()
     [found] = plugins.installed_plugins()
     assert (found.name, found.distribution, found.version, found.problem) == ("overlap", "overlap-search", "1.0", "")
     assert found.choices == [("retriever", "overlap")]
-    assert "overlap" in manual.choice_files("retriever")
     assert "overlap_search" not in sys.modules
-
-
-def test_its_class_is_a_component_identified_by_name_version_and_distribution(site):
-    site()
     cls = target_class(OVERLAP, "retriever.overlap")
     assert recorded_name(cls) == "retriever/overlap"
     assert target_class({"_target_": "retriever/overlap"}, "x") is cls
     assert component_identity(OVERLAP) == {
-        "target": "retriever/overlap",
-        "version": 1,
-        "packages": {},
-        "arguments": {"least": 1},
+        "target": "retriever/overlap", "version": 1, "packages": {}, "arguments": {"least": 1},
         "distribution": {"name": "overlap-search", "version": "1.0"},
-    }
-
-
-def test_help_and_hints_list_its_choices(site, tmp_path, monkeypatch):
-    site()
+    }  # fmt: skip
     monkeypatch.chdir(tmp_path)
     page = help.help_page("run", ["retriever=overlap"])
     assert "* overlap" in page
@@ -79,25 +63,13 @@ def test_help_and_hints_list_its_choices(site, tmp_path, monkeypatch):
         components.check_component({"_target_": "encoder/lsa"}, "retriever")
 
 
-def test_it_runs_sweeps_caches_and_reproduces(site, harness, toy, tracker):
-    site()
-    run = harness("run", *TOY, "retriever=overlap", "experiment_name=e").json
-    again = harness("run", *TOY, "retriever=overlap", "experiment_name=e", "tracking=none", "top_k=1")
-    assert again.code == 0
-    logged = tracker.run(run["run_id"])
-    assert logged.tags["plugins"] == "overlap (overlap-search 1.0)"
-    assert logged.tags["version.overlap-search"] == "1.0"
-    swept = harness("sweep", *TOY, "retriever=bm25,overlap", "top_k=1,2", "experiment_name=e").json
-    assert swept["trials"]["finished"] == 4
-    both = harness("run", *TOY, "retriever=[bm25,overlap]", "gate=auto", "tracking=none")
-    assert both.code == 0, both.err
-    assert harness("reproduce", f"run={run['run_id']}", "format=json").json["reproduced"]
-
-
-def test_without_the_plugin_reproduce_says_what_is_missing_and_compare_works(site, harness, toy, monkeypatch):
+def test_it_runs_and_is_swept_and_without_it_reproduce_says_what_is_missing(site, harness, toy, tracker, monkeypatch):
     site()
     run_id = harness("run", *TOY, "retriever=overlap", "experiment_name=e").json["run_id"]
-    harness("run", *TOY, "experiment_name=e")
+    assert tracker.run(run_id).tags["version.overlap-search"] == "1.0"
+    assert harness("sweep", *TOY, "retriever=bm25,overlap", "top_k=1,2", "experiment_name=e").json["best"]
+    both = harness("run", *TOY, "retriever=[bm25,overlap]", "gate=auto", "tracking=none")
+    assert both.code == 0, both.err
     monkeypatch.setattr(sys, "path", [one for one in sys.path if not one.endswith("site")])
     plugins.installed_plugins.cache_clear()
     done = harness("reproduce", f"run={run_id}")

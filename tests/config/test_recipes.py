@@ -6,8 +6,6 @@ import yaml
 from harness import cli
 from harness.cli import COMMANDS
 from harness.config import recipes
-from harness.config.check import primary
-from harness.config.manual import manual
 from harness.config.recipes import unfolded
 from harness.errors import BadInput
 
@@ -57,43 +55,34 @@ def test_every_command_takes_what_it_has(command, folder, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("choice", "text", "message"),
+    ("file", "text", "message"),
     [
-        ("mien", MINE, r"experiment=mien: there is no such choice\. Did you mean 'mine'"),
+        ("mien", MINE, r"experiment=mine: there is no such choice\. Did you mean 'mien'"),
         ("mine", MINE.replace("top_k", "top_kk"), r"mine\.yaml: no command has the key top_kk\. Did you mean 'top_k'"),
         ("mine", "# @package _global_\n\tx: 1", r"mine\.yaml:2: this is not a config"),
+        ("base", "# @package _global_\ndefaults: [mine]\n", "this recipe builds on itself, by mine -> base -> mine"),
     ],
 )
-def test_what_no_command_has_is_refused(folder, choice, text, message):
-    (folder / "experiment" / "mine.yaml").write_text(text, "utf-8")
+def test_what_is_no_recipe_is_refused(folder, file, text, message):
+    if file == "mien":
+        (folder / "experiment" / "mine.yaml").unlink()
+    (folder / "experiment" / f"{file}.yaml").write_text(text, "utf-8")
     with pytest.raises(BadInput, match=message):
-        unfolded("compare", [f"experiment={choice}"], [folder])
+        unfolded("compare", ["experiment=mine"], [folder])
 
 
 def test_of_hydras_section_nothing_is_taken(folder):
     (folder / "experiment" / "mine.yaml").write_text("# @package _global_\nhydra: {verbose: true}\ntop: 3\n", "utf-8")
     settings, _ = unfolded("compare", ["experiment=mine"], [folder])
     assert [one.key for one in settings] == ["top"]
-    assert manual(primary("compare")).has("top")
 
 
-def test_a_run_ignores_what_only_other_commands_have(folder, toy, harness):
+def test_a_run_ignores_what_only_other_commands_have_and_refuses_what_no_command_has(folder, toy, harness):
+    words = (f"--config-dir={folder}", "experiment=mine", "tracking=none", "format=json")
     (folder / "experiment" / "mine.yaml").write_text(MINE.replace('"a folder, with = signs"', "toy"), "utf-8")
-    done = harness("run", f"--config-dir={folder}", "experiment=mine", "tracking=none", "format=json")
-    assert done.json["counts"]["scored"] == 3
-
-
-def test_a_run_refuses_what_no_command_has(folder, toy, harness):
+    assert harness("run", *words).json["counts"]["scored"] == 3
     (folder / "experiment" / "mine.yaml").write_text(MINE + "tops: 3\n", "utf-8")
-    done = harness("run", f"--config-dir={folder}", "experiment=mine", "tracking=none")
-    assert done.code == 2
-    assert "tops is unknown here" in done.err
-
-
-def test_a_recipe_that_builds_on_itself_is_refused(folder):
-    (folder / "experiment" / "base.yaml").write_text("# @package _global_\ndefaults: [mine]\n", "utf-8")
-    with pytest.raises(BadInput, match=r"mine\.yaml: this recipe builds on itself, by mine -> base -> mine"):
-        unfolded(primary("compare"), ["experiment=mine"], [folder])
+    assert "tops is unknown here" in harness("run", *words).err
 
 
 @pytest.mark.parametrize("command", ["run", "compare"])

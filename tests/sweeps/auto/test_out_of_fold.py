@@ -144,10 +144,7 @@ def arithmetic(harness, monkeypatch):
     return Arithmetic(swept[0].planner)
 
 
-@pytest.mark.parametrize(
-    ("learns", "select_on"),
-    [(("gate=none",), "all"), ((*AUTO, *LEARNED), "public")],
-)
+@pytest.mark.parametrize(("learns", "select_on"), [(("gate=none",), "all"), ((*AUTO, *LEARNED), "public")])
 def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, monkeypatch, learns, select_on):
     monkeypatch.setattr(loop, "REPEATS", 1)
     monkeypatch.setattr(out_of_fold, "FOLDS", 5)
