@@ -21,6 +21,7 @@ from harness.errors import BadInput, Failed
 from retrievers.base import cores
 
 pytestmark = pytest.mark.xdist_group("ray")
+WORK = ShardWork(ray_jobs.double, [1], [1])
 
 
 def test_jobs_in_this_process_are_done_in_order_and_the_progress_counts_their_sizes():
@@ -28,12 +29,6 @@ def test_jobs_in_this_process_are_done_in_order_and_the_progress_counts_their_si
     work = ShardWork(str.upper, ["a", "b", "c"], [2, 3, 5])
     assert Local(10).run(work, lambda *state: seen.append(state)) == ["A", "B", "C"]
     assert seen == [(2, 10, "documents"), (5, 10, "documents"), (10, 10, "documents")]
-
-
-def test_a_shard_has_at_least_one_document():
-    for shard in (0, -1, True, 1.5, "many"):
-        with pytest.raises(BadInput, match="at least 1"):
-            Local(shard)
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +45,8 @@ def nodes():
 
 @pytest.fixture
 def run(nodes):
-    def on_the_nodes(do, jobs, progress=None, **about):
-        work = ShardWork(do, jobs, about.pop("sizes", [1] * len(jobs)), **about)
-        return RayCluster(10, nodes.address).run(work, progress)
+    def on_the_nodes(do, jobs, progress=None, sizes=None, **about):
+        return RayCluster(10, nodes.address).run(ShardWork(do, jobs, sizes or [1] * len(jobs), **about), progress)
 
     return on_the_nodes
 
@@ -81,8 +75,10 @@ def test_a_job_that_fails_says_why(run, how, kind, message):
         run(ray_jobs.fail, [how])
 
 
-def test_the_job_of_a_worker_that_died_is_done_again(run, tmp_path):
+def test_the_job_of_a_worker_that_died_is_done_again_and_one_that_kills_its_workers_is_given_up(run, tmp_path):
     assert run(ray_jobs.die_once, [str(tmp_path / "a")]) == ["lived"]
+    with pytest.raises(Failed, match=r"lost its worker 3 times\. If a node's memory"):
+        run(ray_jobs.die, [1])
 
 
 def test_the_jobs_of_a_node_that_died_are_done_elsewhere(nodes, run):
@@ -93,11 +89,6 @@ def test_the_jobs_of_a_node_that_died_are_done_elsewhere(nodes, run):
     finally:
         killing.join()
         nodes.repair()
-
-
-def test_a_job_that_kills_its_workers_is_given_up(run):
-    with pytest.raises(Failed, match=r"lost its worker 3 times\. If a node's memory"):
-        run(ray_jobs.die, [1])
 
 
 def test_a_node_that_does_not_see_the_store_is_named(run, tmp_path, monkeypatch):
@@ -120,22 +111,21 @@ def test_a_node_with_other_versions_is_named(run, monkeypatch, what):
 
 
 def test_gpus_and_cores_that_no_node_has_are_refused(nodes):
-    work = ShardWork(ray_jobs.double, [1], [1])
     with pytest.raises(BadInput, match=r"encoding_gpus is 1, and no node .* \(3 nodes, 2 cores, 0 GPUs in all\)"):
-        RayCluster(10, nodes.address, encoding_gpus=1).run(work)
+        RayCluster(10, nodes.address, encoding_gpus=1).run(WORK)
     with pytest.raises(BadInput, match=r"encoding_cores is 64, and no node of the cluster has as many"):
-        RayCluster(10, nodes.address, encoding_cores=64).run(work)
+        RayCluster(10, nodes.address, encoding_cores=64).run(WORK)
 
 
 def test_doctor_examines_the_nodes(nodes, harness):
-    done = harness("doctor", "cluster=ray", f"cluster.runtime.address={nodes.address}", "format=json")
-    [found] = [one for one in json.loads(done.out)["findings"] if one["about"] == "cluster"]
-    assert found["state"] == "ok"
-    assert found["said"].endswith(": 2 nodes, 2 cores, 0 GPUs; equal versions")
-    done = harness("doctor", "cluster=ray", "cluster.runtime.address=127.0.0.1:1", "format=json")
-    [found] = [one for one in json.loads(done.out)["findings"] if one["about"] == "cluster"]
-    assert (found["state"], done.code) == ("error", 1)
-    assert "nothing answers there" in found["said"]
+    for address, state, said in (
+        (nodes.address, "ok", ": 2 nodes, 2 cores, 0 GPUs; equal versions"),
+        ("127.0.0.1:1", "error", "nothing answers there"),
+    ):
+        done = harness("doctor", "cluster=ray", f"cluster.runtime.address={address}", "format=json")
+        [found] = [one for one in json.loads(done.out)["findings"] if one["about"] == "cluster"]
+        assert found["state"] == state
+        assert said in found["said"]
 
 
 WORDS = ["dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none"]
@@ -170,15 +160,11 @@ def test_a_cluster_of_our_own_imports_nothing_from_the_working_folder(toy, tmp_p
         ("127.0.0.1:99999", "give HOST:PORT"),
     ],
 )
-def test_an_address_without_a_cluster_is_refused_at_once(address, message):
-    with pytest.raises(BadInput, match=f"cluster.runtime.address={address}: {message}"):
-        RayCluster(10, address).run(ShardWork(ray_jobs.double, [1], [1]))
-
-
-def test_the_environment_may_name_the_cluster(monkeypatch):
-    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
-    with pytest.raises(BadInput, match=r"RAY_ADDRESS=127\.0\.0\.1:1: nothing answers there"):
-        RayCluster(10).run(ShardWork(ray_jobs.double, [1], [1]))
+def test_an_address_without_a_cluster_is_refused_at_once(address, message, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    for key, given in (("cluster.runtime.address", address), ("RAY_ADDRESS", None)):
+        with pytest.raises(BadInput, match=f"{key}={address}: {message}"):
+            RayCluster(10, given).run(WORK)
 
 
 def test_a_server_that_is_not_ray_is_refused():
@@ -191,14 +177,14 @@ def test_a_server_that_is_not_ray_is_refused():
 
         threading.Thread(target=answer, daemon=True).start()
         with pytest.raises(BadInput, match="something other than Ray answers there"):
-            RayCluster(10, f"127.0.0.1:{server.getsockname()[1]}").run(ShardWork(ray_jobs.double, [1], [1]))
+            RayCluster(10, f"127.0.0.1:{server.getsockname()[1]}").run(WORK)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"shard": None}, "shard is null"),
-        ({"shard": 0}, "at least 1"),
+        *(({"shard": shard}, "at least 1") for shard in (0, -1, True, 1.5, "many")),
         ({"encoding_cores": 0}, "encoding_cores is 0"),
         ({"encoding_gpus": -1}, "encoding_gpus is -1"),
         ({"encoding_gpus": 1.5}, "whole number"),
@@ -209,14 +195,11 @@ def test_settings_that_make_no_sense_are_refused(arguments, message):
         RayCluster(**arguments)
 
 
-def test_without_ray_the_command_that_installs_it_is_given(monkeypatch):
+def test_without_ray_the_command_that_installs_it_is_given_unless_there_is_nothing_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
+    assert RayCluster(10).run(ShardWork(ray_jobs.double, [], [])) == []
     with pytest.raises(BadInput, match=r"pip install -c constraints.txt -e '\.\[ray\]'"):
-        RayCluster(10).run(ShardWork(ray_jobs.double, [1], [1]))
-
-
-def test_nothing_to_do_needs_no_cluster():
-    assert RayCluster(10, "127.0.0.1:1").run(ShardWork(ray_jobs.double, [], [])) == []
+        RayCluster(10).run(WORK)
 
 
 def test_the_cores_of_a_worker():

@@ -10,6 +10,7 @@ from harness.config.leash import MOST, check_size
 from harness.errors import BadInput
 
 CODE = "{(): numpy.testing.runstring, astr: \"open('ran', 'w').close()\", dict: {}}"
+SLURM = "hydra/launcher=submitit_slurm"
 HANDLER = "{class: logging.FileHandler, filename: ran, delay: false}"
 
 
@@ -128,6 +129,11 @@ def test_the_leash_goes_along_to_workers():
         (["+hydra.launcher.x={_target_: os.getcwd}"], r"hydra\.launcher\.x\._target_ is refused"),
         (["+hydra.launcher._args_=[1]"], r"hydra\.launcher\._args_ is refused"),
         (["hydra/launcher=joblib", "hydra.launcher.n_jobs=99999"], r"hydra\.launcher\.n_jobs=99999 is too large"),
+        ([SLURM, "hydra.launcher.partitoin=x"], r"hydra\.launcher\.partitoin is unknown here"),
+        ([SLURM, "hydra.launcher.tasks_per_node=2"], "a job of a sweep is one process"),
+        ([SLURM, "hydra.launcher.nodes=2"], "a job of a sweep is one process"),
+        ([SLURM, "hydra.launcher.timeout_min=0"], "the least is 1"),
+        ([SLURM, "hydra.launcher.timeout_min=long"], "could not be converted to Integer"),
         (["hydra.sweeper=5"], r"hydra\.sweeper must be one of"),
     ],
 )  # fmt: skip

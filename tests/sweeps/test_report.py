@@ -1,6 +1,7 @@
 """What people see of a sweep: the best trial, the Pareto front, the table, and lines while it runs."""
 
 import contextlib
+import csv
 import dataclasses
 import io
 import json
@@ -63,13 +64,10 @@ def test_the_front_of_two_objectives():
     # mrr up, ms_per_query down. 0 (.9, 9) is the best in mrr, 3 (.2, 1) the quickest, 1 (.5, 3) lies between.
     # 2 (.5, 4) is as good as 1 and slower; 4 (.4, 3) as quick and worse; 5 is 1 again, and neither beats the other.
     rows = [(0.9, 9), (0.5, 3), (0.5, 4), (0.2, 1), (0.4, 3), (0.5, 3)]
-    found = summary([{"mrr": a, "ms_per_query": b} for a, b in rows] + ["FAILED"], TWO)
-    assert found.front == [0, 1, 5, 3]  # the best first
-    assert found.best == 0
-    # With one objective it is the best and its equals; a trial without the second number is on none.
+    found = summary([{"mrr": a, "ms_per_query": b} for a, b in rows] + [{"mrr": 0.1}, "FAILED"], TWO)
+    assert (found.front, found.best) == ([0, 1, 5, 3], 0)  # the best first, and none without the second number
+    # With one objective it is the best and its equals.
     assert summary([{"mrr": 0.5}, {"mrr": 0.75}, {"mrr": 0.75}]).front == [1, 2]
-    assert summary([]).front == []
-    assert summary([{"mrr": 0.9, "ms_per_query": 1.0}, {"mrr": 0.1}], TWO).front == [0]
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=9))
@@ -127,19 +125,16 @@ def test_the_table_has_a_row_for_each_trial():
 
 def test_the_parent_carries_the_best():
     found = summary([{"mrr": 0.5, "ndcg_at_10": 0.1}, {"mrr": 0.75, "ndcg_at_10": 0.2}, "FAILED"])
-    metrics = found.parent_metrics()
-    assert (metrics["mrr"], metrics["ndcg_at_10"]) == (0.75, 0.2)
-    assert (metrics["trials/asked"], metrics["trials/finished"], metrics["trials/failed"]) == (3.0, 2.0, 1.0)
-    tags = found.parent_tags({"": "#/experiments/1/runs?x=1"})
-    assert (tags["best.trial"], tags["best.run_id"], tags["best.overrides"]) == ("1", "run1", "x=1")
-    assert "(#/experiments/1/runs?x=1)" in tags["mlflow.note.content"]
-    assert tags["sweep.page"] == "#/experiments/1/runs?x=1"
+    assert found.parent_metrics()["ndcg_at_10"] == 0.2
+    tags = found.parent_tags({"": "#/runs?x=1"})
+    assert (tags["best.trial"], tags["best.overrides"], tags["sweep.page"]) == ("1", "x=1", "#/runs?x=1")
+    assert "(#/runs?x=1)" in tags["mlflow.note.content"]
     assert "nan" not in json.dumps(tags), "the best has no interval"
     assert summary(["FAILED"]).parent_tags({}) == {}
 
 
 def said_of(found):
-    document = found.document() | {"files": {"folder": "f"}, "seconds": 1.25}
+    document = found.document() | {"files": {"folder": "f"}, "seconds": 1.25, "private_peeks": 7}
     json.dumps(encoded(document), allow_nan=False)
     return report.sweep_report(found, document, PLACE)
 
@@ -150,8 +145,7 @@ def test_what_is_shown():
     found.results[2] = dataclasses.replace(found.results[2], reused=True)
     said, [best] = said_of(found), said_of(found).tables
     assert said.title == "Sweep abc: 13 trials (12 finished, 1 failed, 1 reused), 1.2 s."
-    reused = "* reused: an earlier run"
-    assert best.notes == ["Ranked by mrr, in sample.", "2 more in trials.csv", reused]
+    assert best.notes == ["Ranked by mrr, in sample.", "2 more in trials.csv", "* reused: an earlier run"]
     assert [one.name for one in best.columns] == ["", "value", "k", "name", "run"]
     assert best.rows[0] == [1, Number(0.11, 0.055, 1.0), "11", "[b]한글", "run11"]
     assert [row[0] for row in best.rows] == [*range(1, 11)]
@@ -177,21 +171,14 @@ BOTH = [("set=A", "k=1"), ("set=A", "k=2"), ("set=B", "k=1"), ("set=B", "k=2")]
 def test_nothing_is_the_best_of_trials_that_do_not_compare():
     found = apart([0.9, 0.8, 0.1, 0.3], BOTH, "aabb")
     assert (found.best, found.finished, found.front) == (None, [], [])
-    assert [(group.label, group.best, group.finished) for group in found.groups] == [
-        ("set=A", 0, [0, 1]), ("set=B", 3, [3, 2]),
-    ]  # fmt: skip
+    assert [(one.label, one.best, one.finished) for one in found.groups] == [("set=A", 0, [0, 1]), ("set=B", 3, [3, 2])]
     # k=1 has (.9 + .1) / 2, k=2 (.8 + .3) / 2.
-    assert [(system.overrides, system.values) for system in found.systems] == [
-        (("k=2",), (0.8, 0.3)), (("k=1",), (0.9, 0.1)),
-    ]  # fmt: skip
+    assert [(one.name, one.values) for one in found.systems] == [("k=2", (0.8, 0.3)), ("k=1", (0.9, 0.1))]
     assert [system.mean for system in found.systems] == pytest.approx([0.55, 0.5])
     assert found.groups[0].axes() == {"k": [1.0, 2.0]}
     document = encoded(found.document())
     assert (document["best"], document["top"], document["expected"]) == (None, [], None)
-    assert [group["best"]["trial"] for group in document["groups"]] == [0, 3]
-    assert [group["apart"] for group in document["groups"]] == [{"set": "A"}, {"set": "B"}]
-    metrics = found.parent_metrics()
-    assert (metrics["mean/mrr"], "mrr" in metrics) == (pytest.approx(0.55), False)
+    assert "mrr" not in found.parent_metrics()
     tags = found.parent_tags({"set=A": "#/a", "set=B": "#/b"})
     assert "best.run_id" not in tags
     for said in ("Trials that differ in set are not comparable", "0.5500 with k=2", "](#/a)", "](#/b)"):
@@ -205,9 +192,7 @@ def test_a_data_set_without_the_keys_of_another_is_a_group_of_its_own():
     words = [("set=A", "k=1"), ("set=A", "k=2"), ("set=B", "path=p", "k=1"), ("set=B", "path=p", "k=2"),
              ("set=B", "path=q", "k=1"), ("set=B", "path=q", "k=2")]  # fmt: skip
     found = apart([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], words, "aabbcc")
-    assert [group.apart for group in found.groups] == [
-        {"set": "A"}, {"set": "B", "path": "p"}, {"set": "B", "path": "q"},
-    ]  # fmt: skip
+    assert [group.label for group in found.groups] == ["set=A", "set=B path=p", "set=B path=q"]
     assert "differ in set or path are not comparable: 3 groups" in " ".join(found.notes)
     assert [system.mean for system in found.systems] == pytest.approx([0.4, 0.3])
     assert found.axes() == {"set": ["A", "A", "B", "B", "B", "B"], "path": [None, None, "p", "p", "q", "q"],
@@ -217,14 +202,14 @@ def test_a_data_set_without_the_keys_of_another_is_a_group_of_its_own():
 
 def test_other_rules_have_no_mean_and_the_same_data_are_one_group():
     schemes = apart([0.9, 0.8, 0.1, 0.3], BOTH, "aaaa", "ttss")
-    assert [system.overrides for system in schemes.systems] == [("k=1",), ("k=2",)]  # as they were tried
+    assert [system.name for system in schemes.systems] == ["k=1", "k=2"]  # as they were tried
     assert all(math.isnan(system.mean) for system in schemes.systems)
     assert [one.name for one in said_of(schemes).tables[-1].columns][2:] == ["system"]
     assert not [name for name in schemes.parent_metrics() if "mean" in name]
     assert apart([0.9, 0.8, 0.1, 0.3], BOTH, "aaaa").best == 0  # two names of one data set
     # Without one of its trials, a system has no mean.
     lacking = apart([0.9, 0.8, 0.1], BOTH[:3], "aab")
-    assert [(system.overrides, system.mean > 0) for system in lacking.systems] == [(("k=1",), True), (("k=2",), False)]
+    assert [(system.name, system.mean > 0) for system in lacking.systems] == [("k=1", True), ("k=2", False)]
 
 
 def test_ties_are_told():
@@ -258,30 +243,25 @@ def test_what_is_shown_where_nothing_finished_or_nothing_is_logged():
 
 
 def test_files_hold_all_trials_in_utf8(tmp_path):
-    import csv
-
     found = summary([{"mrr": 0.5}, "FAILED"], words=[("name='가, 나'",), ("name=b",)])
     folder = write_sweep_files(found, tmp_path / "summary")
     with (folder / "trials.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["name"], row["mrr"], row["status"]) for row in rows] == [
-        ("가, 나", "0.5", "FINISHED"), ("b", "", "FAILED"),
-    ]  # fmt: skip
+        rows = [(row["name"], row["mrr"], row["status"]) for row in csv.DictReader(file)]
+    assert rows == [("가, 나", "0.5", "FINISHED"), ("b", "", "FAILED")]
     document = json.loads((folder / "summary.json").read_text("utf-8"))
     assert document["best"] == {
         "trial": 0, "run_id": "run0", "reused": False, "overrides": ["name='가, 나'"], "value": 0.5,
         "interval": [None, None], "kind": "in sample", "objectives": {"mrr": 0.5},
     }  # fmt: skip
-    assert document["front"] is None
     assert document["failed"] == [{"trial": 1, "overrides": ["name=b"], "error": "ValueError: no"}]
-    assert (folder / "objective.png").stat().st_size > 0
-    assert not (folder / "front.png").exists()
-    nothing = write_sweep_files(summary(["FAILED"]), tmp_path / "nothing")
-    assert {path.name for path in nothing.iterdir()} == {"trials.csv", "summary.json"}
-    groups = write_sweep_files(apart([0.9, 0.8, 0.1, 0.3], BOTH, "aabb"), tmp_path / "groups")
-    assert {path.name for path in groups.iterdir()} == {
-        "trials.csv", "summary.json", "objective-0.png", "objective-1.png",
-    }  # fmt: skip
+    for name, one, drawn in (
+        ("summary", found, ["objective"]),
+        ("two", summary([{"mrr": 0.5, "ms_per_query": 1.0}] * 2, TWO), ["front", "objective"]),
+        ("nothing", summary(["FAILED"]), []),
+        ("groups", apart([0.9, 0.8, 0.1, 0.3], BOTH, "aabb"), ["objective-0", "objective-1"]),
+    ):
+        written = {path.name for path in write_sweep_files(one, tmp_path / name).iterdir()}
+        assert written == {"trials.csv", "summary.json", *(f"{figure}.png" for figure in drawn)}
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -331,9 +311,8 @@ def test_values_and_intervals_are_of_what_trials_are_ranked_by():
     assert (chosen.rows[0].values, chosen.rows[1].values) == ([0.3], [0.7])
     assert all(math.isnan(end) for n in (0, 1) for end in chosen.rows[n].interval)  # a run of 0.2 has none there
     assert encoded(chosen.document())["best"]["interval"] == [None, None]
-    assert [found.rows[0].kind, found.rows[1].kind, chosen.rows[0].kind, chosen.rows[1].kind] == [
-        "out of fold", "in sample", "public, out of fold", "public",
-    ]  # fmt: skip
+    assert [found.rows[n].kind for n in (0, 1)] == ["out of fold", "in sample"]
+    assert [chosen.rows[n].kind for n in (0, 1)] == ["public, out of fold", "public"]
     assert chosen.table()["map@3"] == [0.3, 0.7]
 
 
@@ -350,10 +329,12 @@ def test_objectives_that_are_no_measures_have_no_public_part():
 
 def test_looks_at_private_scores():
     # Three finished, one of them at an earlier start; one failed.
-    found = summary([PLAIN, RANKED, PLAIN, "FAILED"], MAP, skipped=["key0"])
-    assert found.private_views == 2
-    assert public([PLAIN, RANKED, PLAIN, "FAILED"], skipped=["key0"]).private_views == 1
+    rows = [PLAIN, RANKED, PLAIN, "FAILED"]
+    found, chosen = summary(rows, MAP, skipped=["key0"]), public(rows, skipped=["key0"])
+    assert (found.private_views, chosen.private_views) == (2, 1)
     assert public(["FAILED"]).private_views == summary(["FAILED"], MAP).private_views == 0
+    told = [" ".join(said_of(one).notes) for one in (found, chosen, dataclasses.replace(chosen, run_id=None))]
+    assert ["of experiment 'e' have been seen 7 times" in notes for notes in told] == [False, True, False]
 
 
 def test_what_to_expect_is_reported_with_the_best_trial():
@@ -369,14 +350,3 @@ def test_what_to_expect_is_reported_with_the_best_trial():
     other = dataclasses.replace(found, expected=dataclasses.replace(expected, run_id="0123456789abcdef"))
     assert other.expectation[0] == "The best run of the experiment is another one, 01234567: 0.9000."
     assert (encoded(plain.document())["expected"], plain.expectation) == (None, [])
-
-
-def test_with_select_on_public_the_views_of_private_scores_are_reported():
-    document = {"seconds": 1.0, "files": {"folder": "f"}, "failed": [], "private_peeks": 7}
-    chosen = public([RANKED, PLAIN])
-    told = [
-        any("Private scores of experiment 'e' have been seen 7 times" in note for note in of.notes)
-        for one in (summary([RANKED, PLAIN], MAP), chosen, dataclasses.replace(chosen, run_id=None))
-        for of in [report.sweep_report(one, document, PLACE)]
-    ]
-    assert told == [False, True, False]

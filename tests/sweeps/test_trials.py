@@ -7,26 +7,20 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
 from harness.analysis.board.expected import Replay
 from harness.data.files import sha256_of
-from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.experiment import steps
 from harness.experiment.plan import Plan
 from harness.measures.objective import Objective
-from harness.measures.score_table import score_table_text
-from harness.measures.scores import ShownLists, averaged_scores, score_lists
 from harness.statistics.prediction_powered import Estimate
-from harness.statistics.split import Split
 from harness.storage.append_log import START
 from harness.sweeps import trials
 from harness.sweeps.ending import expected
 from harness.sweeps.trials import Context, TrialResult, claim_sweep, read_journal, run_job, write_journal
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import Tracker, mlflow_name
-from retrievers.base import Ranking
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
 GRID = ("gate=score", "gate.threshold=0,1,2")
@@ -159,11 +153,7 @@ def test_a_tracker_that_cannot_be_reached_is_named(handed, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.setattr(trials, "PATIENCE", 0.0)
     [(job, mine)] = handed(*GRID, "tracking=none")
-    tracking = {
-        "_target_": "harness.tracking.mlflow_tracker.MlflowTracker",
-        "uri": "http://me:secret@127.0.0.1:9",
-        "detail": "light",
-    }
+    tracking = {"_target_": "tracking/mlflow", "uri": "http://me:secret@127.0.0.1:9", "detail": "light"}
     for trial in job.trials:
         trial.plan = Plan.of({**trial.plan.document, "tracking": tracking})
     with pytest.raises(BadInput, match=r"^tracking.uri=http://127.0.0.1:9 cannot be used: ") as raised:
@@ -177,32 +167,25 @@ def test_a_tracker_that_cannot_be_reached_is_named(handed, monkeypatch):
 
 def test_the_numbers_are_those_of_single_runs_to_the_bit(harness):
     """On the shipped sample: one retrieval for both depths here, and one for each run there."""
-    words = ("tokenizer=word", "retriever=hybrid_lexical", "gate=score", "gate.source=bm25", "tracking=none")
-    axes = ("depth=5,50", "gate.threshold=0,4")
-    found = harness("sweep", *words, *axes, "store.path=shared", "format=json").json
-    [folder] = Path("outputs/sweeps").iterdir()
-    journal = [
-        json.loads(line)["result"] for line in (folder / "journal.jsonl").read_text("utf-8").splitlines() if line
-    ]
+    words = ("tokenizer=word", "retriever=hybrid_lexical", "gate=score", "gate.source=bm25", "tracking=none",
+             "format=json")  # fmt: skip
+    found = harness("sweep", *words, "depth=5,50", "gate.threshold=0,4", "store.path=shared").json
     assert found["plan"]["retrievals"] == {"compute": 2, "cached": 0}
-    assert len(journal) == 4
-    values = set()
-    for row in journal:
-        config = yaml.safe_load((folder / "trials" / str(row["number"]) / "config.yaml").read_text("utf-8"))
-        swept = [f"depth={config['depth']}", f"gate.threshold={config['gate']['threshold']}"]
-        alone = harness("run", *words, *swept, "store.path=alone", "format=json").json
+    journal = Path(found["files"]["folder"], "journal.jsonl").read_text("utf-8").splitlines()
+    metrics = {row["number"]: row["metrics"] for row in (json.loads(line)["result"] for line in journal)}
+    for row in found["top"]:
+        alone = harness("run", *words, *row["overrides"], "store.path=alone").json
         expected = {mlflow_name(name): value for name, value in alone["metrics"].items() if value is not None}
         expected |= {f"loss/{name}": value for name, value in alone["losses"].items()}
         assert len(expected) > 10
-        assert {name: row["metrics"].get(name) for name in expected} == expected
-        values.add(expected["modified_map_at_3"])
-        kept = [line["topk"] for line in _lines(folder / "trials" / str(row["number"]) / "predictions.jsonl")]
-        assert kept == [line["topk"] for line in _lines(Path(alone["files"]["predictions"]))]
-    assert len(values) > 2, "the trials differ"
+        assert expected.items() <= metrics[row["trial"]].items()
+        kept = Path(found["files"]["folder"], "trials", str(row["trial"]), "predictions.jsonl")
+        assert _lists(kept) == _lists(Path(alone["files"]["predictions"]))
+    assert len({row["value"] for row in found["top"]}) > 2, "the trials differ"
 
 
-def _lines(path):
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
+def _lists(path):
+    return [json.loads(line)["topk"] for line in path.read_text("utf-8").splitlines()]
 
 
 # ---- data
@@ -219,46 +202,22 @@ def test_jobs_of_a_process_read_their_data_once(handed, monkeypatch):
 
 
 def test_data_that_changed_since_the_plan_are_refused(handed, runs, toy, tmp_path):
-    rows = [{"eval_id": i, "standalone_query": text} for i, text in ((7, "달의 모양"), (3, "끓는 물"), (5, "안녕"))]
-    said = tmp_path / "said.jsonl"
-    said.write_text("\n".join(map(json.dumps, rows)))
+    rows = [{"eval_id": i, "standalone_query": text} for i, text in ((7, "moon"), (3, "water"), (5, "hello"))]
+    (said := tmp_path / "said.jsonl").write_text("\n".join(map(json.dumps, rows)))
     [(job, mine)] = handed(*GRID, "query.text=file", "query.file=said.jsonl")
-    for number, file in enumerate((toy / "documents.jsonl", toy / "eval.jsonl", toy / "qrels.jsonl", said)):
+    changes = {toy / "documents.jsonl": ("위성", "친구"), toy / "eval.jsonl": ("안녕", "반가워"),
+               toy / "qrels.jsonl": ('"d1": 1', '"d1": 3'), said: ("water", "물")}  # fmt: skip
+    for number, (file, change) in enumerate(changes.items()):
         text = file.read_text("utf-8")
-        changed = text.replace("위성", "친구").replace("안녕", "반가워").replace('"d1": 1', '"d1": 3')
-        changed = changed.replace(json.dumps("끓는 물"), '"물"')
-        assert changed != text
-        file.write_text(changed, "utf-8")
+        file.write_text(text.replace(*change), "utf-8")
         found = run_job(job, dataclasses.replace(mine, token=claim_sweep(mine.folder)))
         file.write_text(text, "utf-8")
-        assert {result.error for result in found} == {
-            "RuntimeError: The data or the queries have changed since the sweep was planned. Start it again."
-        }, file
+        assert {result.error for result in found} == {f"RuntimeError: {trials.CHANGED}"}, file
         ended = runs("FAILED")[3 * number :]
         assert [run.run_id for run in ended] == [result.run_id for result in found]
 
 
 # ---- luck
-
-
-QRELS = Qrels({f"q{i}": {"a": 1.0} if i % 3 else {} for i in range(20)})
-
-
-def scored(folder, number, wrong, ids=tuple(QRELS.grades), oof_wrong=None):
-    """Write the scores of a trial whose lists for the queries `wrong` are wrong; returns its result."""
-
-    def of(wrong):
-        right = {q: {"a": 1.0} if QRELS.grades[q] else {} for q in ids}
-        lists = {q: ({} if row else {"x": 1.0}) if q in wrong else row for q, row in right.items()}
-        return score_lists(ShownLists(Ranking.from_scores(lists)), QRELS, ["modified_map@3"])
-
-    place = folder / "trials" / str(number)
-    place.mkdir(parents=True)
-    held_out = None if oof_wrong is None else averaged_scores([of(oof_wrong)], Split())
-    (place / "scores.csv").write_text(score_table_text(of(wrong), held_out), "utf-8")
-    objective = Objective("modified_map@3", 1 - len(wrong if oof_wrong is None else oof_wrong) / 20)
-    hashes = json.dumps({"scores.csv": sha256_of(place / "scores.csv")})
-    return TrialResult(number, f"key{number}", None, "FINISHED", objective=objective, hashes=hashes)
 
 
 def config(**values):
@@ -267,34 +226,28 @@ def config(**values):
     return SimpleNamespace(**known | values)
 
 
-def expecting(folder, results, **settings):
-    numbered = {result.number: result for result in results}
-    return expected(numbered, results[0].number, Tracker(), context(folder), config(**settings))
+def test_what_to_expect_is_told_from_the_scores_that_trials_left(handed):
+    [(job, mine)] = handed(*GRID, "tracking=none")
+    results = run_job(job, mine)
 
+    def expecting(results, replay=None, **settings):
+        numbered = dict(enumerate([*results, TrialResult(3, "", None, "FAILED")]))
+        return expected(numbered, 0, Tracker(), mine, config(**settings), replay)
 
-def test_what_to_expect_is_told_from_the_scores_that_trials_left(tmp_path):
-    results = [scored(tmp_path, 1, {"q3"}), scored(tmp_path, 0, {"q1", "q2"}), scored(tmp_path, 2, {"q4", "q5"})]
-    found = expecting(tmp_path, [*results, TrialResult(3, "key3", None, "FAILED"), TrialResult(4, "", None, "KILLED")])
+    found = expecting(results)
     assert (found.runs, found.how, found.alone, found.run_id) == (3, "choice", True, None)
-    assert found.best == pytest.approx(19 / 20)
-    public = expecting(tmp_path, results, select_on="public")
-    assert (public.how, public.private) == ("private", 12)
-    replayed = expected(
-        {one.number: one for one in results}, 1, Tracker(), context(tmp_path), config(), Replay("s", 1, 0.5)
-    )
+    assert found.best == results[0].objective.value
+    public = expecting(results, select_on="public")
+    assert (public.how, public.private) == ("private", 2)
+    replayed = expecting(results, Replay("s", 1, 0.5))
     assert (replayed.how, replayed.runs, replayed.of) == ("replay", 3, 3)
-    # A fitted trial is judged by what it scores out of fold; trials of the same key are one.
-    fitted = [scored(tmp_path, 11, {"q4"}), scored(tmp_path, 10, set(), oof_wrong={"q1", "q2", "q3"})]
-    assert expecting(tmp_path, fitted).value <= 19 / 20
-    assert expected({0: results[0], 1: results[0]}, 0, Tracker(), context(tmp_path), config()) is None
-
-
-def test_of_what_cannot_be_compared_nothing_is_expected(tmp_path):
-    results = [scored(tmp_path, 0, {"q1"}), scored(tmp_path, 1, {"q2"}, ids=tuple(QRELS.grades)[1:])]
-    assert "scored on different queries" in expecting(tmp_path, results).reason
-    assert expecting(tmp_path, results[:1]) is None
-    (tmp_path / "trials" / "0" / "scores.csv").write_text("edited")
-    assert "has changed since the run logged it" in expecting(tmp_path, results).reason
+    assert expecting(results[:1]) is expecting(results[:1] * 2) is None, "trials of the same key are one"
+    # Of what cannot be compared nothing is expected.
+    file = mine.folder / "trials" / "1" / "scores.csv"
+    file.write_text("".join(file.read_text("utf-8").splitlines(keepends=True)[:-1]), "utf-8")
+    assert "has changed since the run logged it" in expecting(results).reason
+    results[1] = dataclasses.replace(results[1], hashes=json.dumps({file.name: sha256_of(file)}))
+    assert "scored on different queries" in expecting(results).reason
 
 
 @pytest.mark.local
