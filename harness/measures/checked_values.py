@@ -17,7 +17,6 @@ from harness.data.tables import csv_text, number_column, read_columns, taken, ta
 from harness.errors import BadInput
 from harness.measures.judged import Judged, judge_lists
 from harness.measures.measures import Measure, MeasureFamily, of_spans
-from harness.measures.ranking_measures import CONDENSED, WHOLE
 from harness.statistics.prediction_powered import NO_ESTIMATE, CheckedSample, Estimate, difference, estimate
 from harness.storage.typed import encoded
 from retrievers.base import Ranking
@@ -143,7 +142,7 @@ class _Scorer:
     def unjudged(self, measure: Measure, lists: Ranking | Predictions) -> np.ndarray:
         """Return how many documents a measure reads that the labels do not judge, float64 [Q]."""
         base, judged = measure.name.partition("@")[0], self._judge(lists)
-        if measure.family is MeasureFamily.ABSTENTION or base in WHOLE or base.endswith(CONDENSED):
+        if measure.family is MeasureFamily.ABSTENTION or measure.whole or measure.condensed:
             return self._spread(np.zeros(len(self._labelled)))  # it reads whether a list is empty, or what is judged
         depth = np.full(len(judged.needs), np.inf if measure.k is None else measure.k)
         if base in FIRST_HIT:

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from harness.data.qrels import Qrels
 from harness.errors import BadInput, did_you_mean
 from harness.measures.judged import Judged, at
-from harness.measures.ranking_measures import (
-    CONDENSED,
-    GROWS,
-    MEASURES,
-    OF_HOLES,
-    UPPER,
-    WHOLE,
-    MeasureFamily,
-    modified_map,
-)
+from harness.measures.ranking_measures import MEASURES, Measure, MeasureFamily
 
 SHOWN = 3  # documents that the score reads
 LOSING = f"modified_map@{SHOWN}"  # the measure whose losses these are
@@ -42,7 +32,7 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
     candidates: the lists at full depth, before the gate; None: unknown.
     keep: bool [Q], the gate's decision; None: unknown, every empty list counts as withheld.
     """
-    loss = 1.0 - modified_map(final, SHOWN)
+    loss = 1.0 - _score(final)
     withheld = _withheld(final, candidates, keep)
     hits = at((final if candidates is None else candidates).hits, None)
     lost = (hits == 0) | (final.returned == 0)
@@ -90,18 +80,22 @@ def ceilings(
     oracle_fusion: the best component ranking of each query, with the gate's actual decisions; left out if no component
         ranking is known.
     """
-    score = modified_map(final, SHOWN)
+    score = _score(final)
     shown = min(SHOWN, top_k)
     source = final if candidates is None else candidates
     best_scores = {
-        "oracle_gate": np.where(final.needs, modified_map(source, shown), 1.0),
+        "oracle_gate": np.where(final.needs, _score(source, shown), 1.0),
         "oracle_rerank": score + losses(final, candidates, keep)["misranked"],
     }
     if rankings:
-        best = np.max([modified_map(ranking, shown) for ranking in rankings.values()], axis=0)
+        best = np.max([_score(ranking, shown) for ranking in rankings.values()], axis=0)
         shown_best = np.where(_withheld(final, candidates, keep), 0.0, best)
         best_scores["oracle_fusion"] = np.where(final.needs, shown_best, score)
     return best_scores
+
+
+def _score(judged: Judged, k: int = SHOWN) -> np.ndarray:
+    return parse_measure(f"modified_map@{k}").values(judged)
 
 
 def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None) -> np.ndarray:
@@ -113,29 +107,8 @@ def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None)
 
 OOF = "oof/"  # prefix of the name of an out-of-fold number, from a fitted gate or fusion
 LONGEST = 100_000  # longest cut-off; `depth` has the same limit
-OF_SPANS = ("span_recall", "span_precision")  # measures that need labels made of evidence
 SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # computed for such labels, besides `metrics`
 VERSION = 1  # increase it whenever the same lists and labels give another number
-
-
-@dataclass(frozen=True)
-class Measure:
-    name: str  # with the cut-off: "ndcg@10"
-    family: MeasureFamily
-    k: int | None
-    compute: Callable
-
-    @property
-    def reach(self) -> int | None:
-        """The number of documents of a list that it reads at most; None: all, as for condensed lists."""
-        return None if self.name.partition("@")[0].endswith(CONDENSED) else self.k
-
-    def values(self, judged: Judged) -> np.ndarray:
-        """Return float64 [Q], NaN where the measure does not apply; for all families except POOLED."""
-        return self.compute(judged)
-
-    def pooled(self, judged: Judged) -> tuple[float, int]:
-        return self.compute(judged)
 
 
 def parse_measure(name: object) -> Measure:
@@ -152,31 +125,35 @@ def _parse(name: str) -> Measure:
         if "@" in plain and not at_sign:
             known = [f"{known}@{plain.partition('@')[2]}" for known in MEASURES]
         raise BadInput(f"metrics: '{name}' is unknown.{did_you_mean(plain, known)} Known: {', '.join(MEASURES)}.")
-    family, function = MEASURES[base]
+    found = MEASURES[base]
     if not at_sign:
-        return Measure(base, family, None, function)
-    if family in (MeasureFamily.ABSTENTION, MeasureFamily.POOLED) or base in WHOLE:
+        return found
+    if found.whole or found.family in (MeasureFamily.ABSTENTION, MeasureFamily.POOLED):
         raise BadInput(f"metrics: '{name}': {base} reads whole lists and takes no cut-off. Write '{base}'.")
     if not re.fullmatch("[1-9][0-9]{0,5}", cutoff) or int(cutoff) > LONGEST:
         raise BadInput(
             f"metrics: '{name:.60}': the cut-off must be an integer from 1 to {LONGEST:,}, as in '{base}@10'."
         )
-    return Measure(f"{base}@{cutoff}", family, int(cutoff), partial(function, k=int(cutoff)))
+    return replace(found, name=f"{base}@{cutoff}", k=int(cutoff))
 
 
 def of_spans(name: str) -> bool:
     """Return whether a measure counts characters of evidence, comparable between chunkings of the same texts."""
-    return name.partition("@")[0] in OF_SPANS
-
-
-def grows_with(name: str, key: str) -> bool:
-    """Return whether a measure can only grow with the value of a config key, like `span_recall` with `top_k`."""
-    return key in GROWS.get(name.partition("@")[0], ())
+    return bool((found := _registered(name)) and found.reads == "shown")
 
 
 def of_holes(name: str) -> bool:
-    base = name.partition("@")[0]
-    return base in OF_HOLES or base.endswith((CONDENSED, UPPER))
+    """Return whether a measure asks which documents were judged."""
+    return bool((found := _registered(name)) and found.reads == "holes")
+
+
+def grows_with(name: str, key: str) -> bool:
+    """Return whether greater values of a config key can only raise a measure, as those of `top_k` raise `recall`."""
+    return bool((found := _registered(name)) and key in found.grows_with)
+
+
+def _registered(name: str) -> Measure | None:
+    return MEASURES.get(name.partition("@")[0])
 
 
 def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -> list[str]:

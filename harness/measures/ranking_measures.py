@@ -1,20 +1,21 @@
 """Measures of ranked lists: one function each, from judged lists to one number per query.
 
-`harness.measures.judged` defines hits, ranks and repeats; k is the cut-off, None for none. In the examples, `[1, 0, 1]
-of 2` is a list whose first and third documents are hits, with 2 relevant documents in total. With TREC or BEIR labels,
-a query without a relevant document counts as 0, as in trec_eval.
+`harness.measures.judged` defines hits, ranks and repeats; k is the cut-off, or None. `Measure.values` sets the value of
+queries that need no retrieval; the functions ignore these queries. With TREC or BEIR labels, a query without a relevant
+document counts as 0, as in trec_eval.
 
-Measures for labels with holes need labels that say which documents were judged. In the examples, `[1, -, 0] of 2, 3` is
-a list of a relevant, an unjudged and a not relevant document, with 2 relevant and 3 not relevant documents judged in
-total.
+In the examples, `[1, 0, 1] of 2` is a list whose first and third documents are hits; 2 documents are relevant in total.
+`[1, -, 0] of 2, 3` is a list of a relevant, an unjudged and a not relevant document; in total, 2 documents were judged
+relevant and 3 not relevant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,49 +23,78 @@ from harness.measures.judged import Judged, at, running_totals
 
 
 class MeasureFamily(Enum):
-    """Which queries a measure is computed over, and the signature of its function."""
+    """The queries that a measure is computed over."""
 
-    STANDARD = "queries that need retrieval"  # (judged, k) -> float64 [Q]; NaN if none is needed
-    SHOWN = "queries that need retrieval and are shown documents"  # (judged, k) -> float64 [Q]; NaN for all others
-    MODIFIED = "all labelled queries"  # (judged, k) -> float64 [Q]; a correct abstention scores 1
-    ABSTENTION = "queries in the ratio's denominator"  # (judged) -> float64 [Q]; NaN outside of it
-    POOLED = "all labelled queries at once"  # (judged) -> (value, number of queries that enter it)
+    STANDARD = "queries that need retrieval"
+    SHOWN = "queries that need retrieval and are shown documents"
+    MODIFIED = "all labelled queries; a correct abstention scores 1"
+    ABSTENTION = "queries in the ratio's denominator"
+    POOLED = "all labelled queries at once"
 
     @property
     def of_rankings(self) -> bool:
         return self in (MeasureFamily.STANDARD, MeasureFamily.SHOWN)
 
 
-_Function = TypeVar("_Function", bound=Callable)
-MEASURES: dict[str, tuple[MeasureFamily, Callable]] = {}
-GROWS: dict[str, tuple[str, ...]] = {}  # measure -> config keys; it can only grow with their values
+@dataclass(frozen=True)
+class Measure:
+    """A measure of ranked lists.
 
-
-def register_measure(family: MeasureFamily, grows_with: tuple[str, ...] = ()) -> Callable[[_Function], _Function]:
-    """Register a function under its name, without the trailing underscore of `map_`.
-
-    grows_with: keys whose greater values can only raise the measure, so their greatest value is the best.
+    name: includes the cut-off, as in "ndcg@10".
+    compute: (judged, k) -> float64 [Q], or (judged) -> float64 [Q] if the measure takes no cut-off.
+        For POOLED measures, (judged) -> (value, number of queries that enter the measure).
+    reads: the attribute of `Judged` that the measure needs, "shown" or "holes"; "" if any labels will do.
+    whole: whether the measure reads whole lists and takes no cut-off.
+    condensed: whether the measure leaves out unjudged documents.
+    grows_with: config keys whose greater values can only raise the measure.
     """
 
+    name: str
+    family: MeasureFamily
+    compute: Callable[..., Any]
+    k: int | None = None
+    reads: str = ""
+    whole: bool = False
+    condensed: bool = False
+    grows_with: tuple[str, ...] = ()
+
+    @property
+    def reach(self) -> int | None:
+        """The greatest number of documents that the measure reads of a list; None: all, as for condensed lists."""
+        return None if self.condensed else self.k
+
+    def values(self, judged: Judged) -> np.ndarray:
+        """Return float64 [Q], NaN where the measure does not apply. Not for POOLED measures."""
+        if self.reads and getattr(judged, self.reads) is None:
+            return np.full(len(judged.needs), np.nan)
+        found: np.ndarray = self.compute(judged) if self.k is None else self.compute(judged, self.k)
+        if self.family.of_rankings:
+            return np.where(judged.needs, found, np.nan)
+        return np.where(judged.needs, found, judged.returned == 0) if self.family is MeasureFamily.MODIFIED else found
+
+    def pooled(self, judged: Judged) -> tuple[float, int]:
+        value, n = self.compute(judged)
+        return value, n
+
+
+_Function = TypeVar("_Function", bound=Callable)
+MEASURES: dict[str, Measure] = {}
+
+
+def register_measure(family: MeasureFamily, **more: Any) -> Callable[[_Function], _Function]:
+    """Register a function under its name, without the trailing underscore of `map_`. more: fields of `Measure`."""
+
     def register(function: _Function) -> _Function:
-        MEASURES[function.__name__.rstrip("_")] = (family, function)
-        GROWS[function.__name__.rstrip("_")] = grows_with
+        name = function.__name__.rstrip("_")
+        MEASURES[name] = Measure(name, family, function, **more)
         return function
 
     return register
 
 
-def standard(judged: Judged, values: np.ndarray) -> np.ndarray:
-    return np.where(judged.needs, values, np.nan)
-
-
 def ratio(above: np.ndarray, below: np.ndarray | int) -> np.ndarray:
     """Return above / below; 0 where below is 0."""
     return np.divide(above, below, out=np.zeros(len(above)), where=np.broadcast_to(below, above.shape) > 0)
-
-
-def unknown(judged: Judged) -> np.ndarray:
-    return np.full(len(judged.needs), np.nan)
 
 
 # Standard measures: the mean is over the queries that need retrieval ------------------------------
@@ -76,7 +106,7 @@ def hit(judged: Judged, k: int | None = None) -> np.ndarray:
 
     `[0, 1] of 1` -> hit@1 = 0, hit@2 = 1.
     """
-    return standard(judged, np.minimum(at(judged.hits, k), 1.0))
+    return np.minimum(at(judged.hits, k), 1.0)
 
 
 @register_measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth"))
@@ -85,7 +115,7 @@ def recall(judged: Judged, k: int | None = None) -> np.ndarray:
 
     `[1, 0, 1] of 4` -> recall@3 = 2/4.
     """
-    return standard(judged, ratio(at(judged.hits, k), judged.relevant))
+    return ratio(at(judged.hits, k), judged.relevant)
 
 
 @register_measure(MeasureFamily.STANDARD)
@@ -95,7 +125,7 @@ def precision(judged: Judged, k: int | None = None) -> np.ndarray:
     Without k: hits / length of the list (trec_eval `set_P`).
     `[1, 0] of 1` -> precision@4 = 1/4, precision = 1/2.
     """
-    return standard(judged, ratio(at(judged.hits, k), judged.returned if k is None else k))
+    return ratio(at(judged.hits, k), judged.returned if k is None else k)
 
 
 @register_measure(MeasureFamily.STANDARD)
@@ -104,8 +134,11 @@ def precision_retrieved(judged: Judged, k: int | None = None) -> np.ndarray:
 
     Lists shorter than k score more than by `precision`: `[1, 0] of 1` -> precision_retrieved@4 = 1/2.
     """
-    returned = judged.returned if k is None else np.minimum(judged.returned, k)
-    return standard(judged, ratio(at(judged.hits, k), returned))
+    return ratio(at(judged.hits, k), _returned(judged, k))
+
+
+def _returned(judged: Judged, k: int | None) -> np.ndarray:
+    return judged.returned if k is None else np.minimum(judged.returned, k)
 
 
 @register_measure(MeasureFamily.STANDARD)
@@ -115,7 +148,7 @@ def f1(judged: Judged, k: int | None = None) -> np.ndarray:
     Without a hit: 0. `[1, 0] of 3` -> P = 1/2, R = 1/3, f1@2 = 2/5.
     """
     p, r = precision_retrieved(judged, k), recall(judged, k)
-    return standard(judged, ratio(2 * p * r, p + r))
+    return ratio(2 * p * r, p + r)
 
 
 @register_measure(MeasureFamily.STANDARD)
@@ -124,7 +157,7 @@ def mrr(judged: Judged, k: int | None = None) -> np.ndarray:
 
     Range [0, 1]. `[0, 1, 1] of 2` -> mrr@3 = 1/2, mrr@1 = 0.
     """
-    return standard(judged, _reciprocal_rank(judged, k))
+    return np.where(judged.first <= (np.inf if k is None else k), 1.0 / judged.first, 0.0)
 
 
 @register_measure(MeasureFamily.STANDARD)
@@ -134,7 +167,7 @@ def map_(judged: Judged, k: int | None = None) -> np.ndarray:
     Range [0, 1], less than 1 if k is below the number of relevant documents. Empty list: 0.
     `[1, 0, 1] of 3` -> map@3 = (1/1 + 2/3) / 3 = 0.5556.
     """
-    return standard(judged, ratio(at(judged.precisions, k), judged.relevant))
+    return ratio(at(judged.precisions, k), judged.relevant)
 
 
 @register_measure(MeasureFamily.STANDARD)
@@ -146,49 +179,49 @@ def ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
     Grades `[1, 3]` returned out of {3, 2, 1} -> ndcg@3 = (1 + 3/log2(3)) / (3 + 2/log2(3) + 1/2) = 2.8928 / 4.7619 =
     0.6075.
     """
-    return standard(judged, _ndcg(judged, k))
+    return ratio(at(judged.dcg, k), at(judged.ideal_dcg, k))
 
 
 @register_measure(MeasureFamily.STANDARD)
 def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
-    """nDCG with the gain 2^grade - 1 instead of the grade (Burges et al. 2005); otherwise like `ndcg`.
+    """nDCG with the gain 2^grade - 1 instead of the grade (Burges et al. 2005).
 
     Grades `[1, 2]` returned out of {2, 1} -> ndcg_exp@2 = (1 + 3/log2(3)) / (3 + 1/log2(3)) = 0.7967.
     """
-    return standard(judged, ratio(at(judged.dcg_exp, k), at(judged.ideal_dcg_exp, k)))
+    return ratio(at(judged.dcg_exp, k), at(judged.ideal_dcg_exp, k))
 
 
-# Spans: the characters of evidence, for labels that are made of it. They do not depend on how texts are cut ---------
+# Measures of spans count characters of evidence, so they do not depend on how texts are cut -------
 
 
-@register_measure(MeasureFamily.STANDARD, grows_with=("top_k", "depth", "dataset.chunk.size", "dataset.chunk.overlap"))
+_EVERY_SIZE = ("top_k", "depth", "dataset.chunk.size", "dataset.chunk.overlap")
+
+
+@register_measure(MeasureFamily.STANDARD, reads="shown", grows_with=_EVERY_SIZE)
 def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / characters of evidence, in [0, 1].
 
-    Overlapping characters count once; titles do not count. Empty list: 0. NaN for all queries unless labels are made of
-    evidence. Comparable between chunkings of the same texts (Smith & Troynikov 2024, "Evaluating Chunking Strategies
-    for Retrieval", there without k).
+    Overlapping characters count once; titles do not count. Empty list: 0. Comparable between chunkings of the same
+    texts (Smith & Troynikov 2024, "Evaluating Chunking Strategies for Retrieval", there without k).
     Evidence [90, 110), documents [0, 100) and [80, 180): span_recall@1 = 10/20, span_recall@2 = 20/20.
     """
-    return standard(judged, unknown(judged) if judged.shown is None else judged.shown.recall(k))
+    assert judged.shown is not None
+    return judged.shown.recall(k)
 
 
-@register_measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD, reads="shown")
 def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
-    """Characters of evidence that the first k documents show / characters that they show, in [0, 1].
+    """Characters of evidence that the first k documents show / all characters that they show, in [0, 1].
 
-    Counts characters like `span_recall`; a document found in several places shows its characters once. Empty list: 0.
-    Lists shorter than k are not punished. Longer documents score less, even if shorter ones could find no more.
+    Overlapping characters count once; a document found in several places shows its characters once. Empty list: 0.
+    Lists shorter than k are not punished. Longer documents score less, even if shorter documents could find no more.
     Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
     """
-    return standard(judged, unknown(judged) if judged.shown is None else judged.shown.precision(k))
+    assert judged.shown is not None
+    return judged.shown.precision(k)
 
 
-# The contest's rule: all queries count; those that need no retrieval score 1 for an empty list, else 0 ---
-
-
-def _modified(judged: Judged, values: np.ndarray) -> np.ndarray:
-    return np.where(judged.needs, values, judged.returned == 0)
+# The contest's rule: all queries count; a query that needs no retrieval scores 1 for an empty list, else 0 ---
 
 
 @register_measure(MeasureFamily.MODIFIED)
@@ -198,34 +231,13 @@ def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
     Range [0, 1]; 0 without a hit. Returning less can score more: `[1] of 2` -> 1, `[1, 0, 1] of 2` -> (1/1 + 2/3) / 2 =
     0.8333. As in the contest's code, a repeated relevant document counts as a hit each time.
     """
-    sums, hits = at(judged.precisions_with_repeats, k), at(judged.hits_with_repeats, k)
-    return _modified(judged, ratio(sums, hits))
+    return ratio(at(judged.precisions_with_repeats, k), at(judged.hits_with_repeats, k))
 
 
-@register_measure(MeasureFamily.MODIFIED)
-def modified_mrr(judged: Judged, k: int | None = None) -> np.ndarray:
-    """`mrr` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
-
-    Two queries, `[0, 1] of 1` and one that needs no retrieval with an empty list -> (1/2 + 1) / 2 = 0.75.
-    """
-    return _modified(judged, _reciprocal_rank(judged, k))
-
-
-@register_measure(MeasureFamily.MODIFIED)
-def modified_ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
-    """`ndcg` if retrieval is needed; otherwise 1 for an empty list and 0 for any other. Range [0, 1].
-
-    Two queries, `[0, 1] of 1` and one that needs no retrieval with an empty list -> (1/log2(3) + 1) / 2 = 0.8155.
-    """
-    return _modified(judged, _ndcg(judged, k))
-
-
-def _reciprocal_rank(judged: Judged, k: int | None) -> np.ndarray:
-    return np.where(judged.first <= (np.inf if k is None else k), 1.0 / judged.first, 0.0)
-
-
-def _ndcg(judged: Judged, k: int | None) -> np.ndarray:
-    return ratio(at(judged.dcg, k), at(judged.ideal_dcg, k))
+# Two queries, `[0, 1] of 1` and a query that needs no retrieval with an empty list -> modified_mrr = (1/2 + 1) / 2 =
+# 0.75, modified_ndcg = (1/log2(3) + 1) / 2 = 0.8155.
+for _name, _measure in (("modified_mrr", mrr), ("modified_ndcg", ndcg)):
+    MEASURES[_name] = Measure(_name, MeasureFamily.MODIFIED, _measure)
 
 
 # Abstention: ratios over all labelled queries; a ratio over no query is reported as 0 ---------------
@@ -234,7 +246,7 @@ def _ndcg(judged: Judged, k: int | None) -> np.ndarray:
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_precision(judged: Judged) -> np.ndarray:
-    """The share of queries with empty lists that need no retrieval; of a query 1 or 0, NaN if its list is not empty.
+    """The share of queries with empty lists that need no retrieval. A query with an empty list has 1 or 0, others NaN.
 
     Example: of q1 and q2, only q1 -> 1/2.
     """
@@ -243,7 +255,7 @@ def abstention_precision(judged: Judged) -> np.ndarray:
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_recall(judged: Judged) -> np.ndarray:
-    """The share of queries that need no retrieval with empty lists; of a query 1 or 0, NaN if it needs retrieval.
+    """The share of queries that need no retrieval with empty lists. A query that needs none has 1 or 0, others NaN.
 
     Example: of q1 and q3, only q1 -> 1/2.
     """
@@ -273,7 +285,7 @@ def abstention_auroc(judged: Judged) -> tuple[float, int]:
     """How often the gate's signal is higher for a query that needs retrieval than for one that does not.
 
     The average over all pairs of such queries, ties counting half: the area under the ROC curve (Hanley & McNeil 1982),
-    whatever the threshold. NaN, from 0 queries, without a signal or without both kinds.
+    whatever the threshold. NaN, from 0 queries, without a signal or without both kinds of queries.
     Example: signals 3, 1 if needed and 2 if not: one pair of two is in the right order -> 1/2.
     """
     if judged.signal is None or judged.needs.all() or not judged.needs.any():
@@ -283,55 +295,50 @@ def abstention_auroc(judged: Judged) -> tuple[float, int]:
     return float(below.mean() / 2 / len(not_needed)), len(judged.needs)
 
 
+# Measures for labels with holes need labels that say which documents were judged ------------------
+
 EPSILON = 0.00001  # trec_eval's INFAP_EPSILON, which smooths the share of relevant documents
-OF_HOLES = ("judged", "bpref", "infap")
-WHOLE = ("bpref", "infap")  # they read whole lists and take no cut-off
-CONDENSED, UPPER = "_condensed", "_upper"  # ends of the names of measures
 
 
-@register_measure(MeasureFamily.SHOWN)
+@register_measure(MeasureFamily.SHOWN, reads="holes")
 def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
     """Judged documents in the first k / documents in the first k, in [0, 1] (ir_measures `Judged`).
 
     NaN for an empty list. Not equal to 1 - trec_eval's `unj`: `unj` counts missing ranks as judged.
     `[1, -] of 1, 0` -> judged@1 = 1, judged@4 = 1/2.
     """
-    if judged.holes is None:
-        return unknown(judged)
-    returned = judged.returned if k is None else np.minimum(judged.returned, k)
-    share = ratio(at(running_totals(judged.known), k), returned)
-    return standard(judged, np.where(judged.returned > 0, share, np.nan))
+    share = ratio(at(running_totals(judged.known), k), _returned(judged, k))
+    return np.where(judged.returned > 0, share, np.nan)
 
 
-@register_measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD, reads="holes", whole=True)
 def bpref(judged: Judged) -> np.ndarray:
     """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), 0 for those not returned; in [0, 1].
 
-    n: documents above that were judged not relevant; the term is 1 if there are none. N: all documents judged not
-        relevant. Unjudged documents play no part. Empty list: 0. (Buckley and Voorhees 2004; trec_eval.)
+    n: number of documents above that were judged not relevant; the term is 1 if there are none. N: number of all
+        documents judged not relevant. Unjudged documents play no part. Empty list: 0. (Buckley and Voorhees 2004;
+        trec_eval.)
     `[0, 1, -, 1] of 2, 3` -> ((1 - 1/2) + (1 - 1/2)) / 2 = 0.5.
     """
-    if judged.holes is None:
-        return unknown(judged)
+    assert judged.holes is not None
     relevant = judged.relevant[:, None]
     above = running_totals(judged.holes.not_relevant & judged.holes.first)[:, :-1]
     least = np.maximum(np.minimum(judged.holes.counts[:, None], relevant), 1)  # 0 only where none can be above
     terms = np.where(judged.gains > 0, 1 - np.minimum(above, relevant) / least, 0.0)
-    return standard(judged, ratio(terms.sum(axis=1), judged.relevant))
+    return ratio(terms.sum(axis=1), judged.relevant)
 
 
-@register_measure(MeasureFamily.STANDARD)
+@register_measure(MeasureFamily.STANDARD, reads="holes", whole=True)
 def infap(judged: Judged) -> np.ndarray:
     """Average precision inferred from a pool that was judged in part, in [0, 1] (Yilmaz and Aslam 2006).
 
-    The inferred precision at each hit is summed, and divided by the number of relevant documents. At rank 1 the
-    precision is 1; at rank r > 1 it is 1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e). Of the documents above, p are
-    in the pool, h are relevant, and n are judged not relevant; e = 0.00001, as in trec_eval's `infAP`. The pool: judged
-    documents, and those with a grade below 0 in TREC labels. Empty list: 0.
+    The inferred precisions at the hits are summed and divided by the number of relevant documents. The precision is 1
+    at rank 1, and 1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e) at rank r > 1. Of the documents above, p are in the
+    pool, h are relevant, and n are judged not relevant; e = 0.00001, as in trec_eval's `infAP`. The pool: judged
+    documents, and documents with a grade below 0 in TREC labels. Empty list: 0.
     `[1, -, 1] of 2, 0` -> (1 + 1/3 + 2/3 * 1/2 * 1) / 2 = 0.8333.
     """
-    if judged.holes is None:
-        return unknown(judged)
+    assert judged.holes is not None
     first = judged.holes.first
     ranks = np.arange(1, judged.gains.shape[1] + 1)
     hits = judged.hits[:, :-1]
@@ -340,30 +347,24 @@ def infap(judged: Judged) -> np.ndarray:
     inferred = 1 / ranks + pooled / ranks * (hits + EPSILON) / (hits + others + 2 * EPSILON)
     inferred[:, :1] = 1.0
     terms = np.where(judged.gains > 0, inferred, 0.0)
-    return standard(judged, ratio(terms.sum(axis=1), judged.relevant))
+    return ratio(terms.sum(axis=1), judged.relevant)
 
 
-def _condensed(function: Callable, judged: Judged, k: int | None = None) -> np.ndarray:
-    """The measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
-
-    `[-, 1, 0] of 1, 1` -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
-    """
-    return unknown(judged) if judged.holes is None else function(judged.condensed, k)
+def _of_lists(lists: str, function: Callable[..., np.ndarray], judged: Judged, k: int | None = None) -> np.ndarray:
+    return function(getattr(judged, lists), k)
 
 
-def _upper(function: Callable, judged: Judged, k: int | None = None) -> np.ndarray:
-    """The measure if all unjudged documents in the list were relevant, in [0, 1]; the measure itself is the least.
-
-    Only for measures that more relevant documents cannot lower.
-    `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
-    """
-    return unknown(judged) if judged.holes is None else function(judged.at_best, k)
-
-
-def _register(end: str, made: Callable, *functions: Callable) -> None:
+def _register(end: str, lists: str, *functions: Callable) -> None:
     for one in functions:
-        MEASURES[one.__name__.rstrip("_") + end] = (MeasureFamily.STANDARD, partial(made, one))
+        name = one.__name__.rstrip("_") + end
+        compute = partial(_of_lists, lists, one)
+        MEASURES[name] = Measure(name, MeasureFamily.STANDARD, compute, reads="holes", condensed=lists == "condensed")
 
 
-_register(CONDENSED, _condensed, hit, recall, precision, mrr, map_, ndcg)
-_register(UPPER, _upper, hit, precision, mrr)
+# The measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
+# `[-, 1, 0] of 1, 1` -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
+_register("_condensed", "condensed", hit, recall, precision, mrr, map_, ndcg)
+
+# The measure if all unjudged documents in the list were relevant, in [0, 1]; the measure itself is the least. Only for
+# measures that more relevant documents cannot lower. `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
+_register("_upper", "at_best", hit, precision, mrr)

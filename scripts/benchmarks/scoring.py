@@ -25,9 +25,9 @@ def metrics(queries: int = 10_000, depth: int = 100) -> None:
 
     ranking, qrels = _made_run(queries, depth)
     names = []
-    for name, (family, _) in MEASURES.items():
+    for name, measure in MEASURES.items():
         if not of_holes(name):  # these labels do not say which documents were judged
-            cuts = (1, 3, 5, 10, 100) if family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED) else ()
+            cuts = (1, 3, 5, 10, 100) if measure.family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED) else ()
             names += [name, *(f"{name}@{k}" for k in cuts)]
     seconds, means = best_of(3, lambda: _our_means(ranking, qrels, names))
     rows = [(f"ours: {len(names)} measures, judging included", seconds)]

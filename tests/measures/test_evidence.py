@@ -10,7 +10,7 @@ from harness.data.qrels import Qrels
 from harness.data.spans import Evidence, Places, Span, label
 from harness.errors import BadInput
 from harness.measures.judged import judge_lists
-from harness.measures.measures import OF_SPANS, SPAN_MEASURES, parse_measure, requested
+from harness.measures.measures import MEASURES, SPAN_MEASURES, of_spans, parse_measure, requested
 from harness.measures.scores import ShownLists, score_lists
 
 
@@ -145,7 +145,7 @@ def test_labels_made_of_evidence_are_scored_by_spans_too():
     spans = ["span_recall@3", "span_recall@10", "span_precision@3"]
     assert requested(["hit@1", "span_recall@3"], qrels) == ["hit@1", *spans]
     assert requested(["hit@1"], Qrels({"q0": {"a": 1.0}})) == ["hit@1"]
-    assert {name.partition("@")[0] for name in SPAN_MEASURES} == set(OF_SPANS)
+    assert {name.partition("@")[0] for name in SPAN_MEASURES} == set(filter(of_spans, MEASURES))
 
 
 def test_other_labels_are_refused_and_documents_of_another_chunking_leave_spans_unknown():

@@ -29,7 +29,7 @@ from harness.tracking.tracker import mlflow_name
 from retrievers.base import Ranking
 
 OF_HOLES = list(filter(of_holes, MEASURES))
-PLAIN = {name: family for name, (family, _) in MEASURES.items() if name not in OF_HOLES}
+PLAIN = {name: one.family for name, one in MEASURES.items() if name not in OF_HOLES}
 STANDARD = [name for name, family in PLAIN.items() if family is MeasureFamily.STANDARD and not of_spans(name)]
 
 
@@ -389,8 +389,8 @@ def test_the_order_of_queries_and_labels_and_irrelevant_names_do_not_matter(rows
     mixed = {query: dict(rng.sample(list(grades[query].items()), len(grades[query]))) for query in order}
     renamed = {q: [doc if doc in grades[q] else f"other {doc}" for doc in lists[q]] for q in order}
     before, after = judged(lists, grades), judged(renamed, mixed)
-    for name, (family, _) in MEASURES.items():
-        if family is MeasureFamily.POOLED:
+    for name, one in MEASURES.items():
+        if one.family is MeasureFamily.POOLED:
             assert parse_measure(name).pooled(before) == pytest.approx(parse_measure(name).pooled(after), nan_ok=True)
             continue
         found = dict(zip(lists, values(name, before), strict=True))
