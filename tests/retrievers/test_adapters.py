@@ -32,16 +32,12 @@ def check_lists(search):
     assert search([], 3) == []
 
 
-def test_rank_bm25():
+def test_rank_bm25_and_bm25s():
+    import bm25s
     import rank_bm25
 
     made = rank_bm25.BM25Plus([text.split() for text in TEXTS.values()], delta=0)
     check_lists(adapters.rank_bm25(made, list(TEXTS), str.split))
-
-
-def test_bm25s():
-    import bm25s
-
     made = bm25s.BM25()
     made.index([text.split() for text in TEXTS.values()], show_progress=False)
     search = adapters.bm25s(made, list(TEXTS), str.split)

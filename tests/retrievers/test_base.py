@@ -1,4 +1,4 @@
-"""The shared types: the rules that a Ranking checks, and the results of its methods."""
+"""The shared types, and the report of the retrievers' contract."""
 
 import gc
 import weakref
@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.base import Document, Query, Ranking, Turn, remembered
+from retrievers.base import DocIds, Document, Query, Ranking, Turn, remembered
+from retrievers.testing import contract
 
 
 def ranking(docs, scores, query_ids=("q1",), doc_ids=("a", "b", "c")):
@@ -93,7 +94,7 @@ def test_derived_rankings_pass_the_checks_they_skip(rows, k, data):
 
 
 @pytest.mark.slow
-def test_results_are_remembered_as_long_as_their_objects_live():
+def test_the_last_results_are_remembered_as_long_as_their_objects_live():
     calls = []
 
     @remembered
@@ -114,11 +115,50 @@ def test_results_are_remembered_as_long_as_their_objects_live():
     del other
     gc.collect()
     assert result() is None
-
-
-def test_only_the_last_results_are_remembered():
     made = remembered(lambda _, *, k: np.array([k]))
-    full = ranking([[0]], [[1.0]])
-    results = [weakref.ref(made(full, k=k)) for k in range(100)]
+    results = [weakref.ref(made(one, k=k)) for k in range(100)]
     assert sum(result() is not None for result in results) <= 16
-    assert results[-1]() is made(full, k=99)
+    assert results[-1]() is made(one, k=99)
+
+
+CORPUS = [Document(f"d{i:02}", f"text {i}") for i in range(30)]
+
+
+class Fake:
+    """Returns rows(k) for each query."""
+
+    def __init__(self, rows):
+        self._rows = rows
+
+    def index(self, documents, folder):
+        DocIds.save(folder, documents)
+
+    def load(self, folder):
+        pass
+
+    def search(self, queries, k):
+        return Ranking.from_scores({query.query_id: dict(self._rows(k)[:k]) for query in queries}, k)
+
+
+def falling(count):
+    return [(f"d{i:02}", 50.0 - i) for i in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (
+            lambda k: [("d01", 9.0), *((f"d{i}", 7.0) for i in range(10 if k > 3 else 20, 30))],
+            "k=3 and the first 3 of k=10 differ for query q1, first at place 2: 'd20' with 7.0 and 'd10' with 7.0",
+        ),
+        (lambda k: [("d01", 9.0 + (k == 1)), ("d02", 3.0)], "at place 1: 'd01' with 10.0 and 'd01' with 9.0"),
+        (lambda k: falling(30 if k < 40 else 8), "k=40 and k=10 differ for query q1, first at place 9: nothing and"),
+        (lambda k: falling(30), ""),
+    ],
+    ids=["ties", "scores", "cut off", "right"],
+)
+def test_the_first_difference(rows, expected, tmp_path):
+    found = dict(contract(lambda: Fake(rows), CORPUS, [Query.of("q1", "text")], tmp_path))
+    said = found["at most k documents; a smaller k gives the first ones"]
+    assert expected in said
+    assert bool(said) == bool(expected)

@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoTokenizer
 from harness.errors import BadInput
 from retrievers.base import Document, Query
 from retrievers.dense import bge_m3, embeddings
-from retrievers.dense.bge_m3 import MultiVector, Postings, Sparse, Weights, greatest
+from retrievers.dense.bge_m3 import MultiVector, Postings, Sparse, Weights
 from retrievers.testing import DOCUMENTS, QUERIES, check_reranker, check_retriever, pair_scores, same
 
 LENGTH = 40  # tokens, less than the longest texts have
@@ -39,48 +39,32 @@ def multi_vector(folder):
     return partial(MultiVector, path=str(folder), max_length=LENGTH, device="cpu")
 
 
-class ByHand:
-    """The formulas of the paper, sections 3.1 and 3.2, for one text at a time."""
-
-    def __init__(self, folder):
-        self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.model = AutoModel.from_pretrained(folder).eval()
-        self.lexical = torch.load(folder / "sparse_linear.pt", weights_only=True)
-        self.colbert = torch.load(folder / "colbert_linear.pt", weights_only=True)
-        self.weights, self.vectors = cache(self._weights), cache(self._vectors)
-
-    def states(self, text):
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        given = self.tokenizer(text, truncation=True, max_length=LENGTH, return_tensors="pt")
-        with torch.no_grad():
-            return given["input_ids"][0].tolist(), self.model(**given).last_hidden_state[0].float()
-
-    def _weights(self, text):
-        ids, states = self.states(text)
-        found = {}
-        for token, state in zip(ids, states, strict=True):
-            weight = float(torch.relu(self.lexical["weight"][0] @ state + self.lexical["bias"][0]))
-            if token > 3 and weight > 0:  # 0 to 3: <s>, <pad>, </s>, <unk>
-                found[token] = max(found.get(token, 0.0), weight)
-        return found
-
-    def sparse(self, query, document):
-        left, right = self.weights(query), self.weights(document)
-        return sum(weight * right[token] for token, weight in left.items() if token in right)
-
-    def _vectors(self, text):
-        _, states = self.states(text)
-        vectors = states[1:] @ self.colbert["weight"].T + self.colbert["bias"]  # the first is cls
-        return vectors / vectors.norm(dim=1, keepdim=True)
-
-    def multi_vector(self, query, document):
-        vectors = self.vectors(document)
-        return float(np.mean([max(float(q @ d) for d in vectors) for q in self.vectors(query)]))
-
-
 @pytest.fixture(scope="module")
 def by_hand(folder):
-    return ByHand(folder)
+    """The formulas of the paper, sections 3.1 and 3.2: (query, document) -> the sparse and the multi-vector score."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    lexical, colbert = (torch.load(folder / f"{name}_linear.pt", weights_only=True) for name in ("sparse", "colbert"))
+
+    @cache
+    def encoded(text):
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        given = tokenizer(text, truncation=True, max_length=LENGTH, return_tensors="pt")
+        with torch.no_grad():
+            states = model(**given).last_hidden_state[0].float()
+        weights = {}
+        for token, state in zip(given["input_ids"][0].tolist(), states, strict=True):
+            weight = float(torch.relu(lexical["weight"][0] @ state + lexical["bias"][0]))
+            if token > 3 and weight > 0:  # 0 to 3: <s>, <pad>, </s>, <unk>
+                weights[token] = max(weights.get(token, 0.0), weight)
+        vectors = states[1:] @ colbert["weight"].T + colbert["bias"]  # the first is cls
+        return weights, vectors / vectors.norm(dim=1, keepdim=True)
+
+    def scores(query, document):
+        (left, query_vectors), (right, vectors) = encoded(query), encoded(document)
+        sparse = sum(weight * right[token] for token, weight in left.items() if token in right)
+        return sparse, float(np.mean([max(float(q @ d) for d in vectors) for q in query_vectors]))
+
+    return scores
 
 
 @pytest.fixture
@@ -88,9 +72,6 @@ def indexed(sparse, tmp_path):
     retriever = sparse()
     retriever.index(CORPUS, tmp_path)
     return retriever
-
-
-# The sparse head
 
 
 def test_sparse_keeps_the_contract(sparse, tmp_path):
@@ -101,7 +82,7 @@ def test_sparse_scores_are_the_formula(indexed, by_hand):
     queries = [Query.of(f"q{i}", text) for i, text in enumerate(TEXTS)]
     ranking = indexed.search(queries, len(CORPUS))
     for query, row in zip(queries, ranking.to_dict().values(), strict=True):
-        expected = {document.doc_id: by_hand.sparse(query.text, document.text) for document in CORPUS}
+        expected = {document.doc_id: by_hand(query.text, document.text)[0] for document in CORPUS}
         assert row == pytest.approx({doc: score for doc, score in expected.items() if score > 0}, rel=1e-4)
     assert ranking.lengths.max() > 10
     assert 0 < ranking.lengths[TEXTS.index("moon")] < len(CORPUS), "only documents that share a token"
@@ -186,9 +167,6 @@ def test_a_complete_index_is_neither_computed_again_nor_opened_with_other_settin
     assert same(again.search(QUERIES, 9), indexed.search(QUERIES, 9))
 
 
-# Postings: by a dense product
-
-
 @st.composite
 def token_tables(draw):
     """Weights of documents [N, V] in quarters, mostly 0, and of a query whose tokens may occur in no document."""
@@ -212,25 +190,13 @@ def test_postings_rank_as_the_dense_product_does(case, k):
     assert [(-score, doc) for doc, score in zip(found.tolist(), scores.tolist(), strict=True)] == expected
 
 
-def test_the_greatest_weight_of_a_token_counts():
-    # Row 0: token 7 thrice, its place with 9 masked out; token 5 once. Row 1: nothing counts. Row 2: token 5.
-    ids = np.array([[7, 5, 7, 7], [7, 7, 7, 7], [0, 0, 0, 5]])
-    weights = np.array([[1, 4, 3, 9], [1, 1, 1, 1], [1, 1, 1, 2]], np.float32)
-    counts = np.array([[1, 1, 1, 0], [0, 0, 0, 0], [0, 0, 0, 1]], bool)
-    found = greatest(np.array([10, 11, 12]), ids, weights, counts)
-    assert [column.tolist() for column in found] == [[10, 11, 12], [2, 0, 1], [5, 7, 5], [4, 3, 2]]
-
-
-# The multi-vector head
-
-
 def test_multi_vector_keeps_the_contract(multi_vector):
     check_reranker(multi_vector)
 
 
 def test_multi_vector_scores_are_the_formula(multi_vector, by_hand):
     pairs = [(query, document) for query in TEXTS[::2] for document in TEXTS]
-    expected = [by_hand.multi_vector(query, document) for query, document in pairs]
+    expected = [by_hand(query, document)[1] for query, document in pairs]
     for batch_tokens in (None, 1, 150):
         assert pair_scores(multi_vector(batch_tokens=batch_tokens), pairs) == pytest.approx(expected, abs=1e-5)
     assert np.std(expected) > 0.05
@@ -246,9 +212,6 @@ def test_each_text_is_encoded_once_unless_queries_are_in_groups(multi_vector, mo
     assert sum(map(len, batches_run)) > 4 + 5
     list(multi_vector().score(pairs, lambda *words: calls.append(words)))
     assert calls[-1] == (40, 40, "pairs")
-
-
-# Both heads
 
 
 def with_head(folder, target, file, state):
@@ -276,12 +239,14 @@ def test_an_output_that_is_not_finite_names_the_texts(folder, sparse, indexed, m
         pair_scores(multi_vector(path=path), [("moon", TEXTS[0])])
 
 
-def test_a_model_without_the_heads_is_rejected(sparse, multi_vector, tmp_path):
+def test_a_model_without_the_heads_and_a_length_beyond_its_limit_are_rejected(sparse, multi_vector, tmp_path):
     plain = str(tiny_sentence_model(tmp_path / "plain", "cls"))
     with pytest.raises(BadInput, match=r"sparse_linear\.pt is missing.*retriever=dense"):
         sparse(path=plain).index(DOCUMENTS, tmp_path)
     with pytest.raises(BadInput, match=r"colbert_linear\.pt is missing"):
         pair_scores(multi_vector(path=plain), [("a", "b")])
+    with pytest.raises(BadInput, match="set max_length=512"):
+        sparse(max_length=8192).index(DOCUMENTS, tmp_path)
 
 
 class Evil:
@@ -304,15 +269,3 @@ def test_a_head_of_another_size_and_a_hostile_one_are_rejected(
     with pytest.raises(BadInput, match=message):
         pair_scores(multi_vector(path=path), [("a", "b")])
     assert not Path("touched-by-a-model").exists()
-
-
-def test_a_length_beyond_the_models_limit_is_rejected_before_computing(sparse, tmp_path):
-    with pytest.raises(BadInput, match="set max_length=512"):
-        sparse(max_length=8192).index(DOCUMENTS, tmp_path)
-
-
-def test_identity_leaves_out_arguments_that_change_no_score(folder):
-    arguments = {"path": str(folder), "max_length": 512, "device": "cpu", "batch_tokens": 7}
-    sparse = Sparse.identify(**arguments)
-    assert set(sparse) == {"sha256", "dtype", "max_length"}
-    assert MultiVector.identify(**arguments, depth=3) == sparse

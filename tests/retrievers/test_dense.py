@@ -98,12 +98,6 @@ def test_a_document_has_the_score_of_its_best_passage(tmp_path, short):
     assert same(reader.search(queries, 3), ranking)
 
 
-@pytest.mark.parametrize("index", [HNSW, IVFFlat, IVFPQ])
-def test_passages_need_an_exact_index(index):
-    with pytest.raises(BadInput, match=r"passages=sentences needs index=flat"):
-        Dense(TrigramEncoder(), index(), passages="sentences")
-
-
 def test_only_passages_change_the_identity():
     parts = {"encoder": "e", "index": "i"}
     assert Dense.identify(**parts) == Dense.identify(**parts, passages="none", window=9, overlap=2) == parts
@@ -136,9 +130,6 @@ def test_an_interrupted_index_is_completed_and_its_vectors_are_then_only_read(tm
     assert reader.search(QUERIES, 1).row(1)[0][0] == "b1"
     assert [(file.name, file.read_bytes()) for file in (tmp_path / "encoded").iterdir()] == before
     (tmp_path / "encoded").chmod(0o755)
-
-
-# Passages
 
 
 def cut(text):
@@ -239,6 +230,9 @@ def test_each_passage_follows_the_title(short):
 def test_bad_settings(arguments, message):
     with pytest.raises(BadInput, match=message):
         Passages(*arguments)
+    for index in (HNSW, IVFFlat, IVFPQ):
+        with pytest.raises(BadInput, match=r"passages=sentences needs index=flat"):
+            Dense(TrigramEncoder(), index(), passages="sentences")
 
 
 def by_force(queries, vectors, starts, k):

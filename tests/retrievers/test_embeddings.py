@@ -72,12 +72,6 @@ def stopped(folder, stop):
     assert encode.closed
 
 
-def test_without_texts_the_encoder_is_not_called(tmp_path):
-    write_embeddings([], tmp_path, None)
-    assert_written(tmp_path, [])
-    assert collect_embeddings([], None).shape == (0, 0)
-
-
 def test_equal_texts_are_encoded_once(tmp_path):
     texts, calls = ["a", "b", "a", "", "b", "a", ""], []
     encode = FakeEncoder(texts, size=2)
@@ -86,16 +80,12 @@ def test_equal_texts_are_encoded_once(tmp_path):
     assert_written(tmp_path, texts)
     # Backwards in twos: rows 3 and 1 are shared by two texts each, then row 0 by three.
     assert calls == [(0, 7, "documents"), (4, 7, "documents"), (7, 7, "documents")]
+    (tmp_path / "block-left.npz").write_bytes(b"killed between the last two steps")
+    write_embeddings(texts, tmp_path, None)  # nothing is encoded again
+    assert_written(tmp_path, texts)
     encode = FakeEncoder(texts)
     np.testing.assert_array_equal(collect_embeddings(texts, encode), expected(texts))
     assert sorted(encode.rows) == [0, 1, 3]
-
-
-def test_a_finished_folder_is_left_alone(tmp_path):
-    write_embeddings(TEXTS, tmp_path, FakeEncoder())
-    (tmp_path / "block-left.npz").write_bytes(b"killed between the last two steps")
-    write_embeddings(TEXTS, tmp_path, None)
-    assert_written(tmp_path)
 
 
 def killed(folder, kept):
@@ -173,7 +163,7 @@ def test_the_error_of_a_vector_that_is_not_finite_names_its_text(tmp_path, value
         assert (caught.value.row, caught.value.reason) == (7, "contains NaN or infinity")
 
 
-def test_all_vectors_have_the_same_length(tmp_path):
+def test_each_text_has_a_vector_and_all_have_the_same_length(tmp_path):
     stopped(tmp_path, 6)
     with pytest.raises(BadVector, match="has 4 dimensions where others have 3"):
         write_embeddings(TEXTS, tmp_path, FakeEncoder(dimensions=4))
@@ -185,9 +175,6 @@ def test_all_vectors_have_the_same_length(tmp_path):
     with pytest.raises(BadVector, match="has 5 dimensions where others have 2") as caught:
         collect_embeddings(TEXTS, encode)
     assert caught.value.row == 1
-
-
-def test_a_text_without_a_vector_is_an_error(tmp_path):
     with pytest.raises(RuntimeError, match="left texts out"):
         write_embeddings(TEXTS, tmp_path, lambda rows: FakeEncoder()(rows[1:]))
     assert not (tmp_path / "embeddings.npy").exists()

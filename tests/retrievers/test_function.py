@@ -129,16 +129,13 @@ def test_the_source_is_the_identity_and_a_changed_module_is_imported_again(mine)
     assert searched()["q1"] == {"b": 1.0}
 
 
-def test_identity_imports_nothing(mine, tmp_path):
+def test_identity_imports_nothing_and_an_installed_module_is_never_replaced(mine, tmp_path):
     (tmp_path / "pack").mkdir()
     (tmp_path / "pack" / "__init__.py").write_text("raise SystemExit")
     (tmp_path / "pack" / "inner.py").write_text("raise SystemExit")
     assert component_identity(NODE | {"function": "pack.inner:search"})["arguments"]["sha256"]
     assert "pack" not in sys.modules
     assert str(tmp_path) not in sys.path
-
-
-def test_a_file_of_the_working_folder_never_replaces_an_installed_module(mine, tmp_path):
     mine("raise SystemExit", "colorsys")
     assert str(tmp_path) not in str(spec_of("colorsys").origin)
     assert imported_object("colorsys:rgb_to_hsv")(0, 0, 0) == (0, 0, 0)
@@ -218,14 +215,13 @@ def test_modules_are_allowed_on_the_command_line_alone(mine, harness, toy, tmp_p
     assert harness(*words).code == 2, "the next command allows nothing"
 
 
-def test_a_function_runs_sweeps_searches_and_reproduces(mine, harness, toy, tracker):
+def test_a_function_runs_searches_and_reproduces(mine, harness, toy, tracker):
     file, allowed = mine(SEARCH), "plugins.allow=[mine]"
     words = ("retriever=[bm25,python]", "retriever.python.function=mine:search", allowed, "experiment_name=e")
     run = harness("run", *TOY, *words, "retriever.python.cache=false").json
     tags, again = tracker.run(run["run_id"]).tags, ("reproduce", f"run={run['run_id']}")
     assert "mine" not in tags["mlflow.runName"].partition("plugins")[2]
     assert "source.python" in tags
-    assert harness("sweep", *TOY, *words, "top_k=1,2").json["trials"]["finished"] == 2
     assert harness("search", *TOY, "query=달", *words[:3], "fusion=rrf").json["documents"]
     assert allowed in harness(*again).err
     assert harness(*again, "format=json", allowed).json["reproduced"]

@@ -1,9 +1,8 @@
 """Fusion against tables worked by hand, against plain Python on dicts, and against the library ranx."""
 
-import gc
 import math
 import statistics
-import weakref
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from harness.config.components import build, check_component
 from harness.config.places import conf_folder
 from harness.errors import BadInput
 from retrievers.base import Ranking
-from retrievers.combine.fusion import RRF, CombMNZ, WeightedSum, pool_candidates
+from retrievers.combine.fusion import RRF, CombMNZ, WeightedSum
 from retrievers.testing import check_fusion, same
 
 NORMALISERS = ["min_max", "z_score", "theoretical_min_max", "rank", "distribution"]
@@ -109,7 +108,7 @@ def test_flat_and_empty_rows(fusion, flat, one):
     assert found.row(2) == []
 
 
-def test_an_outlier_is_not_clipped():
+def test_outliers_are_not_clipped_and_scores_of_any_size_are_normalised():
     # Nineteen scores of 0 and one of 1: mean .05, variance .05 * .95, so that the outlier lies .95 / sd = sqrt(19) sds
     # above the mean, beyond 3, and the others .05 / sd = 1 / sqrt(19) below.
     scores = {f"d{i:02}": 0.0 for i in range(19)} | {"top": 1.0}
@@ -117,53 +116,42 @@ def test_an_outlier_is_not_clipped():
     assert found["top"] == pytest.approx(0.5 + math.sqrt(19) / 6, rel=1e-12)
     assert found["top"] > 1
     assert found["d00"] == pytest.approx(0.5 - 1 / math.sqrt(19) / 6, rel=1e-12)
+    for scale in (1e-200, 1e200):  # squares would underflow or overflow
+        found = fused(WeightedSum(), ranked(a={"q": {"d1": 3 * scale, "d2": 2 * scale, "d3": 1 * scale}}))
+        assert found["q"] == pytest.approx({"d1": R, "d2": 0, "d3": -R}, abs=1e-12)
 
 
-@pytest.mark.parametrize("scale", [1e-200, 1e200])
-def test_scores_of_any_size_are_normalised(scale):
-    # The squares of these would underflow or overflow.
-    rankings = ranked(a={"q": {"d1": 3 * scale, "d2": 2 * scale, "d3": 1 * scale}})
-    assert fused(WeightedSum(), rankings) == {"q": pytest.approx({"d1": R, "d2": 0, "d3": -R}, abs=1e-12)}
-
-
-def slow_points(row, name, normalise, floors):
-    """One row of one ranking in plain Python: ({doc: points}, points of absent documents)."""
+def slow_points(row, kind):
+    """The points of one row of one ranking in plain Python, {doc: points}."""
     docs = sorted(row, key=lambda doc: (-row[doc], doc))
     values = [row[doc] for doc in docs]
+    if kind == "rrf":
+        return {doc: 1 / (60 + rank) for rank, doc in enumerate(docs, start=1)}
+    if kind == "rank":
+        return {doc: 1 - place / len(docs) for place, doc in enumerate(docs)}
     if not docs:
-        return {}, 0.0
-    low, high, mean, sd = min(values), max(values), statistics.fmean(values), statistics.pstdev(values)
-    if normalise == "min_max":
-        found = [1.0 if low == high else (value - low) / (high - low) for value in values]
-    elif normalise == "theoretical_min_max":
-        floor = floors[name]
-        found = [0.0 if floor == high else (value - floor) / (high - floor) for value in values]
-    elif normalise == "rank":
-        found = [1 - place / len(docs) for place in range(len(docs))]
-    else:
-        found = [0.0 if low == high else (value - mean) / sd for value in values]
-    if normalise == "distribution":
-        start, end = mean - 3 * sd, mean + 3 * sd
-        found = [0.5 if low == high else (value - start) / (end - start) for value in values]
-    return dict(zip(docs, found, strict=True)), min(found) if normalise == "z_score" else 0.0
+        return {}
+    mean, sd = statistics.fmean(values), statistics.pstdev(values)
+    low, high, flat = {
+        "min_max": (min(values), max(values), 1.0),
+        "theoretical_min_max": (-10, max(values), 0.0),
+        "z_score": (mean, mean + sd, 0.0),
+        "distribution": (mean - 3 * sd, mean + 3 * sd, 0.5),
+    }[kind]
+    level = max(values) == (low if kind == "theoretical_min_max" else min(values))
+    return {doc: flat if level else (row[doc] - low) / (high - low) for doc in docs}
 
 
-def slow_fuse(method, rankings, query, weights, normalise="min_max", floors=FLOORS, k=60):
-    """{doc: score} of one query, from {name: {query: {doc: score}}}."""
-    total, counts = {}, {}
-    candidates = sorted({doc for rows in rankings.values() for doc in rows[query]})
-    for name, rows in rankings.items():
-        if method == "rrf":
-            places = sorted(rows[query], key=lambda doc: (-rows[query][doc], doc))
-            points, absent = {doc: 1 / (k + rank) for rank, doc in enumerate(places, start=1)}, 0.0
-        else:
-            points, absent = slow_points(rows[query], name, normalise, floors)
-        if method == "mnz":
-            absent = 0.0
-        for doc in candidates:
-            total[doc] = total.get(doc, 0.0) + weights.get(name, 1.0) * points.get(doc, absent)
-            counts[doc] = counts.get(doc, 0) + (doc in points)
-    return {doc: counts[doc] * total[doc] if method == "mnz" else total[doc] for doc in candidates}
+def slow_fuse(rows, weights, kind, counted):
+    """The fused scores {doc: score} of one query, from {name: {doc: score}}. counted: as CombMNZ does."""
+    total, counts = dict.fromkeys(sorted(set().union(*rows.values())), 0.0), Counter()
+    for name, row in rows.items():
+        points = slow_points(row, kind)
+        absent = min(points.values(), default=0.0) if kind == "z_score" and not counted else 0.0
+        for doc in total:
+            total[doc] += weights.get(name, 1.0) * points.get(doc, absent)
+        counts.update(list(points))
+    return {doc: score * counts[doc] if counted else score for doc, score in total.items()}
 
 
 def assert_equal_up_to_rounding(row, expected, k):
@@ -187,31 +175,19 @@ weighings = st.dictionaries(st.sampled_from(["b", "c"]), st.sampled_from([0, 0.0
 @given(
     rankings=st.fixed_dictionaries({"a": tables}, optional={"b": tables, "c": tables}),
     weights=weighings,
-    normalise=st.sampled_from(NORMALISERS),
-    method=st.sampled_from(["rrf", "sum", "mnz"]),
+    kind=st.sampled_from(["rrf", *NORMALISERS]),
+    counted=st.booleans(),
     k=st.integers(0, 30),
 )
-def test_plain_python_agrees(rankings, weights, normalise, method, k):
+def test_plain_python_agrees(rankings, weights, kind, counted, k):
     weights = {name: weight for name, weight in weights.items() if name in rankings}
-    floors = {name: FLOORS[name] for name in rankings}
-    if method == "rrf":
-        fusion = RRF(weights=weights)
-    else:
-        fusion = {"sum": WeightedSum, "mnz": CombMNZ}[method](normalise, weights, floors)
-    found = fusion.fuse(ranked(**rankings), k)
+    floors, counted = {name: FLOORS[name] for name in rankings}, counted and kind != "rrf"
+    made = RRF(weights=weights) if kind == "rrf" else (CombMNZ if counted else WeightedSum)(kind, weights, floors)
+    found = made.fuse(ranked(**rankings), k)
     assert found.query_ids == QUERIES
     for i, query in enumerate(QUERIES):
-        assert_equal_up_to_rounding(found.row(i), slow_fuse(method, rankings, query, weights, normalise), k)
-
-
-def test_candidates_are_forgotten_with_their_rankings():
-    rankings = ranked(a=A, b=B)
-    remembered = weakref.ref(pool_candidates(*rankings.values()).docs)
-    fused(RRF(), rankings)
-    assert pool_candidates(*rankings.values()).docs is remembered()
-    del rankings["b"]
-    gc.collect()
-    assert remembered() is None
+        rows = {name: table[query] for name, table in rankings.items()}
+        assert_equal_up_to_rounding(found.row(i), slow_fuse(rows, weights, kind, counted), k)
 
 
 @pytest.mark.slow

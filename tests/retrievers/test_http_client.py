@@ -57,18 +57,13 @@ def reason(url, **more):
     return str(caught.value)
 
 
-def test_connections_are_kept_open():
+def test_connections_are_kept_open_and_redirects_on_the_same_server_followed():
     with server() as service:
         assert ask(service.url, "abcdef", parallel=1) == dict.fromkeys(range(6), "d1")
         assert [asked.headers["Host"] for asked in service.asked] == [service.url.split("/")[2]] * 6
         assert len(service.connections) == 1
-
-
-def test_a_redirect_on_the_same_server_is_followed():
-    def fault(asked):
-        return Reply(307, "", {"Location": "/search/"}) if asked.path == "/search" else None
-
-    with server(fault) as service:
+    moved = Reply(307, "", {"Location": "/search/"})
+    with server(lambda asked: moved if asked.path == "/search" else None) as service:
         assert ask(service.url) == {0: "d1"}
         assert [asked.path for asked in service.asked] == ["/search", "/search/"]
         assert service.asked[1].body == {"query": "a", "k": 1}
@@ -192,9 +187,6 @@ def test_a_service_that_does_not_take_the_request(scheme):
         assert "no response within 0.3 s" in reason(url, texts=["x" * (16 << 20)], timeout=0.3, retries=0)
 
 
-# Interruptions
-
-
 @pytest.fixture
 def interrupt():
     """A function that does what Ctrl-C does."""
@@ -276,9 +268,6 @@ def test_a_busy_service_is_asked_again_while_it_answers_some_requests():
     assert count[0] > 0
 
 
-# Messages of services
-
-
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -341,29 +330,6 @@ def test_a_key_is_never_quoted_in_any_form(form, kind, monkeypatch):
     assert "abc123" not in bare
     assert re.sub("[^0-9a-z]", "", FORMS[form].lower()) not in bare
     assert ("Check the key in the environment variable KEY." in said) == (kind in ("message", "JSON"))
-
-
-# Addresses
-
-
-@pytest.mark.parametrize(("url", "local", "encrypted"), [
-    ("http://localhost:1/x", True, True), ("http://127.9.0.1", True, True), ("http://[::1]/", True, True),
-    ("https://example.org/x", False, True), ("http://example.org/x", False, False),
-    ("http://localhost.example.org", False, False), ("http://10.0.0.1/", False, False),
-])  # fmt: skip
-def test_only_this_machine_and_https_are_safe(url, local, encrypted):
-    address = Address.of(url, "url")
-    assert (address.local, address.encrypted) == (local, encrypted)
-
-
-@pytest.mark.parametrize(
-    "url", ["", "x", "ftp://h/", "https://", "https://u:secret@h", "https://h/#secret", "http://h:x"]
-)
-def test_invalid_addresses_are_refused(url):
-    with pytest.raises(BadInput) as caught:
-        Address.of(url, "llm.base_url")
-    assert str(caught.value).startswith("base_url ")
-    assert "secret" not in str(caught.value).partition("secrets belong")[0]
 
 
 def test_a_variable_with_a_line_break_is_refused(monkeypatch):

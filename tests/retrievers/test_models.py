@@ -72,10 +72,9 @@ def message_for(**where) -> str:
     return str(error.value)
 
 
-# Where a model is
-
-
-def test_a_folder_without_a_model_is_rejected(tmp_path):
+def test_a_folder_or_a_repository_without_a_model_is_rejected(tmp_path, cache, serve):
+    serve(hub_of({"config.json": b"{}"}))
+    assert "lacks a config.json or weights" in message_for(model=NAME)
     assert "not a folder" in message_for(path=str(tmp_path / "none"))
     assert "config.json or modules.json" in message_for(path=str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
@@ -164,14 +163,6 @@ def test_a_model_is_downloaded_once_and_without_unused_files(cache, serve, tiny,
     assert models.locate_model(ModelSource(NAME)) == folder
 
 
-def test_a_repository_without_weights_is_not_a_model(cache, serve):
-    serve(hub_of({"config.json": b"{}"}))
-    assert "lacks a config.json or weights" in message_for(model=NAME)
-
-
-# Identity
-
-
 def test_a_folder_is_identified_by_the_files_that_are_loaded(tmp_path, monkeypatch):
     folder = tiny_bge_m3(tmp_path / "tiny")
 
@@ -196,15 +187,9 @@ def test_a_folder_is_identified_by_the_files_that_are_loaded(tmp_path, monkeypat
     seen.add(checksum())
     (folder / "sparse_linear.pt").rename(folder / "renamed.pt")
     assert len(seen | {checksum()}) == 4
-
-
-def test_identity_is_files_dtype_and_length(cache):
     found = NeuralModel.identify(model=NAME, revision=COMMIT, max_length=512, device="cpu", batch_tokens=7)
     assert found == {"model": NAME, "commit": COMMIT, "dtype": "float32", "max_length": 512}
     assert NeuralModel(NAME, max_length=3, device="cpu").batch_limit() == 2048
-
-
-# Devices, number formats, batches
 
 
 @pytest.mark.skipif(torch.cuda.is_available() or sys.platform != "linux", reason="there may be a GPU")
@@ -317,7 +302,7 @@ def test_inputs_are_batched_by_length_and_done_batches_are_left_out(monkeypatch)
     assert list(models.batches_by_length([], count_tokens, 18)) == []
 
 
-def test_length_is_checked_against_the_model():
+def test_the_length_is_checked_and_the_out_of_memory_error_says_what_to_lower():
     size = {"num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 8}
     bert = BertConfig(hidden_size=4, intermediate_size=4, max_position_embeddings=12, **size)
     roberta = RobertaConfig(hidden_size=4, intermediate_size=4, max_position_embeddings=14, pad_token_id=1, **size)
@@ -328,9 +313,6 @@ def test_length_is_checked_against_the_model():
     models.check_length(None, 12)
     with pytest.raises(BadInput, match="set max_length=12"):
         models.check_length(13, 12)
-
-
-def test_the_out_of_memory_error_says_what_to_lower():
     with pytest.raises(BadInput, match="batch_tokens"), models.computing():
         raise torch.OutOfMemoryError("no room")
     with models.computing():

@@ -9,21 +9,18 @@ from hypothesis import strategies as st
 from korean_texts import documents, queries
 
 from harness.errors import BadInput
-from retrievers.base import Document, Ranking
+from retrievers.base import Ranking
 from retrievers.lexical.bm25 import BM25
-from retrievers.lexical.bm25_index import VARIANTS, CorpusStatistics
+from retrievers.lexical.bm25_index import VARIANTS
 from retrievers.lexical.tokenize import Whitespace
 from retrievers.sharding import merge_rankings
 from retrievers.testing import same
 
 
-def test_ties_across_shards_are_ordered_by_doc_id():
+def test_merging_by_hand():
     one = Ranking.from_scores({"q": {"b": 2.0, "d": 1.0}, "r": {}})
     two = Ranking.from_scores({"q": {"a": 2.0, "c": 1.0}, "r": {"a": -1.0}})
     assert merge_rankings([one, two], 3).to_dict() == {"q": {"a": 2.0, "b": 2.0, "c": 1.0}, "r": {"a": -1.0}}
-
-
-def test_measured_values_are_averaged_and_different_queries_refused():
     parts = [Ranking((), (), np.zeros((0, 0), np.int32), np.zeros((0, 0)), {"index_recall": x}) for x in (1.0, 0.5)]
     assert merge_rankings(parts, 3).measured == {"index_recall": 0.75}
     with pytest.raises(ValueError, match="same queries"):
@@ -103,19 +100,6 @@ def test_large_shards_over_a_large_vocabulary(variant, tmp_path):
     texts = [" ".join(f"w{word % 9973}" for word in row) for row in drawn]
     asked = ["w1 w2 w3", "w1", "w17 w9000 w1 w1", "w512 w77 w13 w2", *(f"w{i} w{i + 40} w{i + 400}" for i in range(30))]
     assert_the_whole(texts, [5000, 5001, 9100], asked, 120, tmp_path, variant=variant)
-
-
-def test_terms_are_numbered_in_the_order_of_their_first_use(tmp_path):
-    for name, text in (("one", "b a"), ("two", "c a")):
-        (tmp_path / name).mkdir()
-        BM25(Whitespace()).survey([Document("1", text)], tmp_path / name)
-    (summary := tmp_path / "summary").mkdir()
-    BM25(Whitespace()).summarise([tmp_path / "one", tmp_path / "two"], summary)
-    known = CorpusStatistics(summary)
-    assert known.numbers(("b", "a", "c", "d", "")).tolist() == [0, 1, 2, -1, -1]
-    assert known.counts.tolist() == [1, 2, 1]
-    assert known.numbers_of(tmp_path / "two").tolist() == [2, 1]
-    assert (known.documents, known.mean_length) == (2, 2.0)
 
 
 def test_a_shard_of_other_parameters_is_not_opened_and_the_library_cannot_be_cut(tmp_path):

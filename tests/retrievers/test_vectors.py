@@ -55,9 +55,6 @@ def assert_exact(found, queries, vectors, k):
     np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-13 * reach)
 
 
-# Flat
-
-
 def test_flat_by_hand(tmp_path):
     vectors = whole([[1, 0], [0, 2], [1, 0], [-1, 0], [0, 0]])
     queries = whole([[1, 0], [0, 0], [0, -1]])
@@ -182,16 +179,6 @@ def test_every_index_scores_as_flat_does_and_gives_the_same_again(tmp_path, kind
         assert other.measured == measured
 
 
-@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf_flat"])
-@pytest.mark.parametrize("rows", [0, 1, 5])
-def test_few_documents(tmp_path, kind, rows):
-    vectors, queries = whole([[1, 2, 0]] * rows).reshape(rows, 3), whole([[1, 0, 0], [0, 0, 0]])
-    docs, scores, measured = searched(vectors, queries, 9, tmp_path, KINDS[kind]())
-    assert docs.tolist() == [list(range(rows)), [-1] * rows]
-    assert scores.tolist() == [[1.0] * rows, [0.0] * rows]
-    assert measured == ({"index_recall": 1.0} if rows and kind != "flat" else {})
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_bad_queries_and_vectors_are_rejected(tmp_path, kind):
     vectors = clustered(500, 16, seed=28)
@@ -206,9 +193,6 @@ def test_bad_queries_and_vectors_are_rejected(tmp_path, kind):
     assert index.search(vectors[:2], vectors, 0)[0].shape == (2, 0)
     with pytest.raises(ValueError, match="finite"):
         KINDS[kind]().build(whole([[1, np.nan]] * 40), tmp_path)
-
-
-# Approximate kinds
 
 
 def test_recall_by_hand(tmp_path):
