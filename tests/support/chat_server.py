@@ -2,17 +2,11 @@
 
 with ChatServer(lambda asked, time: "no" if "안녕" in asked else "yes") as server:
     harness("run", "gate=llm", "llm.model=tiny", f"llm.base_url={server.url}")
-
-As a program, it answers `{"n": length of the question}` until it is killed, and prints its address first:
-`python chat_server.py SECONDS`. Its counts are at /counts.
 """
 
 from __future__ import annotations
 
-import sys
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -62,8 +56,8 @@ class ChatServer(RecordingServer):
     def texts(self) -> list[str]:
         return [one.text for one in self.asked]
 
-    def read(self, method: str, path: str, headers: dict[str, str], body: Any) -> Invocation | Reply:
-        return Reply(body=dict(Counter(self.texts))) if method == "GET" else Invocation(path, headers, body)
+    def read(self, method: str, path: str, headers: dict[str, str], body: Any) -> Invocation:
+        return Invocation(path, headers, body)
 
     def answer(self, asked: Invocation, count: int) -> Reply:
         time.sleep(self._delay)
@@ -79,9 +73,3 @@ def completion(content: str | None, finish_reason: str = "stop", usage: dict[str
     message = {"role": "assistant", "content": content}
     choice = {"index": 0, "message": message, "finish_reason": finish_reason}
     return {"object": "chat.completion", "choices": [choice]} | ({"usage": usage} if usage else {})
-
-
-if __name__ == "__main__":
-    with ChatServer(lambda text, time: f'{{"n": {len(text)}}}', delay=float(sys.argv[1]), counted=True) as running:
-        print(running.url, flush=True)  # noqa: T201
-        threading.Event().wait()

@@ -1,17 +1,12 @@
-"""A language model for `harness testset draft` that quotes the first sentence of each text.
-
-As a program, it answers until it is killed, and prints its address first: `python scripted_drafts.py SECONDS`.
-"""
+"""A language model for `harness testset draft` that quotes the first sentence of each text."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-import sys
-import threading
 
-from chat_server import ChatServer, Invocation
+from chat_server import Invocation
 
 HEADS = ("\n글:\n", "\nText:\n")  # of the document in the shipped prompts
 
@@ -45,9 +40,3 @@ def draft(asked: Invocation, _: int = 1) -> str:
         "none": {"question": f"안녕하세요, {words[:6]}입니다"},
         "unanswerable": {"question": f"{subject}를 그린 사람은 누구인가요?", "missing": f"{subject}의 화가"},
     }[kind_of(asked)])  # fmt: skip
-
-
-if __name__ == "__main__":
-    with ChatServer(model=draft, delay=float(sys.argv[1]), counted=True) as running:
-        print(running.url, flush=True)  # noqa: T201
-        threading.Event().wait()

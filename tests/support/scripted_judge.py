@@ -1,18 +1,13 @@
-"""A language model for `harness testset judge` that knows the answers of `judged_sets` and of `scripted_drafts`.
-
-As a program, it answers until it is killed, and prints its address first: `python scripted_judge.py SECONDS`.
-"""
+"""A language model for `harness testset judge` that knows the answers of `judged_sets` and of `scripted_drafts`."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-import sys
-import threading
 from dataclasses import dataclass
 
-from chat_server import ChatServer, Invocation
+from chat_server import Invocation
 
 # Before each part of the shipped prompts.
 PARTS = {
@@ -67,9 +62,3 @@ def gullible(asked: Invocation, _: int = 1) -> str:
     one = asked_for(asked)
     claim = re.search(r"[^\n]*(?:완벽하게 답|perfectly relevant)[^\n]*$", one.document)
     return reply(3, claim[0]) if claim else reply(*truth(one))
-
-
-if __name__ == "__main__":
-    with ChatServer(model=judge, delay=float(sys.argv[1]), counted=True) as running:
-        print(running.url, flush=True)  # noqa: T201
-        threading.Event().wait()

@@ -63,9 +63,8 @@ def test_the_contest_has_no_way_to_say_that_nothing_relevant_was_found(made, dat
     again = checked_dataset(Contest(path=str(made / "contest")), "contest")
     assert UNMET not in again.qrels.grades, "an empty list would say that it needs no retrieval"
     assert {one: grades for one, grades in dataset.qrels.grades.items() if one != UNMET} == again.qrels.grades
-    assert [one.query_id for one in again.queries] == [one.query_id for one in dataset.queries]
-    assert again.fingerprints["documents"] == dataset.fingerprints["documents"]
-    assert again.fingerprints["queries"] == dataset.fingerprints["queries"]
+    for part in ("documents", "queries"):
+        assert again.fingerprints[part] == dataset.fingerprints[part]
     few = {one: row for one, row in run.items() if one != UNMET}
     metrics = [*MEASURES, "modified_map@3"]
     assert scored(few, again, metrics) == scored(few, dataset, metrics)
@@ -81,32 +80,23 @@ def test_beir_and_trec_keep_what_was_judged(made, dataset, run):
         assert again.grades == needing
         assert again.not_relevant == {one: dataset.qrels.not_relevant[one] for one in needing}
         assert again.unmet == {UNMET}
-    assert {one.query_id: one.text for one in beir.queries} == {
-        one.query_id: one.text for one in dataset.queries if one.query_id in needing
-    }
-    ids = (made / "trec" / "documents.txt").read_text().splitlines()
+    texts = {one.query_id: one.text for one in dataset.queries}
+    assert {one.query_id: one.text for one in beir.queries} == {one: texts[one] for one in needing}
+    ids, topics = ((made / "trec" / name).read_text().splitlines() for name in ("documents.txt", "topics.tsv"))
     assert ids == [chunk.document.doc_id for chunk in DocumentsFolder(made / "../../docs").chunks()]
-    topics = dict(line.split("\t") for line in (made / "trec" / "topics.tsv").read_text().splitlines())
-    assert topics == {one.query_id: one.text for one in dataset.queries}
+    assert dict(line.split("\t") for line in topics) == texts
 
 
 def test_ir_measures_scores_the_trec_files_the_same(made, dataset, run, tmp_path):
     ir_measures = pytest.importorskip("ir_measures")
     theirs = {"R@5": "recall@5", "P@3": "precision@3", "RR": "mrr", "AP": "map", "nDCG@10": "ndcg@10", "nDCG": "ndcg"}
-    ranking = Ranking.from_scores({
-        query_id: {doc_id: -float(rank) for rank, doc_id in enumerate(row)} for query_id, row in run.items()
-    })  # fmt: skip
-    (tmp_path / "run.trec").write_text("".join(f"{line}\n" for line in ranking.to_trec("tag")))
-    qrels = list(ir_measures.read_trec_qrels(str(made / "trec" / "qrels.txt")))
-    found = ir_measures.calc_aggregate(
-        [ir_measures.parse_measure(name) for name in theirs],
-        qrels,
-        ir_measures.read_trec_run(str(tmp_path / "run.trec")),
-    )
+    scores = {one: {doc_id: -float(rank) for rank, doc_id in enumerate(row)} for one, row in run.items()}
+    (tmp_path / "run.trec").write_text("\n".join(Ranking.from_scores(scores).to_trec("tag")))
+    qrels = ir_measures.read_trec_qrels(str(made / "trec" / "qrels.txt"))
+    lists, measures = ir_measures.read_trec_run(str(tmp_path / "run.trec")), map(ir_measures.parse_measure, theirs)
+    found = {str(name): value for name, value in ir_measures.calc_aggregate([*measures], [*qrels], lists).items()}
     ours = scored(run, dataset)
-    assert {str(name): value for name, value in found.items()} == pytest.approx(
-        {name: ours[our] for name, our in theirs.items()}, abs=1e-9
-    )
+    assert found == pytest.approx({name: ours[our] for name, our in theirs.items()}, abs=1e-9)
 
 
 def test_autorag_knows_no_grades(made, dataset, run):
@@ -122,9 +112,8 @@ def test_autorag_knows_no_grades(made, dataset, run):
     assert [one.text for one in again.documents] == [one.indexed_text for one in dataset.documents]
     corpus = parquet.read_table(made / "autorag" / "corpus.parquet").to_pylist()
     assert corpus[0]["metadata"]["last_modified_datetime"].isoformat() == "2026-11-23T09:30:00"
-    questions = parquet.read_table(made / "autorag" / "qa.parquet").to_pylist()
-    assert {row["qid"]: row["retrieval_gt"] for row in questions}["q00006"] == []
-    assert [one for row in questions for one in row["generation_gt"]] == [], "nobody wrote answers"
+    questions = {row["qid"]: row for row in parquet.read_table(made / "autorag" / "qa.parquet").to_pylist()}
+    assert (questions["q00006"]["retrieval_gt"], questions["q00006"]["generation_gt"]) == ([], [])
 
 
 def test_what_a_form_cannot_say_is_counted(made):

@@ -66,10 +66,13 @@ def test_an_audit_asks_all_of_the_drawn_queries_with_the_need_first():
 def test_what_a_person_has_judged_is_not_asked_again_and_documents_of_no_use_neither():
     found = asked("audit", *JUDGED_A[:2], *JUDGED_C, reviewer="lee")
     assert {one for one in pairs(found) if one[2] == 1} == {("a", "a2", 1), ("a", "a3", 1)}
-    repaired = replace(JUDGED_A[1], sample="repair")
-    assert ("a", "a1", 1) in pairs(asked("audit", repaired)), "what was judged for repair was not drawn"
-    model = asked("audit", said("a", "a1", 3, "llm:m#1"), said("a", None, needs=True, by="llm:m#1"))
-    assert pairs(model) == pairs(asked("audit"))
+    elsewhere = replace(JUDGED_A[1], sample="repair"), said("a", None, needs=True, by="llm:m#1")
+    assert pairs(asked("audit", *elsewhere)) == pairs(asked("audit")), (
+        "for repair nothing is drawn; models are not asked"
+    )
+    both = (said("c", None, needs=False), said("c", None, needs=True, by="human:lee"))
+    assert ("c", "c1", 1) in pairs(asked("audit", *both))
+    assert ("c", "c1", 1) not in pairs(asked("audit", *both, said("c", None, needs=False, by="adjudicated:ann")))
 
 
 def test_the_second_round_is_for_another_person_and_for_the_same_one_at_the_end():
@@ -83,13 +86,6 @@ def test_the_second_round_is_for_another_person_and_for_the_same_one_at_the_end(
     assert pairs(own) == again
     twice = [replace(one, round=2, by="human:lee") for one in JUDGED_A]
     assert pairs(asked("audit", *JUDGED_A, *JUDGED_C, *twice)) == set()
-
-
-def test_people_who_disagree_on_the_need_leave_the_documents_asked():
-    both = (said("c", None, needs=False), said("c", None, needs=True, by="human:lee"))
-    assert ("c", "c1", 1) in pairs(asked("audit", *both))
-    settled = said("c", None, needs=False, by="adjudicated:ann")
-    assert ("c", "c1", 1) not in pairs(asked("audit", *both, settled))
 
 
 def test_pairs_that_the_pool_gains_are_all_that_is_asked():
@@ -134,24 +130,17 @@ def test_repair_begins_with_the_queries_that_have_most_suspicious_pairs():
 
 
 def test_all_is_what_no_person_has_judged():
-    assert pairs(asked("all", *by_model(1, 1, 1, 1, 1))) == ALL_OF_A | {
-        ("b", None, 1), ("b", "b1", 1), ("b", "b2", 1), ("c", None, 1), ("c", "c1", 1)
-    }  # fmt: skip
-    assert pairs(asked("all", *JUDGED_A, *JUDGED_C)) == {("b", None, 1), ("b", "b1", 1), ("b", "b2", 1)}
+    of_b = {("b", doc_id, 1) for doc_id in (None, "b1", "b2")}
+    assert pairs(asked("all", *by_model(1, 1, 1, 1, 1))) == ALL_OF_A | of_b | {("c", None, 1), ("c", "c1", 1)}
+    assert pairs(asked("all", *JUDGED_A, *JUDGED_C)) == of_b
 
 
-def test_open_questions_are_what_people_disagree_about_or_cannot_tell():
+def test_open_questions_are_what_people_disagree_about_or_the_last_judge_cannot_tell():
     other = (said("a", "a1", 0, "human:lee"), said("b", None, needs=True, sample="all"), said("b", "b1", sample="all"))
-    found = asked("open", *JUDGED_A, *JUDGED_C, *other)
-    assert pairs(found) == {("a", "a1", 1), ("a", "a3", 1), ("b", "b1", 1)}
-    assert reasons(found) == {"cannot tell": 2, "people disagree": 1}
+    found = asked("open", *JUDGED_A, *JUDGED_C, *other, said("b", "b2", None, "llm:m#1"))
+    assert pairs(found) == {("a", "a1", 1), ("a", "a3", 1), ("b", "b1", 1), ("b", "b2", 1)}
+    assert reasons(found) == {"cannot tell": 3, "people disagree": 1}
     assert {(one.query_id, one.sample, one.pi) for one in found} == {("a", "audit", 0.5), ("b", "repair", 1.0)}
-
-
-def test_what_a_model_cannot_tell_is_open():
-    found = asked("open", said("b", "b1", None, "llm:m#1"), said("b", "b2", 1, "llm:m#1"))
-    assert pairs(found) == {("b", "b1", 1)}
-    assert reasons(found) == {"cannot tell": 1}
 
 
 def test_an_answer_to_an_unanswerable_query_is_asked_about_once():
