@@ -8,16 +8,11 @@ from harness.errors import BadInput
 from harness.llm.structured import MOST, PromptText, read_prompt
 
 
-def written(tmp_path, content):
-    path = tmp_path / "prompt.txt"
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    return path
-
-
 def test_a_prompt_is_filled_once(tmp_path):
     """Values may hold braces and names of other places: they are not filled in again."""
     text = '\ufeff대화:\r\n{talk}\r\n\r\nReply with {"query": "…"} {} {1} in {language}, {talk}\r\n\n'
-    prompt = read_prompt(written(tmp_path, text), ["talk"], ["language"])
+    (tmp_path / "prompt.txt").write_text(text, newline="")
+    prompt = read_prompt(tmp_path / "prompt.txt", ["talk"], ["language"])
     assert prompt.places == ("talk", "language")
     filled = prompt.filled(talk="{language} {unknown}", language="한국어", unused="x")
     expected = '대화:\n{language} {unknown}\n\nReply with {"query": "…"} {} {1} in 한국어, {language} {unknown}'
@@ -39,7 +34,8 @@ def test_a_prompt_is_filled_once(tmp_path):
     ],
 )  # fmt: skip
 def test_unusable_prompts_are_refused(content, complaint, tmp_path):
-    path = written(tmp_path, content)
+    path = tmp_path / "prompt.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(BadInput) as refused:
         read_prompt(path, ["talk"], ["language"], "query.prompt")
     assert complaint.replace("{path}", str(path)) in str(refused.value)

@@ -22,23 +22,12 @@ def read(folder):
     return log
 
 
-def test_what_is_added_is_there(tmp_path):
-    written, found = write(tmp_path), read(tmp_path)
-    for log in (written, found):
+def test_what_is_added_here_or_elsewhere_is_there(tmp_path):
+    first, written = read(tmp_path), write(tmp_path)
+    for log in (written, read(tmp_path), write(None)):
         assert [log[key] for key in KEYS] == [(one,) for one in REPLIES]
         assert sorted(map(repr, log.completions())) == sorted(map(repr, REPLIES))
-    assert found["d"] == ()
-
-
-def test_a_log_of_this_process_alone():
-    log = write(None)
-    assert log[KEYS[0]] == (REPLIES[0],)
-
-
-def test_a_log_finds_what_others_add(tmp_path):
-    first = read(tmp_path)
-    write(tmp_path)
-    assert first[KEYS[1]] == ()
+    assert first[KEYS[1]] == written["d"] == ()
     with first.adding():
         assert first[KEYS[1]] == (REPLIES[1],)
         first.add(KEYS[1], REPLIES[0])

@@ -8,18 +8,14 @@ from hypothesis import strategies as st
 
 from harness.llm.structured import Schema, WrongReply, json_value, without_thought
 
-ITEM = {
-    "type": "object",
-    "properties": {
-        "question": {"type": "string"},
-        "kind": {"type": "string", "enum": ["fact", "search"]},
-        "score": {"type": "number"},
-        "rank": {"type": ["integer", "null"]},
-        "sure": {"type": "boolean"},
-    },
-    "required": ["question", "kind"],
-    "additionalProperties": False,
+FIELDS = {
+    "question": {"type": "string"},
+    "kind": {"type": "string", "enum": ["fact", "search"]},
+    "score": {"type": "number"},
+    "rank": {"type": ["integer", "null"]},
+    "sure": {"type": "boolean"},
 }
+ITEM = {"type": "object", "properties": FIELDS, "required": ["question", "kind"], "additionalProperties": False}
 LIST = Schema(
     "drafts", {"type": "object", "properties": {"drafts": {"type": "array", "items": ITEM}}, "required": ["drafts"]}
 )
@@ -100,7 +96,7 @@ def test_a_reply_that_does_not(value, message):
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["drafts", *ITEM["properties"], "x"]), inner),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["drafts", *FIELDS, "x"]), inner),
     max_leaves=8,
 )
 

@@ -21,9 +21,7 @@ def said(query_id, doc_id, grade, by, **more):
     needs = grade if doc_id is None else None
     more = {"sample": "" if by.startswith("llm") else "audit"} | more
     text = text_digest(Query.of(query_id, f"question {query_id}"))
-    return Judgement(
-        query_id, text, doc_id, None if doc_id is None else grade, by, "2026-01-01T00:00:00Z", needs, **more
-    )
+    return Judgement(query_id, text, doc_id, None if doc_id is None else grade, by, "2026-01-01", needs, **more)
 
 
 def pool(*pairs):
@@ -103,10 +101,8 @@ def test_open_questions_of_queries():
         said("asked", None, True, KIM),
         said("thanks", None, True, KIM), said("thanks", "a", 2, KIM),
     ]  # fmt: skip
-    pairs = pool(
-        *(f"{one.query.query_id}/{doc}" for one in queries if one.query.query_id != "unpooled" for doc in "ab")
-    )
-    found = resolve(judgements, queries, pairs)
+    pooled = [one.query.query_id for one in queries if one.query.query_id != "unpooled"]
+    found = resolve(judgements, queries, pool(*(f"{one}/{doc}" for one in pooled for doc in "ab")))
     assert found.open == (
         Question("no document judged", "drafted"),
         Question("not pooled", "unpooled"),
