@@ -33,6 +33,10 @@ def rows(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
+def frozen_manifest(tmp_path, version=1):
+    return json.loads((tmp_path / "ts" / f"v{version}" / "frozen.json").read_text())
+
+
 def settle(made, query_id, doc_id, grade=None, needs=None, by=KIM, **more):
     """One more judgement."""
     text = text_digest(made.queries[query_id])
@@ -81,13 +85,16 @@ def pooled_pairs(made):
 
 
 def test_the_same_judgements_give_the_same_bytes(harness, made, tmp_path):
-    assert harness("testset freeze", "testset=ts", "format=json").json["new"] is True
-    before = {path.name: path.read_bytes() for path in (tmp_path / "ts" / "v1").iterdir()}
-    assert set(before) == {*NAMES, "model_labels.jsonl", "checked_labels.jsonl"}
-    assert harness("testset freeze", "testset=ts", "format=json").json["new"] is False
+    def frozen_now():
+        new = harness("testset freeze", "testset=ts", "format=json").json["new"]
+        return new, {path.name: path.read_bytes() for path in (tmp_path / "ts" / "v1").iterdir()}
+
+    new, files = frozen_now()
+    assert new
+    assert set(files) == {*NAMES, "model_labels.jsonl", "checked_labels.jsonl"}
+    assert frozen_now() == (False, files)
     shutil.rmtree(tmp_path / "ts" / "v1")
-    assert harness("testset freeze", "testset=ts").code == 0
-    assert {path.name: path.read_bytes() for path in (tmp_path / "ts" / "v1").iterdir()} == before
+    assert frozen_now() == (True, files)
 
 
 def test_a_version_is_never_overwritten(harness, made, tmp_path):
@@ -128,15 +135,14 @@ def test_open_questions_are_refused_or_left_out(harness, made, tmp_path):
 
     found = harness("testset freeze", "testset=ts", "leave_out=true", "format=json").json
     assert (found["counts"]["queries"], found["counts"]["left_out"]) == (11, 5)
-    assert {one["query"] for one in found["left_out"]} == {"q00001", "q00006", "q00008", "q00011", "q00014"}
-    kept = {row["eval_id"] for row in rows(tmp_path / "ts" / "v1" / "labels.jsonl")}
-    assert kept == {*made.query_ids} - {one["query"] for one in found["left_out"]}
-    assert {row["eval_id"] for row in rows(tmp_path / "ts" / "v1" / "model_labels.jsonl")} == kept
-    assert set(json.loads((tmp_path / "ts" / "v1" / "frozen.json").read_text())["strata"]) == kept
+    left_out = {"q00001", "q00006", "q00008", "q00011", "q00014"}
+    assert {one["query"] for one in found["left_out"]} == left_out
+    for name in ("labels.jsonl", "model_labels.jsonl"):
+        assert {row["eval_id"] for row in rows(tmp_path / "ts" / "v1" / name)} == {*made.query_ids} - left_out
+    assert {*frozen_manifest(tmp_path)["strata"]} == {*made.query_ids} - left_out
 
-    settle(made, "q00001", ids[1][1], grade=3, by=CHIEF)
-    settle(made, "q00008", ids[8][1], grade=2, by=CHIEF)
-    settle(made, "q00011", ids[11][0], grade=1, by=CHIEF)
+    for topic, grade in {1: 3, 8: 2, 11: 1}.items():
+        settle(made, made.query_ids[topic], ids[topic][topic != 11], grade=grade, by=CHIEF)
     for query_id in ("q00006", "q00014"):
         settle(made, query_id, None, needs=False, by=CHIEF)
     found = harness("testset freeze", "testset=ts", "version=2", "format=json").json
@@ -241,7 +247,7 @@ def test_the_agreement_that_was_measured_is_kept(harness, made, tmp_path):
     def agreement(version):
         done = harness("testset freeze", "testset=ts", f"version={version}")
         assert done.code == 0, done.err
-        return done.out, json.loads((tmp_path / "ts" / f"v{version}" / "frozen.json").read_text())["agreement"]
+        return done.out, frozen_manifest(tmp_path, version)["agreement"]
 
     out, found = agreement(1)
     assert found is None
@@ -260,11 +266,11 @@ def test_the_agreement_that_was_measured_is_kept(harness, made, tmp_path):
 
 def test_without_the_model_there_is_nothing_to_correct(harness, made):
     queries = [one for one in made.query_ids if made.kinds[one] != "none"]
-    made.judge(KIM, queries, sample="all", needs=True)
-    made.judge(KIM, ["q00010"], grade=lambda *_: 1, sample="all")
-    done = harness("testset freeze", "testset=ts", "format=json")
-    assert (done.json["counts"]["pairs"]["llm"], done.json["unchecked"]) == (0, "no label comes from a model")
+    made.judge(
+        KIM, queries, grade=lambda *pair: 1 if pair[0] == "q00010" else made.truth(*pair), sample="all", needs=True
+    )
+    found = harness("testset freeze", "testset=ts", "format=json").json
+    assert (found["counts"]["pairs"]["llm"], found["unchecked"]) == (0, "no label comes from a model")
     qrels = load_dataset("dataset=frozen", "dataset.path=ts/v1").qrels
-    assert qrels.checked is None
-    assert qrels.unmet == {"q00010"}, "its whole pool is of no use, and it still needs retrieval"
+    assert (qrels.checked, qrels.unmet) == (None, {"q00010"}), "its whole pool is of no use, and it needs retrieval"
     assert "without relevant" in harness("testset freeze", "testset=ts").out

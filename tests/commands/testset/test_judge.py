@@ -105,8 +105,8 @@ def test_a_second_model_judges_only_what_none_has_judged(judging, made, model):
     done = judging(model, "model=second", "format=json").json
     said = JudgementLog(made.folder).read()
     assert sorted(one.pair for one in said) == pairs(made)
-    assert Counter(one.judge.partition("#")[0] for one in said) == {"tiny": 10, "second": len(pairs(made)) - 10}
-    assert (done["by_others"], done["added"]) == (10, len(pairs(made)) - 10)
+    assert Counter(one.judge.partition("#")[0] for one in said) == {"tiny": 10, "second": done["added"]}
+    assert done["by_others"] == 10
     # Each judge has its own controls: one of the seeds is among the ten pairs.
     assert len(model.asked) - asked == len(pairs(made)) - 10 + CONTROLS + 1
     assert set(read_records(made.folder)) == {one.by for one in said}
@@ -185,12 +185,11 @@ def test_nothing_tells_the_model_who_retrieved_a_document(judging, made, model):
     """Prompts of pairs differ in query and document alone, and controls look like all others."""
     judging(model)
     frames = Counter()
-    for one, body in ((asked_for(asked), asked.body) for asked in model.asked):
-        assert not any(run in json.dumps(body) or name in json.dumps(body) for run, name in RUNS.items())
-        assert not any(query_id in json.dumps(body) for query_id in made.query_ids)
-        text = body["messages"][0]["content"]
-        for part in (one.document, one.query, one.conversation, one.note):
-            text = text.replace(part, "…") if part else text
+    for asked in model.asked:
+        text, one = asked.text, asked_for(asked)
+        assert not any(said in json.dumps(asked.body) for said in (*RUNS, *RUNS.values(), *made.query_ids))
+        for part in filter(None, (one.document, one.query, one.conversation, one.note)):
+            text = text.replace(part, "…")
         frames[text] += 1
     assert len(frames) == 2  # with and without a conversation
     assert len({json.dumps({**one.body, "messages": 0}) for one in model.asked}) == 1
@@ -198,21 +197,20 @@ def test_nothing_tells_the_model_who_retrieved_a_document(judging, made, model):
 
 def test_a_limit_is_said_before_anything_is_asked_and_how_to_lift_it(judging, made, model):
     assert keys(JudgeConfig)["limit"].default == 200, "nobody pays for thousands of requests by a first command"
-    some = f"Judging 7 of {len(pairs(made))} pairs (limit=null: all)"
+    left = len(pairs(made)) - 7
+    some = f"Judging 7 of {left + 7} pairs (limit=null: all)"
     assert f"{some} takes 7 requests" in judging(model, "limit=7", "judge.controls=0", "dry_run=true").out
     done = judging(model, "limit=7", "judge.controls=0")
     assert f"{some}: 7 requests" in done.err
-    assert f"{len(pairs(made)) - 7} more pairs to judge: repeat the command, or set limit=null for all." in done.out
-    assert f"Judging {len(pairs(made)) - 7} pairs: " in judging(model, "limit=null", "judge.controls=0").err
+    assert f"{left} more pairs to judge: repeat the command, or set limit=null for all." in done.out
+    assert f"Judging {left} pairs: " in judging(model, "limit=null", "judge.controls=0").err
 
 
 def test_the_prompt_is_in_the_language_of_the_documents_or_the_users_own(judging, model, tmp_path):
-    def first(*words):
-        return judging(model, *words, "limit=1", "dry_run=true", "format=json").json["prompt"]
-
-    assert first("language=en").startswith("You assess a search system.")
     (tmp_path / "mine.txt").write_text("{conversation}\n\nQ: {query}\n\n{document}")
-    assert first("prompt=mine.txt").startswith("Q: 가람0호는")
+    for word, begins in {"language=en": "You assess a search system.", "prompt=mine.txt": "Q: 가람0호는"}.items():
+        shown = judging(model, word, "limit=1", "dry_run=true", "format=json").json["prompt"]
+        assert shown.startswith(begins)
     judging(model, "prompt=mine.txt", "limit=1", "judge.controls=0")
     assert next(iter(read_records(tmp_path / "ts").values())).language == ""
 

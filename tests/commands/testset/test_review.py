@@ -49,16 +49,11 @@ def everything(link):
 def opposite(pool):
     """The same pairs, retrieved by other runs in another order, drawn otherwise and seeds of something else."""
     runs = dict(zip(RUNS, reversed(RUNS), strict=True))
-    pairs = [
-        replace(
-            pair,
-            ranks={runs[run]: 9 - rank for run, rank in pair.ranks.items()},
-            seed=not pair.seed,
-            near_duplicate=not pair.near_duplicate,
-            pi=1.0 if pair.pi < 1 else 0.25,
-        )
-        for pair in pool.pairs
-    ]
+    pairs = []
+    for one in pool.pairs:
+        ranks = {runs[run]: 9 - rank for run, rank in one.ranks.items()}
+        pi = 1.0 if one.pi < 1 else 0.25
+        pairs.append(replace(one, ranks=ranks, seed=not one.seed, near_duplicate=not one.near_duplicate, pi=pi))
     return Pool(tuple(pairs), pool.about)
 
 
@@ -168,13 +163,13 @@ def test_what_is_refused(reviewed, tmp_path, words, message):
 
 
 def test_a_test_set_without_a_pool_and_documents_that_are_gone_are_refused(reviewed, tmp_path):
+    def refused(message, *words):
+        done = reviewed(lambda links: None, "reviewer=kim", *words)
+        assert (done.code, message in done.err) == (2, True)
+
     made = judged_set(tmp_path, 2)
-    done = reviewed(lambda links: None, "reviewer=kim")
-    assert (done.code, "nothing is pooled" in done.err) == (2, True)
+    refused("nothing is pooled")
     made.pool()
-    other = judged_set(tmp_path / "other", 1)
-    done = reviewed(lambda links: None, "reviewer=kim", f"documents={other.documents}")
-    assert (done.code, "to judge, such as" in done.err) == (2, True)
+    refused("to judge, such as", f"documents={judged_set(tmp_path / 'other', 1).documents}")
     shutil.rmtree(made.documents)
-    done = reviewed(lambda links: None, "reviewer=kim")
-    assert (done.code, "documents.path" in done.err) == (2, True)
+    refused("documents.path")
