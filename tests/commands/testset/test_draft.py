@@ -118,15 +118,14 @@ def test_easiness_stands_beside_that_of_the_examples(drafting, model, tmp_path):
         {"eval_id": text, "msg": [{"role": "user", "content": text}], "relevant": ids} for text, ids in asked.items()
     ]
     (tmp_path / "real.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = drafting(model, "limit=2", "examples=real.jsonl", "format=json").json
+    words = ["limit=2", "examples=real.jsonl"]
+    found = drafting(model, *words, "format=json").json
     assert found["easiness"]["drafts"]["labelled"] == sum(found["kinds"][kind]["kept"] for kind in ANSWERED)
     assert (found["easiness"]["examples"]["queries"], found["easiness"]["examples"]["first"]) == (1, None)
-    manifest = json.loads((tmp_path / "ts" / "testset.json").read_text())
-    assert manifest["easiness"] == found["easiness"]
-    assert "Easiness of examples: its first document" in drafting(model, "limit=2", "examples=real.jsonl").out
-    without = drafting(model, "limit=2", "examples=real.jsonl", "easiness=false", "format=json").json
-    assert without["easiness"] == {"drafts": None, "examples": None}
-    assert without["queries"] == found["queries"]
+    assert json.loads((tmp_path / "ts" / "testset.json").read_text())["easiness"] == found["easiness"]
+    assert "Easiness of examples: its first document" in drafting(model, *words).out
+    without = drafting(model, *words, "easiness=false", "format=json").json
+    assert (without["easiness"], without["queries"]) == ({"drafts": None, "examples": None}, found["queries"])
 
 
 def test_a_dry_run_sends_and_writes_nothing(drafting, model, tmp_path):
@@ -138,38 +137,31 @@ def test_a_dry_run_sends_and_writes_nothing(drafting, model, tmp_path):
     assert list(found["prompts"]) == ["fact", "search", "conversation", "none", "unanswerable"]
     assert any(text in found["prompts"]["fact"] for text in TEXTS)
     assert (len(model.asked), sorted(tmp_path.rglob("*"))) == (0, before)
-    text = drafting(model, *words, "dry_run=true").out
-    assert "15 requests" in text
-    assert "Nothing was sent or written" in text
+    said = drafting(model, *words, "dry_run=true").out
+    assert "Drafting takes 15 requests" in said
+    assert "Nothing was sent or written" in said
     drafting(model, "limit=1")
     assert drafting(model, *words, "dry_run=true", "format=json").json["estimate"]["cached"] == 5
 
 
-def test_the_prompts_are_in_the_language_of_the_documents(drafting, model, tmp_path):
-    text = "Daon Pottery opened in 1962. Its kiln burns nothing but pine. It has forty-two employees."
-    documents_folder(tmp_path / "english", {"daon.txt": text}, lambda text: [(0, len(text))])
-    for words, beginning in {
-        ("documents=english",): "Read the text below",
-        ("documents=english", "language=ko"): "아래 글을 읽고",
-        (): "아래 글을 읽고",
-    }.items():
-        found = drafting(model, *words, "kinds=[fact]", "dry_run=true", "format=json").json
-        assert found["prompts"]["fact"].startswith(beginning)
+LACKING = item("다온도자기는 어느 해에 생겼나요?", "1962년에 생겼습니다.", "1963년")
 
 
-def test_no_draft_at_all_is_a_failure_with_its_reasons(drafting, tmp_path):
-    lacking = reply(item("다온도자기는 어느 해에 생겼나요?", "1962년에 생겼습니다.", "1963년"))
-    for answer, message in {
-        reply(): "nothing to ask in 3 requests",
-        lacking: "evidence not verbatim: the document lacks '1963년'",
-        "no JSON": "reply of the wrong shape: the reply is 'no JSON' instead of JSON",
-    }.items():
-        with ChatServer(lambda *_, answer=answer: answer) as server:
-            done = drafting(server, "kinds=[fact]", "limit=3")
-        assert done.code == 1
-        assert message in done.err
-        assert "othing was written" in done.err
-        assert not (tmp_path / "ts").exists()
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (reply(), "nothing to ask in 3 requests"),
+        (reply(LACKING), "evidence not verbatim: the document lacks '1963년'"),
+        ("no JSON", "reply of the wrong shape: the reply is 'no JSON' instead of JSON"),
+    ],
+)
+def test_no_draft_at_all_is_a_failure_with_its_reasons(drafting, tmp_path, answer, message):
+    with ChatServer(lambda *_: answer) as server:
+        done = drafting(server, "kinds=[fact]", "limit=3")
+    assert done.code == 1
+    assert message in done.err
+    assert "othing was written" in done.err
+    assert not (tmp_path / "ts").exists()
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,6 @@ def test_the_file_is_what_was_drawn(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"strata": {"q1": 3}}, "strata.q1 is 3, but must be text"),
         ({"drawn": ["q9"]}, "drawn has 'q9', which strata does not have"),
         ({"drawn": ["q1", "q1"]}, "drawn has 'q1' twice"),
         ({"twice": ["q2"]}, "twice has 'q2', which drawn does not have"),

@@ -43,15 +43,11 @@ def shown(made, relevant_from=2):
 def test_judges_who_say_the_same_agree_and_each_kind_is_shown(made):
     checked_by(made, KIM, 0, 1, 2, 3, 4, 6)
     found = shown(made)
-    assert len(found.progress.checked) == found.progress.drawn == 6
-    assert found.progress.stand_for == 8
+    assert (len(found.progress.checked), found.progress.drawn, found.progress.stand_for) == (6, 6, 8)
     assert found.model.statistics["kappa"].value == 1
     assert sorted(found.kinds) == ["conversation", "fact", "search", "unanswerable"]  # no model judges kind none
-    assert found.models == ("judge#0123abcd",)
     assert math.isnan(found.kinds["unanswerable"].statistics["kappa"].value)
-    assert found.people == ()
-    assert found.alpha is found.again is None
-    # Of topic 0 people and model have judged 7 pairs, as of every topic.
+    assert (found.models, found.people, found.alpha, found.again) == (("judge#0123abcd",), (), None, None)
     pairs = sum(len(read_pool(made.folder).by_query[made.query_ids[one]]) for one in (0, 1, 2, 3, 4))
     assert sum(map(sum, found.model.counts)) == found.model.statistics["agreed"].pairs == pairs
 

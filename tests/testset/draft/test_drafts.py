@@ -222,7 +222,8 @@ def test_a_paragraph_is_left_out_only_if_all_of_its_places_are_empty():
     ],
 )
 def test_the_language_of_a_text(text, language):
-    assert drafts.language_of(text) == language
+    assert drafts.prompt_language("auto", [text]) == language
+    assert drafts.prompt_language("ko", [text]) == "ko"
 
 
 @pytest.mark.parametrize("language", ["ko", "en"])

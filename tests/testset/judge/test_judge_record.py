@@ -23,28 +23,12 @@ def test_records_of_several_judges_stand_side_by_side(tmp_path):
         write_record(tmp_path, one)
     assert read_records(tmp_path) == {RECORD.by: RECORD, other.by: other}
     assert RECORD.judged == 11
-    content = json.loads((tmp_path / "judge.json").read_text())
-    assert content["judges"][RECORD.by]["controls"]["stuffed"]["high"] == pytest.approx(0.48989, abs=1e-5)  # 0 of 4
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ('"version": 1', '"version": 2', "version is 2, but must be 1"),
-        ('"0": 3', '"0": "3"', "grades.0 is '3'"),
-        ('"count": 0', '"count": 5', "0 <= count <= of"),
-        ('"model": "tiny"', '"model": 3', "model"),
-    ],
-)
-def test_damaged_records_are_refused(tmp_path, old, new, message):
-    write_record(tmp_path, RECORD)
     path = tmp_path / "judge.json"
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-    with pytest.raises(BadInput, match=message) as found:
+    content = json.loads(path.read_text())
+    assert content["judges"][RECORD.by]["controls"]["stuffed"]["high"] == pytest.approx(0.48989, abs=1e-5)  # 0 of 4
+    path.write_text(path.read_text().replace('"count": 0', '"count": 5'))
+    with pytest.raises(BadInput, match=r"judge\.json.*0 <= count <= of"):
         read_records(tmp_path)
-    assert "judge.json" in str(found.value)
 
 
 def test_a_judge_that_judges_itself_is_named():

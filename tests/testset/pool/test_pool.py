@@ -59,11 +59,9 @@ def test_what_is_written_is_read(tmp_path_factory, found):
 def test_pairs_by_query(tmp_path):
     made = judged_set(tmp_path, topics=8)
     pool = made.pool()
-    assert pools.read_pool(made.folder) == pool
     assert list(pool.by_query) == made.query_ids
     assert tuple(pair for pairs in pool.by_query.values() for pair in pairs) == pool.pairs
-    nothing = replace(pool, pairs=())
-    assert set(nothing.by_query.values()) == {()}
+    assert set(replace(pool, pairs=()).by_query.values()) == {()}
     killed = replace(pool, about=replace(pool.about, queries={}))  # between the two files, of a first pool
     assert killed.by_query == {query_id: pairs for query_id, pairs in pool.by_query.items() if pairs}
 
@@ -89,24 +87,19 @@ def test_where_the_documents_are(folder):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("pool.jsonl", {"doc_id": None}, "pool.jsonl:2: doc_id is None"),
         ("pool.jsonl", {"ranks": {"r": 0}}, "pool.jsonl:2: ranks is {'r': 0}"),
-        ("pool.jsonl", {"ranks": {"r": 1.5}}, "pool.jsonl:2: ranks.r is 1.5"),
         ("pool.jsonl", {"pi": 0}, "pool.jsonl:2: pi is 0, but a probability"),
         ("pool.jsonl", {"doc_id": "d0"}, "pool.jsonl:2: the pair ('q1', 'd0') is already at"),
         ("pool.json", {"version": 2}, "pool.json: version is 2, but must be 1"),
-        ("pool.json", {"documents": {"path": "docs"}}, "pool.json: documents.sha256 is missing"),
-        ("pool.json", {"runs": {"r": 1}}, "pool.json: runs.r is 1, but must be an object"),
         ("pool.json", None, "nothing is pooled. Run `harness testset pool testset="),
     ],
 )
 def test_wrong_files_are_refused(folder, name, change, message):
-    if name == "pool.jsonl":
-        (folder / name).write_text(lines([ROW | {"doc_id": "d0"}, ROW | change]))
-    elif change:
-        (folder / name).write_text(json.dumps(ABOUT | change))
-    else:
+    if change is None:
         (folder / name).unlink()
+    else:
+        rows = [ABOUT | change] if name == "pool.json" else [ROW | {"doc_id": "d0"}, ROW | change]
+        (folder / name).write_text(lines(rows))
     with pytest.raises(BadInput) as refused:
         pools.read_pool(folder)
     assert message in str(refused.value)
