@@ -76,17 +76,12 @@ def test_a_reply_that_keeps_to_its_schema():
     [
         ([], r"the reply is '\[\]', not object"),
         ({}, "the reply lacks drafts"),
-        ({"drafts": {}}, r"the reply, drafts is '\{\}', not array"),
         ({"drafts": [5]}, "the reply, drafts, item 1 is '5', not object"),
         ({"drafts": [GOOD, {"question": "x"}]}, "the reply, drafts, item 2 lacks kind"),
-        ({"drafts": [{}]}, "item 1 lacks question, kind"),
         ({"drafts": [GOOD | {"kind": "poem"}]}, "item 1, kind is 'poem', which is none of fact, search"),
-        ({"drafts": [GOOD | {"kind": 1}]}, "item 1, kind is '1', not string"),
         ({"drafts": [GOOD | {"note": 1}]}, "item 1 has 'note', which was not asked for"),
         ({"drafts": [GOOD | {"rank": 1.5}]}, "rank is '1.5', not integer or null"),
         ({"drafts": [GOOD | {"rank": True}]}, "rank is 'true', not integer or null"),
-        ({"drafts": [GOOD | {"score": False}]}, "score is 'false', not number"),
-        ({"drafts": [GOOD | {"sure": 1}]}, "sure is '1', not boolean"),
     ],
 )
 def test_a_reply_that_does_not(value, message):

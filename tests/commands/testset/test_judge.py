@@ -232,7 +232,6 @@ def other_documents(folder):
         (["model=null"], None, "model is missing. Name the language model that judges"),
         (["testset=nowhere"], None, "testset=nowhere: there is no such folder"),
         ([], lambda ts: (ts / "pool.json").unlink(), "has no pool.json: nothing is pooled"),
-        ([], lambda ts: (ts / "testset.json").unlink(), "testset.json is missing"),
         (["documents=other"], lambda ts: other_documents(ts.parent), "not pooled from the documents in other"),
         ([], lambda ts: spoil(ts, "queries.jsonl", "가람1호 첫", "가람1호의 첫"), r"1 query \(q00001\) has changed"),
         ([], lambda ts: spoil(ts, "queries.jsonl", '"q00001"', '"q9"'), r"1 query \(q9\) has been added"),

@@ -48,11 +48,11 @@ def test_a_pool_of_runs_evidence_and_a_sample_that_grows(harness, first, tmp_pat
         retrieved = bm25.get(query_id, [])
         ranked = {pair.doc_id: pair.ranks[run_id] for pair in pairs if pair.ranks}
         assert ranked == {doc_id: rank for rank, doc_id in enumerate(retrieved[:3], start=1)}
-        answer, again = first.doc_ids[topic][1], first.doc_ids[topic][3]
         answered = first.kinds[query_id] not in ("none", "unanswerable")
-        assert [pair.doc_id for pair in pairs if pair.seed] == [answer] * answered
-        assert [pair.doc_id for pair in pairs if pair.near_duplicate] == [again] * (answered and topic % 3 == 0)
-        known = {*retrieved[:3], *([answer, again][: 1 + (topic % 3 == 0)] if answered else [])}
+        seeds, copies = [first.doc_ids[topic][1]] * answered, [first.doc_ids[topic][3]] * (answered and topic % 3 == 0)
+        assert [pair.doc_id for pair in pairs if pair.seed] == seeds
+        assert [pair.doc_id for pair in pairs if pair.near_duplicate] == copies
+        known = {*retrieved[:3], *seeds, *copies}
         rest = [doc_id for doc_id in retrieved[3:] if doc_id not in known]
         drawn = [pair for pair in pairs if pair.doc_id not in known]
         assert len(drawn) == min(2, len(rest))
@@ -102,19 +102,15 @@ def test_edited_queries(harness, first, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words", "message"),
+    ("words", "message"),
     [
-        (None, ["testset=nowhere"], "testset=nowhere: there is no such folder"),
-        ("testset.json", [], "testset=ts: testset.json is missing, so this folder is not finished"),
-        (None, ["documents=ts"], "documents=ts: manifest.json is missing"),
-        (None, ["tracking=none"], "tracking=none keeps no runs to choose from"),
-        (None, ["runs=[0123abcd]"], "run=0123abcd"),
-        (None, [], "`harness run dataset=testset dataset.path=ts experiment_name=e retriever=bm25`"),
+        (["testset=nowhere"], "testset=nowhere: there is no such folder"),
+        (["tracking=none"], "tracking=none keeps no runs to choose from"),
+        (["runs=[0123abcd]"], "run=0123abcd"),
+        ([], "`harness run dataset=testset dataset.path=ts experiment_name=e retriever=bm25`"),
     ],
 )
-def test_bad_input(harness, made, change, words, message):
-    if change:
-        (made.folder / change).unlink()
+def test_bad_input(harness, made, words, message):
     refused = harness("testset pool", *POOL[:-1], *words)
     assert refused.code == 2
     assert message in refused.err
@@ -125,15 +121,13 @@ def test_a_pool_that_does_not_fit_is_refused(harness, made, tmp_path):
     made.pool()
     pool, manifest = made.folder / "pool.jsonl", made.folder / "pool.json"
     written, about = pool.read_text(), json.loads(manifest.read_text())
-    wrong = {
-        "the pool has none of the queries of ts (elsewhere)": (about | {"queries": {"elsewhere": "ab"}}, ""),
-        "The documents folder lacks pooled documents: gone. Were the files prepared anew": (
-            about, written.replace(made.doc_ids[0][1], "gone", 1)
-        ),
-        "pool.json: documents.path=": (about | {"documents": {"path": "../none", "sha256": "ab"}}, written),
-    }  # fmt: skip
-    for message, (changed, text) in wrong.items():
-        manifest.write_text(json.dumps(changed))
+    gone = written.replace(made.doc_ids[0][1], "gone", 1)
+    for changed, text, message in (
+        ({"queries": {"elsewhere": "ab"}}, "", "the pool has none of the queries of ts (elsewhere)"),
+        ({}, gone, "The documents folder lacks pooled documents: gone. Were the files prepared anew"),
+        ({"documents": {"path": "../none", "sha256": "ab"}}, written, "pool.json: documents.path="),
+    ):
+        manifest.write_text(json.dumps(about | changed))
         pool.write_text(text)
         refused = harness("testset pool", *POOL[:-1])
         assert (refused.code, message in refused.err) == (2, True), refused.err

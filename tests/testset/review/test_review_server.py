@@ -178,18 +178,18 @@ def test_the_page_loads_nothing_but_its_own_files_and_has_no_inline_script(serve
 
 
 def test_a_judgement_is_in_the_file_when_it_is_acknowledged(served):
-    needs, pairs = served.keys()
-    assert served.judge(pairs[1], 3) == (200, {"saved": 3})
-    last = served.log.read()[-1]
-    assert (last.by, last.grade, last.sample, last.pi, last.blind) == ("human:kim", 3, "audit", 0.5, True)
-    assert last.text == text_digest(served.made.queries[last.query_id])
-    assert served.judge(pairs[1], None, before=3) == (200, {"saved": None})
-    assert served.log.read()[-1].withdrawn
-    assert served.judge(needs[1], 0) == (200, {"saved": 0})
-    assert (served.log.read()[-1].doc_id, served.log.read()[-1].needs) == (None, False)
-    assert served.judge(needs[1], "?", before=0) == (200, {"saved": "?"})
-    last = served.log.read()[-1]
-    assert (last.needs, last.grade, last.withdrawn) == (None, None, False)
+    (_, need, *_), (_, pair, *_) = served.keys()
+    for key, value, before, written in (
+        (pair, 3, None, (3, None, False)),
+        (pair, None, 3, (None, None, True)),
+        (need, 0, None, (None, False, False)),
+        (need, "?", 0, (None, None, False)),
+    ):
+        assert served.judge(key, value, before) == (200, {"saved": value})
+        last = served.log.read()[-1]
+        assert (last.grade, last.needs, last.withdrawn) == written
+        assert (last.by, last.sample, last.pi, last.blind) == ("human:kim", "audit", 0.5, True)
+        assert (last.text, last.doc_id is None) == (text_digest(served.made.queries[last.query_id]), key == need)
 
 
 def test_a_judgement_is_written_once_and_not_overwritten_unseen(served):
