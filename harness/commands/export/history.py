@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import ClassVar, NoReturn
 
 from harness.commands.export.ledger import (
     PARTS,
+    Export,
     LeaderboardAnswer,
     Ledger,
     Submission,
@@ -24,17 +26,105 @@ from harness.config.commands import HistoryConfig, RecordConfig
 from harness.config.text import counted, short_id
 from harness.data.files import json_file
 from harness.errors import BadInput
+from harness.measures.objective import Objective
 from harness.recording.recording import open_tracker
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Number, Rows, Table
-from harness.storage.typed import encoded
+from harness.storage.typed import INLINE, encoded
 from harness.tasks.answers import UNBOUNDED
 from harness.tracking.tracker import measured
 
-Row = Mapping[str, Any]
-
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """A submission beside the leaderboard. Scores that are unknown are NaN.
+
+    first: its first export, with the score that ranked the run then.
+    local: our mean over all labelled queries by the measure of the latest submission; unknown if the run lacks the
+        measure or used other queries. local_public: the same over the public queries.
+    answers: the leaderboard's scores by part.
+    """
+
+    number: int
+    first: Export = field(metadata=INLINE)
+    runs: Sequence[str]
+    file: str
+    state: str
+    local: float
+    local_low: float
+    local_high: float
+    local_kind: str | None
+    local_public: float
+    answers: Mapping[str, float] = field(metadata=INLINE)
+    json_too: ClassVar = ("drift",)
+
+    @classmethod
+    def of(cls, one: Submission, latest: Submission) -> HistoryRow:
+        first, newest = one.exports[0], latest.exports[0]
+        numbers = first.metrics if first.queries == newest.queries else {}
+        score, public = (measured(numbers, newest.metric, part) for part in ("all", "public"))
+        digests = {place: digest_file(place) for place in one.files}
+        file = next((place for place in one.files if digests[place] == one.sha256), one.files[0])
+        state = {one.sha256: "unchanged", None: "missing"}.get(digests[file], "changed")
+        unknown = Objective(newest.metric, math.nan)
+        ours, kind = score or unknown, score.kind if score else None
+        answers = {part: one.answers.get(part, math.nan) for part in PARTS}
+        local = (ours.value, ours.low, ours.high, kind, (public or unknown).value)
+        return cls(one.number, first, [*one.runs], file, state, *local, answers)
+
+    @property
+    def drift(self) -> dict[str, float]:
+        """Return part of the leaderboard -> its score minus ours."""
+        return {part: score - self.local for part, score in self.answers.items()}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How well the leaderboard's scores on a part agree with ours, over the submissions that have both.
+
+    drift: its mean, least and greatest value; None without submissions.
+    tau: Kendall's tau-b of the two orders; None below three submissions, or if undefined.
+    swapped: pairs of submissions (a, b) where a scores higher than b here and lower on the leaderboard.
+    """
+
+    submissions: int
+    drift: Mapping[str, float] | None
+    tau: float | None
+    pairs: int
+    swapped: Sequence[tuple[int, int]]
+
+    @classmethod
+    def of(cls, rows: Sequence[HistoryRow], part: str) -> Agreement:
+        both = [row for row in rows if not math.isnan(row.drift[part])]
+        drifts = [row.drift[part] for row in both]
+        ours, theirs = [row.local for row in both], [row.answers[part] for row in both]
+        pairs = [sorted(pair, key=lambda row: -row.local) for pair in itertools.combinations(both, 2)]
+        swapped = [(a.number, b.number) for a, b in pairs if a.local > b.local and a.answers[part] < b.answers[part]]
+        tau = None
+        if len({*ours}) > 1 and len({*theirs}) > 1 and len(both) >= 3:
+            from scipy.stats import kendalltau
+
+            tau = float(kendalltau(ours, theirs).statistic)
+        drift = {"mean": sum(drifts) / len(drifts), "least": min(drifts), "greatest": max(drifts)} if drifts else None
+        return cls(len(both), drift, tau, len(pairs), swapped)
+
+
+@dataclass(frozen=True)
+class History:
+    """All submissions. agreement: by part of the leaderboard. picture: None if there is too little to draw."""
+
+    ledger: Path
+    metric: str | None
+    submissions: Sequence[HistoryRow]
+    agreement: Mapping[str, Agreement]
+    picture: Path | None = None
+
+    @property
+    def title(self) -> str:
+        return counted(len(self.submissions), "submission") + (f" by {self.metric}" if self.metric else "")
 
 
 def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
@@ -58,9 +148,10 @@ def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
             ledger.answer(LeaderboardAnswer(now(), sha256, str(file), **scores))
             ledger.settle(tracker)
         submission = ledger.submissions()[sha256]
-    row = _row(submission, submission)
-    document = {name: row[name] for name in ("number", "sha256", "run_id", *PARTS, "local", "local_kind", "drift")}
-    document |= {"submission": str(file), "replaced": replaced}
+    row = HistoryRow.of(submission, submission)
+    names = ("number", "sha256", "run_id", *PARTS, "local", "local_kind", "drift")
+    document = {name: value for name, value in encoded(row).items() if name in names}
+    document |= {"submission": file, "replaced": replaced}
 
     entered = [
         f"leaderboard, {part} part: {score:.4f}{_drift(row, part)}" for part, score in submission.answers.items()
@@ -79,19 +170,21 @@ def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
             if any(ledger.pending.glob("*.json")):
                 _settle(ledger, config)
             known = tuple(ledger.submissions().values())
-    rows = [_row(one, known[-1]) for one in known]
-    metric = known[-1].exports[0].metric if known else ""
-    agreement, picture = {part: _agreement(rows, part) for part in PARTS}, None
-    if max(one["submissions"] for one in agreement.values()) >= 2:
-        _draw(rows, metric, picture := ledger.folder / "history.png")
-    document = {"ledger": ledger.file, "metric": metric or None, "submissions": rows, "agreement": agreement}
-    document |= {"picture": picture}
-    return CommandAnswer(document, history_report(document), lambda _: [submissions_table(document)])
+    rows = [HistoryRow.of(one, known[-1]) for one in known]
+    found = History(
+        ledger.file,
+        known[-1].exports[0].metric if known else None,
+        rows,
+        {part: Agreement.of(rows, part) for part in PARTS},
+    )
+    if max(one.submissions for one in found.agreement.values()) >= 2:
+        found = replace(found, picture=ledger.folder / "history.png")
+        _draw(found)
+    return CommandAnswer(found, history_report(found), lambda _: [submissions_table(found)])
 
 
-def submissions_table(document: Mapping[str, Any]) -> Table:
+def submissions_table(found: History) -> Table:
     """Return the submissions with our own score and the leaderboard's."""
-    rows, metric = document["submissions"], document["metric"]
     columns = [
         Column("submission", "count", on="paste"),
         Column("no.", "count", on="screen"),
@@ -108,19 +201,19 @@ def submissions_table(document: Mapping[str, Any]) -> Table:
     ]
     cells: Rows = [
         [
-            row["number"],
-            row["number"],
-            minute(row["time"]),
-            row["run_name"],
-            short_id(row["run_id"]),
-            row["local_kind"] or "",
-            Number.of(row["local"], row["local_low"], row["local_high"]),
-            row["local_public"],
-            *(value for part in PARTS for value in (row[part], row["drift"][part])),
+            row.number,
+            row.number,
+            minute(row.first.time),
+            row.first.run_name,
+            short_id(row.first.run_id),
+            row.local_kind or "",
+            Number(row.local, row.local_low, row.local_high),
+            row.local_public,
+            *(value for part in PARTS for value in (row.answers[part], row.drift[part])),
         ]
-        for row in rows
+        for row in found.submissions
     ]
-    caption = f"{counted(len(rows), 'submission')}" + (f" by {metric}, 95 % intervals in brackets" if metric else "")
+    caption = found.title + (", 95 % intervals in brackets" if found.metric else "")
     notes = [
         "here: our own mean over all labelled queries; own public: over their public part; public, private: the "
         "leaderboard's scores; drift: its score − here."
@@ -168,144 +261,93 @@ def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
     )
 
 
-def _row(submission: Submission, latest: Submission) -> dict[str, Any]:
-    """Return a submission as `export history` shows it.
-
-    local: our mean over all labelled queries by the measure of the latest submission; None if the run lacks it or used
-    other queries. value: the score that ranked the run when it was exported.
-    drift: part of the leaderboard -> its score minus `local`.
-    """
-    first, newest = submission.exports[0], latest.exports[0]
-    numbers = first.metrics if first.queries == newest.queries else {}
-    score, public = (measured(numbers, newest.metric, part) for part in ("all", "public"))
-    local = score.value if score else None
-    shown = encoded(score) or {}
-    answers = {part: submission.answers.get(part) for part in PARTS}
-    digests = {place: digest_file(place) for place in submission.files}
-    file = next((place for place in submission.files if digests[place] == submission.sha256), submission.files[0])
-    state = {submission.sha256: "unchanged", None: "missing"}.get(digests[file], "changed")
-    return {
-        "number": submission.number,
-        **{name: getattr(first, name) for name in ("time", "sha256", "run_id", "run_name", "experiment", "trial_key")},
-        "runs": list(submission.runs),
-        "file": file,
-        "state": state,
-        **{name: getattr(first, name) for name in ("metric", "kind", "value")},
-        "local": local,
-        "local_kind": shown.get("kind"),
-        "local_low": shown.get("low"),
-        "local_high": shown.get("high"),
-        "local_public": public and public.value,
-        **answers,
-        "drift": {p: None if score is None or local is None else score - local for p, score in answers.items()},
-    }
-
-
-def _agreement(rows: Sequence[Row], part: str) -> dict[str, Any]:
-    """Return how well the leaderboard's scores on a part agree with ours, over the submissions that have both.
-
-    tau: Kendall's tau-b of the two orders; None below three submissions, or if undefined.
-    swapped: pairs [a, b] where a scores higher than b here and lower on the leaderboard.
-    """
-    both = [row for row in rows if row["drift"][part] is not None]
-    drifts = [row["drift"][part] for row in both]
-    pairs = [sorted(pair, key=lambda row: -row["local"]) for pair in itertools.combinations(both, 2)]
-    swapped = [[a["number"], b["number"]] for a, b in pairs if a["local"] > b["local"] and a[part] < b[part]]
-    tau = None
-    if len({row["local"] for row in both}) > 1 and len({row[part] for row in both}) > 1 and len(both) >= 3:
-        from scipy.stats import kendalltau
-
-        tau = float(kendalltau([row["local"] for row in both], [row[part] for row in both]).statistic)
-    drift = {"mean": sum(drifts) / len(drifts), "least": min(drifts), "greatest": max(drifts)} if drifts else None
-    return {"submissions": len(both), "drift": drift, "tau": tau, "pairs": len(pairs), "swapped": swapped}
-
-
-def history_report(document: Mapping[str, Any]) -> Report:
-    rows: Sequence[Row] = document["submissions"]
+def history_report(found: History) -> Report:
+    rows = found.submissions
     if not rows:
         return Report("No submissions yet.", steps=["harness export metric=modified_map@3"])
     verdict, steps = [], []
-    if not any(row[part] is not None for row in rows for part in PARTS):
+    if all(math.isnan(score) for row in rows for score in row.answers.values()):
         verdict = ["No leaderboard scores yet. Record one: harness export record submission=FILE public=SCORE"]
-    for part, agreement in document["agreement"].items():
-        verdict += _in_words(rows, part, agreement)
-        if agreement["swapped"]:
-            pair = [short_id(row["run_id"]) for row in _first_swapped(rows, agreement)]
+    for part, agreement in found.agreement.items():
+        verdict += _in_words(found, part)
+        if agreement.swapped:
+            pair = [short_id(row.first.run_id) for row in _first_swapped(found, part)]
             steps.append(f"harness compare 'runs=[{','.join(pair)}]'  # do our queries tell these two apart?")
-    whole = submissions_table(document)
+    whole = submissions_table(found)
     notes = [*whole.notes]
-    if any(row["local_kind"] == "out of fold" for row in rows):
+    if any(row.local_kind == "out of fold" for row in rows):
         notes.append("out of fold: gate or fusion learnt from these labels; each list was made without its own label.")
-    if any(row["local"] is None for row in rows):
+    if any(math.isnan(row.local) for row in rows):
         notes.append("A dash under `here`: the run has no such score, or used other queries.")
     shown = whole.for_medium("screen").without_empty()
     headings = [replace(one, name=one.name.rpartition(" ")[2]) if "drift" in one.name else one for one in shown.columns]
     scores = replace(shown, caption="Scores", columns=headings, notes=notes)
     columns = [Column("no.", "count"), *map(Column, ("exported (UTC)", "run", "name", "state", "file"))]
-    cells = [
-        [row["number"], minute(row["time"]), short_id(row["run_id"]), row["run_name"], row["state"], row["file"]]
+    cells: Rows = [
+        [row.number, minute(one.time), short_id(one.run_id), one.run_name, row.state, row.file]
         for row in rows
+        for one in [row.first]
     ]
-    picture = [f"Picture: {document['picture']}"] if document["picture"] else []
-    title = f"{counted(len(rows), 'submission')}" + (f" by {document['metric']}" if document["metric"] else "")
-    return Report(
-        title, verdict, [scores, Table("Files", columns, cells)], files=picture, steps=[*dict.fromkeys(steps)]
-    )
+    picture = [f"Picture: {found.picture}"] if found.picture else []
+    tables = [scores, Table("Files", columns, cells)]
+    return Report(found.title, verdict, tables, files=picture, steps=[*dict.fromkeys(steps)])
 
 
-def _first_swapped(rows: Sequence[Row], agreement: Mapping[str, Any]) -> list[Row]:
-    return [next(row for row in rows if row["number"] == number) for number in agreement["swapped"][0]]
+def _first_swapped(found: History, part: str) -> list[HistoryRow]:
+    by_number = {row.number: row for row in found.submissions}
+    return [by_number[number] for number in found.agreement[part].swapped[0]]
 
 
-def _in_words(rows: Sequence[Row], part: str, agreement: Mapping[str, Any]) -> list[str]:
-    if not agreement["submissions"]:
+def _in_words(found: History, part: str) -> list[str]:
+    agreement = found.agreement[part]
+    if (drift := agreement.drift) is None:
         return []
-    drift = agreement["drift"]
-    over = f"over {agreement['submissions']} submissions" if agreement["submissions"] > 1 else "in one submission"
+    over = f"over {agreement.submissions} submissions" if agreement.submissions > 1 else "in one submission"
     sentences = [
         f"Drift on the {part} leaderboard, {over}: mean {drift['mean']:+.4f}, "
         f"from {drift['least']:+.4f} to {drift['greatest']:+.4f}."
     ]
-    if agreement["pairs"]:
-        tau = "" if agreement["tau"] is None else f", Kendall's tau {agreement['tau']:.2f}"
+    if agreement.pairs:
+        tau = "" if agreement.tau is None else f", Kendall's tau {agreement.tau:.2f}"
         sentences.append(
-            f"Order on the leaderboard: {len(agreement['swapped'])} of {agreement['pairs']} pairs "
-            f"in the opposite order{tau}."
+            f"Order on the leaderboard: {len(agreement.swapped)} of {agreement.pairs} pairs in the opposite order{tau}."
         )
-    if agreement["swapped"]:
-        a, b = _first_swapped(rows, agreement)
+    if agreement.swapped:
+        a, b = _first_swapped(found, part)
         sentences.append(
-            f"Better here was not better there: submission {a['number']} is above {b['number']} here "
-            f"({a['local']:.4f} > {b['local']:.4f}) and below it there ({a[part]:.4f} < {b[part]:.4f})."
+            f"Better here was not better there: submission {a.number} is above {b.number} here "
+            f"({a.local:.4f} > {b.local:.4f}) and below it there ({a.answers[part]:.4f} < {b.answers[part]:.4f})."
         )
     return sentences
 
 
-def _drift(row: Row, part: str) -> str:
-    if (drift := row["drift"][part]) is None:
+def _drift(row: HistoryRow, part: str) -> str:
+    if math.isnan(drift := row.drift[part]):
         return ""
-    return f", here {row['local']:.4f} ({row['metric']}, {row['local_kind']}): drift {drift:+.4f}"
+    return f", here {row.local:.4f} ({row.first.metric}, {row.local_kind}): drift {drift:+.4f}"
 
 
-def _draw(rows: Sequence[Row], metric: str, file: Path) -> None:
+def _draw(found: History) -> None:
     """Draw the leaderboard's scores (filled: public, hollow: private) over ours, with a line of no drift."""
     from harness.reports.figure import new_figure, save, shortened, with_fonts
 
-    shown = [row for row in rows if any(drift is not None for drift in row["drift"].values())]
+    assert found.picture
+    shown = [row for row in found.submissions if not all(map(math.isnan, row.drift.values()))]
     figure = new_figure(6, 4.6 + 0.2 * len(shown))
     axes = figure.subplots()
     for row in shown:
-        colour, here = f"C{(row['number'] - 1) % 10}", row["local"]
-        low, high = (here if row[end] is None else row[end] for end in ("local_low", "local_high"))
-        label = shortened(f"{row['number']}  {row['run_name']}", 70)
-        for part in (part for part in PARTS if row["drift"][part] is not None):
-            board = row[part]
+        colour, here = f"C{(row.number - 1) % 10}", row.local
+        low, high = (here if math.isnan(end) else end for end in (row.local_low, row.local_high))
+        label = shortened(f"{row.number}  {row.first.run_name}", 70)
+        for part, board in row.answers.items():
+            if math.isnan(row.drift[part]):
+                continue
             axes.plot([low, high], [board, board], color=colour, alpha=0.4, zorder=1)
             axes.plot(here, board, "o", color=colour, mfc=colour if part == "public" else "white", label=label)
-            axes.annotate(str(row["number"]), (high, board), (5, -3), textcoords="offset points", color=colour)
+            axes.annotate(str(row.number), (high, board), (5, -3), textcoords="offset points", color=colour)
             label = "_"  # once in the legend
-    axes.axline((shown[0]["local"],) * 2, slope=1, color="#888", linewidth=0.8, zorder=0, label="no drift")
+    axes.axline((shown[0].local,) * 2, slope=1, color="#888", linewidth=0.8, zorder=0, label="no drift")
     axes.margins(0.1)
-    axes.set(xlabel=f"{metric} here, with 95 % interval", ylabel="leaderboard (filled: public, hollow: private)")
+    axes.set(xlabel=f"{found.metric} here, with 95 % interval", ylabel="leaderboard (filled: public, hollow: private)")
     figure.legend(loc="outside lower center", fontsize=8, frameon=False)
-    save(with_fonts(figure), file, quick=False)
+    save(with_fonts(figure), found.picture, quick=False)

@@ -2,13 +2,14 @@
 
 import io
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 
 import pytest
 from logged_runs import RUN
 from rich.console import Console
 
-from harness.commands.export.history import _agreement, history_report, submissions_table
+from harness.commands.export.history import Agreement, History, HistoryRow, history_report, submissions_table
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine
 from harness.reports.report import show_report
 from harness.reports.tables import csv, markdown
@@ -34,12 +35,12 @@ def test_an_answer_is_recorded_in_the_ledger_and_on_the_run(harness, submitted, 
     # Another part is added, another score for the same part takes its place, the same score changes nothing; a file
     # that was moved is known by its content.
     (tmp_path / "best.csv").rename(tmp_path / "moved.csv")
-    moved = ("export record", "submission=moved.csv", "format=json")
+    moved, ledger = ("export record", "submission=moved.csv", "format=json"), tmp_path / "outputs/submissions"
     assert harness(*moved, "private=0.75").json["replaced"] == {}
     assert harness(*moved, "public=0.82", "private=0.75").json["replaced"] == {"public": 0.81}
-    lines = (tmp_path / "outputs/submissions/ledger.jsonl").read_text("utf-8").splitlines()
+    lines = (ledger / "ledger.jsonl").read_text("utf-8")
     assert harness(*moved, "public=0.82").json["replaced"] == {}
-    assert (tmp_path / "outputs/submissions/ledger.jsonl").read_text("utf-8").splitlines() == lines
+    assert (ledger / "ledger.jsonl").read_text("utf-8") == lines
     run = tracker.run(submitted["run_id"])
     assert (run.metrics["leaderboard/public"], run.metrics["leaderboard/private"]) == (0.82, 0.75)
     assert run.tags["submission.sha256"] == submitted["sha256"]
@@ -61,18 +62,16 @@ def test_a_changed_file_is_refused(harness, submitted, tmp_path):
     """In its place, and when it was moved with its provenance; a file that was never exported is another matter."""
     with (tmp_path / "best.csv").open("a") as file:
         file.write("\n")
-    changed = [harness(*RECORD, "public=0.5")]
+    refused = [harness(*RECORD, "public=0.5").refusal]
     for name in ("best.csv", "best.csv.provenance.json"):
         (tmp_path / name).rename(tmp_path / f"moved-{name}")
-    changed.append(harness("export record", "submission=moved-best.csv", "public=0.5"))
-    for done in changed:
-        assert done.code == 2
-        assert "has changed since it was exported as submission 1" in done.err
-        assert submitted["run_id"] in done.err
+    refused.append(harness("export record", "submission=moved-best.csv", "public=0.5").refusal)
+    for said in refused:
+        assert "has changed since it was exported as submission 1" in said
+        assert submitted["run_id"] in said
     (tmp_path / "moved-best.csv").rename(tmp_path / "other.csv")
-    done = harness("export record", "submission=other.csv", "public=0.5")
-    assert done.code == 2
-    assert "was not exported to this outputs folder" in done.err
+    said = harness("export record", "submission=other.csv", "public=0.5").refusal
+    assert "was not exported to this outputs folder" in said
 
 
 def test_a_score_in_percent_is_asked_about(harness, submitted, tracker):
@@ -85,9 +84,7 @@ def test_a_score_in_percent_is_asked_about(harness, submitted, tracker):
         ("public=810", "scale=percent"): "above 100, the greatest value of modified_map@3 in percent.",
         ("public=81", "scale=percents"): "Did you mean 'percent'?",
     }.items():
-        done = harness(*RECORD, *words)
-        assert done.code == 2
-        assert expected in done.err
+        assert expected in harness(*RECORD, *words).refusal
     assert harness("export history", "format=json").json["submissions"][0]["public"] is None
     found = harness(*RECORD, "public=81", "scale=percent", "format=json").json
     assert (found["public"], found["drift"]["public"]) == (0.81, pytest.approx(-0.19))
@@ -104,24 +101,23 @@ def test_a_score_in_percent_is_asked_about(harness, submitted, tracker):
     ],
 )
 def test_what_is_no_answer_is_refused(harness, words, expected):
-    done = harness("export record", *words)
-    assert done.code == 2, done.err
-    assert expected in done.err
+    assert expected in harness("export record", *words).refusal
 
 
-def row(number, local, public):
-    drift = None if local is None or public is None else public - local
-    return {"number": number, "local": local, "public": public, "drift": {"public": drift}}
+def row(number=1, local=nan, public=nan, *, low=nan, high=nan, kind=None, private=nan, name="bm25"):
+    first = Export("2026-07-01T12:30:00.1", "", "/a/b.csv", "3f2a91bc" * 4, name, "e", "map@3")
+    ours = (local, low, high, kind, nan)
+    return HistoryRow(number, first, [], first.file, "changed", *ours, {"public": public, "private": private})
 
 
 def test_agreement_by_hand():
     """Here 1 > 2 > 3, there 2 > 1 > 3: of three pairs one is swapped, so tau = (2 − 1) / 3."""
-    rows = [row(1, 0.70, 0.80), row(2, 0.65, 0.82), row(3, 0.60, 0.75), row(4, 0.9, None), row(5, None, 0.9)]
-    found = _agreement(rows, "public")
-    assert (found["submissions"], found["pairs"], found["swapped"]) == (3, 3, [[1, 2]])
-    assert found["tau"] == pytest.approx(1 / 3)
+    rows = [row(1, 0.70, 0.80), row(2, 0.65, 0.82), row(3, 0.60, 0.75), row(4, 0.9, nan), row(5, nan, 0.9)]
+    found = Agreement.of(rows, "public")
+    assert (found.submissions, found.pairs, found.swapped) == (3, 3, [(1, 2)])
+    assert found.tau == pytest.approx(1 / 3)
     # 0.10, 0.17, 0.15
-    assert found["drift"] == pytest.approx({"mean": 0.14, "least": 0.10, "greatest": 0.17})
+    assert found.drift == pytest.approx({"mean": 0.14, "least": 0.10, "greatest": 0.17})
 
 
 @pytest.mark.parametrize(
@@ -129,18 +125,18 @@ def test_agreement_by_hand():
     [
         ([], None, []),
         ([(0.5, 0.4)], None, []),
-        ([(0.5, 0.4), (0.4, 0.5)], None, [[1, 2]]),  # two submissions are no order to speak of
-        ([(0.4, 0.5), (0.5, 0.4)], None, [[2, 1]]),  # named by the one that is better here
+        ([(0.5, 0.4), (0.4, 0.5)], None, [(1, 2)]),  # two submissions are no order to speak of
+        ([(0.4, 0.5), (0.5, 0.4)], None, [(2, 1)]),  # named by the one that is better here
         ([(0.4, 0.5), (0.5, 0.5), (0.6, 0.5)], None, []),  # all equal there: undefined
         ([(0.5, 0.4), (0.5, 0.5), (0.5, 0.6)], None, []),  # and here
         ([(0.4, 0.5), (0.5, 0.6), (0.6, 0.7)], 1.0, []),
-        ([(0.6, 0.5), (0.5, 0.6), (0.4, 0.7)], -1.0, [[1, 2], [1, 3], [2, 3]]),
+        ([(0.6, 0.5), (0.5, 0.6), (0.4, 0.7)], -1.0, [(1, 2), (1, 3), (2, 3)]),
     ],
 )
 def test_few_or_equal_scores(scores, tau, swapped):
-    found = _agreement([row(n, *pair) for n, pair in enumerate(scores, start=1)], "public")
-    assert (found["tau"], found["swapped"], found["submissions"]) == (tau, swapped, len(scores))
-    assert (found["drift"] is None) == (not scores)
+    found = Agreement.of([row(n, *pair) for n, pair in enumerate(scores, start=1)], "public")
+    assert (found.tau, found.swapped, found.submissions) == (tau, swapped, len(scores))
+    assert (found.drift is None) == (not scores)
 
 
 def write_ledger(tmp_path, *entries):
@@ -176,7 +172,7 @@ def test_history_sets_the_honest_score_against_the_leaderboards(harness, tmp_pat
     )
     found = harness("export history", "format=json").json
     first, second, third, fourth, fifth = found["submissions"]
-    assert (first["local"], first["local_kind"]) == (0.7, "out of fold")
+    assert (first["local"], first["local_kind"], first["state"]) == (0.7, "out of fold", "missing")
     assert (first["local_low"], first["local_high"], first["local_public"]) == (0.6, 0.8, 0.72)
     assert (second["local"], second["local_low"], second["drift"]["private"]) == (0.8, None, pytest.approx(-0.07))
     assert third["local"] is third["drift"]["public"] is fourth["local"] is fifth["public"] is None
@@ -185,11 +181,9 @@ def test_history_sets_the_honest_score_against_the_leaderboards(harness, tmp_pat
     assert public["drift"]["mean"] == pytest.approx((0.05 - 0.06) / 2)
     assert found["agreement"]["private"]["submissions"] == 1
     assert Path(found["picture"]).read_bytes().startswith(b"\x89PNG")
-    assert {one["state"] for one in found["submissions"]} == {"missing"}
 
     said = harness("export history").out
     assert "2 is above 1 here (0.8000 > 0.7000) and below it there (0.7400 < 0.7500)" in said
-    assert "Order on the leaderboard: 1 of 2 pairs" not in said
     assert "Order on the leaderboard: 1 of 1 pairs in the opposite order." in said
     assert "mean -0.0050, from -0.0600 to +0.0500" in said
 
@@ -207,29 +201,25 @@ def test_history_with_little_to_tell(harness, tmp_path):
 
 @pytest.mark.parametrize("kind", ["out of fold", "public, out of fold"])
 def test_a_narrow_terminal_breaks_words_and_no_number(kind):
-    row = {"number": 12, "local": 0.75, "local_low": 0.7, "local_high": 0.8, "local_kind": kind, "local_public": 0.7512}
-    row |= {"public": 0.8111, "private": 0.7999, "drift": {"public": 0.0611, "private": -0.0499}}
-    row |= {"time": "2026-07-01T12:30:00.1", "run_name": "bm25", "run_id": "3f2a91bc" * 4, "state": "changed"}
-    none = {"submissions": 0, "drift": None, "tau": None, "pairs": 0, "swapped": []}
-    document = {"submissions": [row | {"file": "/a/b.csv"}], "metric": "map@3", "picture": None}
+    rows = [replace(row(12, 0.75, 0.8111, low=0.7, high=0.8, kind=kind, private=0.7999), local_public=0.7512)]
+    agreement = {part: Agreement.of([], part) for part in ("public", "private")}
     console = Console(width=80, file=io.StringIO())
-    show_report(console, history_report(document | {"agreement": {"public": none, "private": none}}))
+    show_report(console, history_report(History(Path("ledger"), "map@3", rows, agreement)))
     said = console.file.getvalue()
-    for shown in ("0.7500", "0.700 – 0.800", "0.7512", "0.8111", "+0.0611", "0.7999", "-0.0499"):
+    for shown in ("0.7500", "0.700 – 0.800", "0.7512", "0.8111", "+0.0611", "0.7999", "+0.0499"):
         assert shown in said
     assert "…" not in said
     assert max(map(len, said.splitlines())) <= 80
 
 
 def test_the_history_as_a_table():
-    row = {"number": 1, "time": "2026-07-01T12:30:00.1", "run_name": "=bm25", "run_id": "3f2a91bc" * 4}
-    row |= {"local": 0.75, "local_low": 0.7, "local_high": 0.8, "local_kind": "out of fold", "local_public": None}
-    row |= {"public": 0.81, "private": None, "drift": {"public": 0.06, "private": None}}
-    table = submissions_table({"submissions": [row], "metric": "map@3"})
+    rows = [row(1, 0.75, 0.81, low=0.7, high=0.8, kind="out of fold", name="=bm25")]
+    table = submissions_table(History(Path("ledger"), "map@3", rows, {}))
     assert csv(table) == (
         "submission,exported (UTC),run,run_id,kind,here,here_low,here_high,own public,public,public drift,private,"
         "private drift\n"
-        "1,2026-07-01 12:30,'=bm25,3f2a91bc,out of fold,0.75,0.7,0.8,,0.81,0.06,,\n"
+        "1,2026-07-01 12:30,'=bm25,3f2a91bc,out of fold,0.75,0.7,0.8,,0.81,0.06000000000000005,,\n"
     )
     assert markdown(table).startswith("**1 submission by map@3, 95 % intervals in brackets**\n")
-    assert markdown(submissions_table({"submissions": [], "metric": None})).startswith("**0 submissions**\n")
+    none = submissions_table(History(Path("ledger"), None, [], {}))
+    assert markdown(none).startswith("**0 submissions**\n")
