@@ -6,32 +6,20 @@ import random
 import re
 
 import pytest
-from frozen_sets import frozen
-from judged_sets import judged_set
+from frozen_sets import frozen, judged
 
 import harness as package
 from harness.statistics.prediction_powered import Estimate
+from harness.testset.pool.pool import read_pool
 from harness.tracking.tracker import METRICS
 
-TOPICS, CHECKED = 64, 44
 METRICS_SHOWN = "metrics=[modified_map@3,hit@1,mrr,map,abstention_accuracy]"
-
-
-def lenient(made):
-    """Grades of a model that takes a third of what only touches the subject for an answer."""
-
-    def grade(query_id, doc_id):
-        true = made.truth(query_id, doc_id)
-        touches = true == 1 and made.kinds[query_id] != "unanswerable"
-        return 2 if touches and random.Random(query_id + doc_id).random() < 0.33 else true
-
-    return grade
 
 
 def lists(made, seed):
     """Rows of predictions: the pooled documents of each query, those that answer it higher the better the seed."""
     rows = []
-    for query_id, pairs in made.pool(depth=6).by_query.items():
+    for query_id, pairs in read_pool(made.folder).by_query.items():
         generator = random.Random(f"{seed} {query_id}")
         scores = {one.doc_id: made.truth(query_id, one.doc_id) + seed * generator.random() for one in pairs}
         rows.append({"eval_id": query_id, "topk": sorted(scores, key=lambda doc_id: -scores[doc_id])})
@@ -42,16 +30,9 @@ def lists(made, seed):
 def folder(tmp_path_factory):
     """A working folder with ts/v1, and the lists of a good and of a bad system."""
     path = tmp_path_factory.mktemp("checked")
-    made = judged_set(path, TOPICS)
+    made = judged(path, topics=64, checked=44)
     for name, seed in (("good", 4.0), ("bad", 12.0)):
         (path / f"{name}.jsonl").write_text(lists(made, seed))
-    made.judge("llm:tiny#0123abcd", grade=lenient(made))
-    drawn = random.Random(0).sample(made.query_ids, CHECKED)
-    strata = {query_id: made.kinds[query_id] for query_id in made.query_ids}
-    (path / "ts" / "audit.json").write_text(json.dumps({"seed": 0, "strata": strata, "drawn": drawn, "twice": []}))
-    answered = {one: 0 for one, kind in made.kinds.items() if kind == "unanswerable"}
-    made.judge("human:kim", drawn, lambda query, doc: answered.get(query, made.truth(query, doc)), needs=True,
-               sample="audit", pi=0.7)  # fmt: skip
     frozen(made.folder)
     return path
 

@@ -16,12 +16,9 @@ def test_sizes_of_chunks_are_swept_once_prepared(harness):
     said = " ".join(harness(*SWEEP).text.split())
     assert "Trials that differ in dataset.chunk.size are not comparable: 2 groups" in said
     assert "objective=span_recall@3 counts characters of evidence, and ranks all of them." in said
-    ranked = harness(*SWEEP, "objective=span_recall@3").text
-    assert "span_recall@3 rises with their length" in " ".join(ranked.split())
-    together = harness(*SWEEP, "objective=span_recall@3", "format=json").json
-    assert together["groups"] == []
-    assert together["best"]["value"] > 0
-    assert together["trials"]["finished"] == 2
+    ranked = harness(*SWEEP, "objective=span_recall@3", "format=json").json
+    assert (ranked["groups"], ranked["trials"]["finished"], ranked["best"]["value"] > 0) == ([], 2, True)
+    assert "span_recall@3 rises with their length" in " ".join(ranked["notes"])
 
 
 @pytest.mark.slow
@@ -29,12 +26,6 @@ def test_a_search_needs_an_objective_that_does_not_depend_on_the_cut(harness):
     search = (*SWEEP[:-1], "dataset.chunk.size=int(interval(100,400))", "search=tpe", "search.trials=2")
     assert harness(*search).refusal.rstrip().endswith("Or search by objective=span_recall@3.")
     assert harness(*search, "objective=span_recall@3", "format=json").json["trials"]["finished"] == 2
-
-
-def test_a_size_that_cannot_work_fails_alone(harness):
-    found = harness(*SWEEP[:-1], "dataset.chunk.size=50,100,400", "objective=span_recall@3", "format=json")
-    assert found.code == 1
-    assert "dataset.chunk.overlap=80 is not below dataset.chunk.size=50" in found.err + found.out
 
 
 def test_runs_compare_by_spans_and_with_a_note_by_documents(harness):

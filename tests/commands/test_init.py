@@ -1,7 +1,5 @@
 """`harness init`: the file of defaults."""
 
-import shlex
-
 import pytest
 
 WORDS = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "experiment_name=007")
@@ -52,16 +50,11 @@ def test_a_text_task_may_have_defaults_too(harness, files, tmp_path):
 def test_choices_of_a_config_dir_are_known_and_named_again(harness, toy, tmp_path):
     (tmp_path / "mine" / "dataset").mkdir(parents=True)
     (tmp_path / "mine" / "dataset" / "ours.yaml").write_text("defaults: [contest]\npath: toy\n")
-
-    def printed(*words):
-        lines = harness(*words).text.splitlines()
-        return [shlex.split(line, comments=True) for line in lines if line.startswith("  harness ")]
-
-    first = printed("init", "--config-dir=mine", "dataset=ours")[0]
-    assert first == ["harness", "run", "--config-dir=mine"]
-    commands = printed(*first[1:], "tokenizer=char_ngram")
-    assert {words[2] for words in commands} == {"--config-dir=mine"}
-    assert harness(*next(words for words in commands if words[1] == "export")[1:]).code == 0
+    first = harness("init", "--config-dir=mine", "dataset=ours").commands[0]
+    assert first == ["run", "--config-dir=mine"]
+    commands = harness(*first, "tokenizer=char_ngram").commands
+    assert {words[1] for words in commands} == {"--config-dir=mine"}
+    assert harness(*next(words for words in commands if words[0] == "export")).code == 0
 
 
 @pytest.mark.slow

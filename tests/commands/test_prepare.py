@@ -1,7 +1,6 @@
 """`harness prepare`: what it says, what it writes, and what it refuses."""
 
 import json
-import shlex
 from pathlib import Path
 
 import pytest
@@ -22,21 +21,17 @@ def rows(folder):
     return [json.loads(line) for line in (Path(folder) / "documents.jsonl").read_text("utf-8").splitlines()]
 
 
-def printed(out):
-    return [shlex.split(line) for line in out.splitlines() if line.startswith("  harness ")]
-
-
 @pytest.mark.slow
 def test_the_sample_is_prepared_without_arguments_and_can_be_run(harness):
-    said = harness("prepare").text
+    done = harness("prepare")
+    said, (run, search, draft) = done.text, done.commands
     assert "outputs/documents holds 16 documents of 2 files." in said
     assert "Characters of a document: 305 to 398, half of them up to 375" in said
     assert "  up to 350  ██████ 2\n  up to 400  ████████████████████████████████████████ 14\n" in said
-    run, search, draft = printed(said)
-    assert run[1:] == ["run", "dataset=chunked"]
-    found = harness(*search[1:], "tokenizer=word", "format=json").json
+    assert run == ["run", "dataset=chunked"]
+    found = harness(*search, "tokenizer=word", "format=json").json
     assert found["documents"], "its first words find the document"
-    assert harness("testset draft", *draft[3:]).code == 0
+    assert harness("testset draft", *draft[2:]).code == 0
     again = harness("prepare")
     assert "outputs/documents is up to date, nothing to do: it holds 16 documents of 2 files." in again.out
     assert "dataset.chunk.size=100" in harness("prepare", "chunk.size=100", "chunk.overlap=20").out
@@ -45,12 +40,12 @@ def test_the_sample_is_prepared_without_arguments_and_can_be_run(harness):
 def test_files_of_ones_own(harness, corpus):
     (corpus.parent / "note.txt").write_text("{name}에 대한 글", "utf-8")
     words = ("files=in/**/*", "output=docs", "chunk.size=7", "chunk.overlap=0")
-    said = harness("prepare", *words).text
+    done = harness("prepare", *words)
+    said, (search, _) = done.text, done.commands
     assert "docs holds 7 documents of 3 files." in said
     assert "1 further chunk repeats a document: it has a span for each place." in said
     assert [row["src"] for row in rows("docs")] == ["in/one.txt"] * 2 + ["in/two.txt"] * 2 + ["in/문서/셋.md"] * 3
-    search, _ = printed(said)
-    found = harness(*search[1:-1], "tokenizer=whitespace", "query=끝.", "format=json").json
+    found = harness(*search[:-1], "tokenizer=whitespace", "query=끝.", "format=json").json
     assert [one["text"] for one in found["documents"]] == ["끝."]
     noted = harness("prepare", *words, "chunk.note=note.txt", "format=json").json
     assert noted["written"]

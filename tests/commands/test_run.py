@@ -1,21 +1,18 @@
 """The verbs `run`, `score` and `search`, from the command line to files and MLflow."""
 
-import csv
 import json
-import math
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from html_pages import data_of
 
 import harness as package
 from harness.commands.run import run_report
 from harness.measures.objective import Objective
+from harness.measures.score_table import read_score_table
 from harness.reports.terminal import standing
-from retrievers.lexical.bm25 import BM25
 
 QUIET = ("tracking=none", "format=json")
 
@@ -66,17 +63,6 @@ def test_a_part_without_queries_has_no_numbers(harness, toy):
         assert "–" in next(line for line in said.splitlines() if line.startswith("oof/modified_map@3"))
 
 
-@pytest.mark.slow
-def test_tracking_none_never_imports_mlflow(tmp_path):
-    code = (
-        "import sys; from harness.cli import call\n"
-        "assert call('run', ['tracking=none', 'tokenizer=word', 'format=json']) == 0\n"
-        "print([name for name in ('mlflow', 'torch', 'pandas') if name in sys.modules], file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stderr.strip().endswith("[]"), done.stderr
-
-
 @pytest.mark.drawn
 def test_files_of_a_run(harness, toy):
     found = harness("run", *contest(), *QUIET, "gate=score", "gate.threshold=0.5").json
@@ -93,15 +79,6 @@ def test_files_of_a_run(harness, toy):
     assert rows[2]["topk"] == []  # nothing shares a bigram with the greeting
     assert (folder / "run.trec").read_text().startswith("7 Q0 d3 1 ")
     assert found["metrics"]["modified_map@3"] == found["metrics"]["abstention_recall"] == 1.0
-
-
-def test_same_trial_same_numbers_and_the_second_builds_nothing(harness, toy, monkeypatch):
-    first = harness("run", *contest(), *QUIET).json
-    for method in ("index", "load"):
-        monkeypatch.setattr(BM25, method, None)
-    again = harness("run", *contest(), *QUIET, "top_k=2", "gate=score", "gate.threshold=1", "metrics=[mrr]").json
-    assert list(again["metrics"]) == ["mrr"]
-    assert harness("run", *contest(), *QUIET).json["metrics"] == first["metrics"]
 
 
 @pytest.mark.parametrize(("objective", "lost"), [("modified_map@3", True), ("mrr", False)])
@@ -178,26 +155,6 @@ def test_search_shows_documents_signal_and_decision(harness, toy):
     assert "No document shares a term" in harness("search", *contest(), "query=xyz").out
 
 
-@pytest.mark.local
-@pytest.mark.parametrize(
-    ("error", "code", "status", "folders"),
-    [(RuntimeError("out of luck"), 1, "FAILED", ["failed"]), (KeyboardInterrupt(), 130, "KILLED", ["killed"])],
-    ids=["crash", "interruption"],
-)
-def test_a_run_that_does_not_finish_is_marked(harness, toy, tmp_path, monkeypatch, error, code, status, folders):
-    def ends(self, queries, k):
-        raise error
-
-    monkeypatch.setattr(BM25, "search", ends)
-    done = harness("run", *contest(), f"retriever.bm25.k1=1.23{code}")
-    assert (done.code, str(error) in done.err) == (code, True)
-    database = sqlite3.connect(tmp_path / "outputs" / "mlflow.db")
-    assert database.execute("select status from runs").fetchall() == [(status,)]
-    [traceback] = (tmp_path / "outputs" / "artifacts").rglob("traceback.txt")
-    assert repr(error).partition("(")[0] in traceback.read_text()
-    assert [path.name.rpartition(".")[2] for path in (tmp_path / "outputs" / "runs").iterdir()] == folders
-
-
 def test_a_gate_that_learns_needs_labels(harness, toy):
     (toy / "qrels.jsonl").unlink()
     run, search = ("run", *QUIET), ("search", "query=달")
@@ -234,33 +191,29 @@ def test_fitted_on_the_public_part(harness):
 def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tracker):
     """The logged means are those of the columns oof/ of scores.csv, in all and in both parts."""
     found = harness("run", "tokenizer=word", "gate=auto", "format=json", "metrics=[modified_map@3,map@3,ndcg@10]").json
-    charted = tracker.run(found["run_id"]).metrics
-    written = json.loads((Path(found["files"]["folder"]) / "metrics.json").read_text("utf-8"))
-    logged = {name.replace("@", "_at_"): value for name, value in written["metrics"].items()}
-    with (Path(found["files"]["folder"]) / "scores.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert len(rows) == 60
-    assert any(row["oof/modified_map@3"] not in (row["modified_map@3"], "") for row in rows)
+    charted, folder = tracker.run(found["run_id"]).metrics, Path(found["files"]["folder"])
+    written = json.loads((folder / "metrics.json").read_text("utf-8"))
+    logged, table = written["metrics"], read_score_table(folder / "scores.csv")
+    assert (table.oof["modified_map@3"] != table.values["modified_map@3"]).any()
+    everywhere = np.ones(60, bool)
     for name in ("modified_map@3", "map@3", "ndcg@10"):
-        for part, inside in (("", "01"), ("public/", "1"), ("private/", "0")):
-            for prefix in ("", "oof/"):
-                cells = [row[prefix + name] for row in rows if row["public"] in inside]
-                values = [float(cell) for cell in cells if cell]
-                assert len(values) == sum(row["public"] in inside for row in rows if name[:4] == "modi" or row["map@3"])
-                mean = logged[f"{prefix}{part}{name.replace('@', '_at_')}"]
-                assert mean == pytest.approx(math.fsum(values) / len(values), abs=1e-12)
-        assert found["out_of_fold"][name] == logged[f"oof/{name.replace('@', '_at_')}"]
+        for part, inside in (("", everywhere), ("public/", table.public), ("private/", ~table.public)):
+            for prefix, values in (("", table.values[name]), ("oof/", table.oof[name])):
+                assert (~np.isnan(values) == (table.needs | name.startswith("mod"))).all()
+                assert logged[f"{prefix}{part}{name}"] == pytest.approx(np.nanmean(values[inside]), abs=1e-12)
+        assert found["out_of_fold"][name] == logged[f"oof/{name}"]
     losses = sum(value for name, value in logged.items() if name.startswith("oof/loss/"))
-    mean = logged["oof/modified_map_at_3"]
+    mean = logged["oof/modified_map@3"]
     assert losses == pytest.approx(1 - mean, abs=1e-12)
-    low, high = (logged[f"oof/interval_{end}/modified_map_at_3"] for end in ("low", "high"))
+    low, high = (logged[f"oof/interval_{end}/modified_map@3"] for end in ("low", "high"))
     assert low < mean < high
     objective = {"name": "modified_map@3", "value": mean, "low": low, "high": high, "kind": "out of fold"}
     assert written["objective"] == found["objective"] == objective
     assert [charted[f"objective{end}"] for end in ("", "_low", "_high")] == [mean, low, high]
     assert "oof/ndcg_at_10" in charted  # in MLflow, a mean that is known out of fold is not in sample, too
     assert not {"ndcg_at_10", "modified_map_at_3"} & set(charted)
-    assert all(charted[name] == value for name, value in logged.items() if name in charted)
+    by_name = {name.replace("@", "_at_"): value for name, value in logged.items()}
+    assert all(charted[name] == value for name, value in by_name.items() if name in charted)
 
 
 @pytest.mark.parametrize(("words", "said"), [((), False), (("select_on=public",), True)])
@@ -280,12 +233,6 @@ def test_looks_at_private_scores(harness, toy, words, said):
 )
 def test_how_a_run_stands_is_one_sentence(value, kind, said):
     assert standing(Objective("mrr", value, kind=kind), Objective("mrr", 0.5), "3f2a91bc") == said
-
-
-def test_the_best_run_before_is_named(harness, toy):
-    first = harness("run", *contest(), "gate=score", "gate.threshold=99", "format=json").json
-    assert first["best_before"] is None
-    assert f"against the best so far (run {first['run_id'][:8]})." in harness("run", *contest()).out
 
 
 def test_documents_that_hold_the_queries_are_said_in_the_run_and_on_its_page(harness, toy):

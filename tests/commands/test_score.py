@@ -1,7 +1,6 @@
 """`harness score` for text tasks: its numbers, its run and files, and what it refuses."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -91,19 +90,18 @@ def test_hints_run_as_printed(harness, files, answers):
     """Two different submissions are needed to compare."""
 
     def hints(*words):
-        printed = harness(*words).out.partition("Next:\n")[2].splitlines()
-        for hint in printed:
-            if "harness ui" not in hint and "SCORE" not in hint:
-                assert harness(*shlex.split(hint)[1:]).text
-        return " ".join(printed)
+        commands = harness(*words).commands
+        for command in commands:
+            assert command[0] == "ui" or "public=SCORE" in command or harness(*command).text
+        return {word for command in commands for word in command}
 
     text = [word for word in WORSE_SCORED if word != "format=json"]
     for _ in range(2):
-        assert "harness compare" not in hints(*text)
-    assert "harness compare" in hints(*text, "predictions=better.csv")
-    assert "harness compare" in hints("board", "task=corrections", "experiment_name=e")
-    assert "harness compare" not in hints(*text, "predictions=better.csv", "task.scheme=span"), "the only one"
-    assert "harness compare" not in hints(*text, "predictions=better.csv", "seed=1"), "another public part"
+        assert "compare" not in hints(*text)
+    assert "compare" in hints(*text, "predictions=better.csv")
+    assert "compare" in hints("board", "task=corrections", "experiment_name=e")
+    assert "compare" not in hints(*text, "predictions=better.csv", "task.scheme=span"), "the only one"
+    assert "compare" not in hints(*text, "predictions=better.csv", "seed=1"), "another public part"
     assert "metric=exact_match" in hints("score", *ANSWERS[:3], "metrics=[exact_match,final_score]")
 
 
@@ -199,10 +197,10 @@ def test_a_scored_file_is_compared_with_the_best_run(harness, toy, tmp_path):
     words = ("dataset=contest", "dataset.path=toy", "experiment_name=e", "objective=mrr@3")
     best = harness("run", "tokenizer=char_ngram", *words, "format=json").json
     (tmp_path / "p.jsonl").write_text("".join(f'{{"eval_id": {n}, "topk": ["d2", "d1", "d3"]}}\n' for n in (7, 3, 5)))
-    said = harness("score", "predictions=p.jsonl", *words).out
-    assert re.search(rf"^  -0\.\d{{4}} against the best so far \(run {best['run_id'][:8]}\)\.$", said, re.M)
-    line = said.splitlines()[-1].strip()
-    assert line.startswith("harness compare experiment_name=e 'runs=[")
-    compared = harness(*shlex.split(line)[1:]).text
+    done = harness("score", "predictions=p.jsonl", *words)
+    assert re.search(rf"^  -0\.\d{{4}} against the best so far \(run {best['run_id'][:8]}\)\.$", done.out, re.M)
+    command = done.commands[-1]
+    assert command[:2] == ["compare", "experiment_name=e"]
+    compared = harness(*command).text
     assert re.search("p.jsonl.*Differences in all measures", compared, re.S)
     assert "mrr@3" in next(line for line in compared.splitlines() if " id " in line), "the runs' own measure"

@@ -13,14 +13,14 @@ MODEL, KIM = "llm:tiny#0123abcd", "human:kim"
 CHECKED = 6  # queries
 
 
-def judged(path, topics=16):
-    """All pairs judged by a model, and the first CHECKED queries by a person who is stricter: what nearly repeats the
-    answer is of no use to them."""
+def judged(path, topics=16, checked=CHECKED):
+    """All pairs judged by a model, and the first queries by a person who is stricter: what nearly repeats the answer is
+    of no use to them."""
     made = judged_set(path, topics)
     made.pool()
     made.judge(MODEL)
     strata = {query_id: made.kinds[query_id] for query_id in made.query_ids}
-    drawn = made.query_ids[:CHECKED]
+    drawn = made.query_ids[:checked]
     (made.folder / "audit.json").write_text(json.dumps({"seed": 0, "strata": strata, "drawn": drawn, "twice": []}))
 
     def strict(query_id, doc_id):

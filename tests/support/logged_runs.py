@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -62,6 +63,12 @@ class Done:
     @property
     def json(self) -> Any:
         return json.loads(self.text)
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The commands that it proposes, as words without `harness`."""
+        lines = [line.strip() for line in self.text.splitlines()]
+        return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("harness ")]
 
     @property
     def refusal(self) -> str:
