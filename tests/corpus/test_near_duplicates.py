@@ -112,7 +112,7 @@ def test_every_pair_is_true_and_equal_texts_are_in_one_group(tmp_path_factory, t
 def test_recall_of_similar_pairs(near):
     """Of the pairs with a similarity of 0.9 or more, at least 99 % are in one group; of those above 0.8, 95 %."""
     generator = random.Random(1)
-    texts = [text_of(generator, generator.randrange(60, 500)) for _ in range(150)]
+    texts = [text_of(generator, generator.randrange(60, 500)) for _ in range(60)]
     texts += [changed(text, generator, generator.randrange(8)) for text in texts * 3]
     generator.shuffle(texts)
     pairs = near(texts)
@@ -124,7 +124,7 @@ def test_recall_of_similar_pairs(near):
         for level in total:
             total[level] += similarity >= level
             missed[level] += similarity >= level and group[a] != group[b]
-    assert total[0.9] > 200
+    assert total[0.9] > 80
     assert missed[0.9] <= 0.01 * total[0.9]
     assert missed[0.8] <= 0.05 * total[0.8]
 

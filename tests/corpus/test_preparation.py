@@ -232,10 +232,9 @@ def test_unreadable_files_can_be_skipped(corpus):
 
 
 def test_nothing_is_left_where_no_file_can_be_read(corpus):
-    shutil.rmtree("in")
-    write({"empty.txt": " \n"})
+    write({"one.txt": " \n", "two.txt": ""})
     for unreadable in ("stop", "skip"):
-        with pytest.raises(BadInput, match=r"empty\.txt"):
+        with pytest.raises(BadInput, match=r"one\.txt"):
             prepare_output(files(), SMALL, Path("docs"), unreadable)
     assert [one.name for one in Path().iterdir()] == ["in"]
 
@@ -270,8 +269,7 @@ def test_a_finished_folder_is_left_as_it_is_and_another_replaced(corpus):
 
 
 def test_what_a_kill_left_while_folders_were_exchanged_is_cleared(corpus):
-    prepare_output(files(), SMALL, Path("docs"))
-    Path("docs").rename("docs.replaced")
+    prepare_output(files(), SMALL, Path("docs.replaced"))
     prepare_output(files(), Chunking(), Path("docs"))
     assert sorted(one.name for one in Path().iterdir()) == ["docs", "in"]
 

@@ -22,23 +22,16 @@ def read(folder):
     return checked_dataset(Contest(path=str(folder)), "toy")
 
 
-def test_documents_ascend_and_queries_keep_their_order(toy):
-    lines = (toy / "documents.jsonl").read_text("utf-8").splitlines()
-    (toy / "documents.jsonl").write_text("\n".join(reversed(lines)), "utf-8")
-    dataset = read(toy)
-    assert [document.doc_id for document in dataset.documents] == ["d1", "d2", "d3"]
-    assert [query.query_id for query in dataset.queries] == ["7", "3", "5"]
-    assert dataset.qrels.grades == {"7": {"d3": 2, "d1": 1}, "3": {"d2": 1}, "5": {}}
-    assert dataset.notes == ("1 of 3 labelled queries need no retrieval.",)
-
-
-def test_notes_say_what_is_unusual(toy):
+def test_documents_ascend_queries_keep_their_order_and_notes_say_what_is_unusual(toy):
     with (toy / "documents.jsonl").open("a") as file:
-        file.writelines(f'{{"docid": "e{i}", "content": " "}}\n' for i in range(7))
+        file.writelines(f'{{"docid": "c{i}", "content": " "}}\n' for i in range(7))
     with (toy / "eval.jsonl").open("a") as file:
         file.write('{"eval_id": 9, "msg": [{"role": "user", "content": ""}]}\n')
-    assert read(toy).notes == (
-        "7 of 10 documents are empty: e0, e1, e2, e3, e4 and 2 more.",
+    dataset = read(toy)
+    assert [document.doc_id for document in dataset.documents] == [*(f"c{i}" for i in range(7)), "d1", "d2", "d3"]
+    assert [query.query_id for query in dataset.queries] == ["7", "3", "5", "9"]
+    assert dataset.notes == (
+        "7 of 10 documents are empty: c0, c1, c2, c3, c4 and 2 more.",
         "1 of 4 queries are empty: 9.",
         "1 of 4 queries are unlabelled: retrieved and exported, but not scored.",
         "1 of 3 labelled queries need no retrieval.",

@@ -39,9 +39,8 @@ def test_rows_of_both_forms_in_one_file(tmp_path):
 
 
 def test_rows_of_the_contest_do_not_say_what_was_judged(tmp_path):
-    assert (
-        contest(tmp_path / "f", {"eval_id": 1, "relevant": ["a"]}, {"eval_id": 2, "relevant": []}).not_relevant is None
-    )
+    rows = [{"eval_id": 1, "relevant": ["a"]}, {"eval_id": 2, "relevant": []}]
+    assert contest(tmp_path / "f", *rows).not_relevant is None
     with_need = {"eval_id": 1, "needs": True, "relevant": []}  # nor does this one; yet it needs retrieval
     assert contest(tmp_path / "f", with_need) == Qrels({"1": {}}, unmet=frozenset({"1"}))
 

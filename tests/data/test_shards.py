@@ -50,18 +50,15 @@ def test_they_are_equal_to_a_tuple(tmp_path_factory, documents, sizes, part):
     assert len(read) == len(documents)
     assert read[part] == documents[part]
     assert [read[i] for i in range(-len(read), len(read))] == [*documents, *documents]
+    for beyond in (len(read), -len(read) - 1, 10**9):
+        with pytest.raises(IndexError):
+            read[beyond]
     assert [*read.by_id] == [one.doc_id for one in documents]
     assert dict(read.by_id) == {one.doc_id: one for one in documents}
     assert read.fingerprint == Dataset("", documents, (), None).fingerprints["documents"]
     assert list(shards.IndexedTexts(read)) == [one.indexed_text for one in documents]
     count, first = shards.empty_documents(documents)
     assert shards.empty_documents(read) == (count, tuple(first[: shards.FIRST_EMPTY]))
-
-
-@pytest.mark.parametrize("place", [3, -4, 10**9])
-def test_a_place_beyond_the_end_is_an_index_error(tmp_path, place):
-    with pytest.raises(IndexError):
-        written(tmp_path / "c", made(3), [2])[place]
 
 
 def test_ids_are_found_by_code_points(tmp_path):

@@ -290,22 +290,7 @@ def test_files_that_are_not_there(tmp_path, reader, given, message):
         list(reader(**{key: value.format(tmp_path) for key, value in given.items()}).documents())
 
 
-# ---- any sound data comes back
-
 ids = st.text(string.ascii_letters + "가나다#:-_.", min_size=1, max_size=6)
-texts = st.text(max_size=20)
-
-
-@given(st.dictionaries(ids, st.tuples(texts, texts), min_size=1, max_size=6), st.sampled_from(["\n", "\r\n", "\n\n"]))
-def test_any_documents_come_back(tmp_path, documents, end):
-    path = tmp_path / "f"
-    rows = [{"_id": doc_id, "text": text, "title": title} for doc_id, (text, title) in documents.items()]
-    path.write_bytes("".join(json.dumps(row, ensure_ascii=False) + end for row in rows).encode())
-    assert list(Beir(documents=str(path)).documents()) == [
-        Document(i, text, title) for i, (text, title) in documents.items()
-    ]
-
-
 grades = st.floats(min_value=0, max_value=1e6, exclude_min=True, allow_subnormal=True)
 
 

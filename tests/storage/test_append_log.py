@@ -7,14 +7,15 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from interruptions import exit_codes, full_disk
 
 from harness.errors import BadInput
 from harness.storage.append_log import START, AppendLog, Shortened
@@ -186,35 +187,23 @@ def test_a_log_that_grows_is_followed_line_by_line(tmp_path):
 
 @kinds
 def test_a_full_disk_names_the_file_and_leaves_whole_lines(tmp_path, kind):
-    """A limit on the size of files stands for the full disk: only a part of the second batch fits."""
     log, content = written(tmp_path, kind)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(content) + 50, limits[1]))
-        with pytest.raises(OSError, match="File too large") as raised:
-            log.append(ROWS)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with full_disk(len(content) + 50), pytest.raises(OSError, match="File too large") as raised:
+        log.append(ROWS)  # only a part of them fits
     assert raised.value.filename == str(log.path)
     assert log.path.read_bytes() == content
     log.append(ROWS)
     assert log.read() == ROWS * 2
 
 
-def _append(folder, kind, name):
-    log = opened(folder, kind)
-    for n in range(15):
-        log.append([Row(name, n, {"x" * 3000: 0.0}), Row("filler")])
-
-
 @kinds
 def test_processes_that_append_at_once_lose_nothing(tmp_path, kind):
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=_append, args=(tmp_path, kind, name)) for name in "abc"]
-    for one in workers:
-        one.start()
-    for one in workers:
-        one.join()
+    def append(name):
+        log = opened(tmp_path, kind)
+        for n in range(15):
+            log.append([Row(name, n, {"x" * 3000: 0.0}), Row("filler")])
+
+    assert exit_codes(*(partial(append, name) for name in "abc")) == [0, 0, 0]
     read = opened(tmp_path, kind).read()
     assert len(read) == 3 * 15 * 2
     for name in "abc":  # each in its own order

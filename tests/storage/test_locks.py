@@ -1,12 +1,12 @@
 """Locks and claims: what a process that died has left is found by the next one, and nothing else is touched."""
 
-import multiprocessing
 import os
 import socket
 from dataclasses import dataclass
 
 import pytest
 from filelock import FileLock
+from interruptions import exit_codes
 
 from harness.storage.locks import abandoned, claim
 
@@ -20,16 +20,8 @@ class Duty:
 DUTY = Duty("runs/1", scratch=True)
 
 
-def _die(folder):
-    claim(folder, DUTY)
-    os._exit(9)
-
-
 def test_a_claim_of_a_process_that_died_is_abandoned(tmp_path):
-    process = multiprocessing.Process(target=_die, args=(tmp_path,))
-    process.start()
-    process.join()
-    assert process.exitcode == 9
+    assert exit_codes(lambda: claim(tmp_path, DUTY) and os._exit(9)) == [9]
     [found] = abandoned(tmp_path, Duty)
     assert found.work == DUTY
     found.release()
