@@ -4,14 +4,11 @@ import gzip
 import json
 from dataclasses import replace
 
-import pandas
 import pytest
 
 from harness.data.contest import Contest, Sample
 from harness.data.dataset import Dataset, checked_dataset, search_queries
-from harness.data.qa import Autorag
 from harness.data.qrels import Qrels
-from harness.data.trec import Beir
 from harness.errors import BadInput
 from retrievers.base import Document, Query, Turn
 
@@ -36,9 +33,6 @@ def test_documents_ascend_queries_keep_their_order_and_notes_say_what_is_unusual
         "1 of 4 queries are unlabelled: retrieved and exported, but not scored.",
         "1 of 3 labelled queries need no retrieval.",
     )
-
-
-# ---- fingerprints
 
 
 def rewrite(folder, change):
@@ -117,9 +111,6 @@ def test_fingerprints_hold_across_versions():
     assert changed(qrels=replace(trec, not_relevant={"1": frozenset("b")})) != changed(qrels=trec)
 
 
-# ---- parts that do not fit
-
-
 def test_dangling_labels_are_refused(toy):
     labels = toy / "qrels.jsonl"
     labels.write_text('{"eval_id": 7, "relevant": ["d9", "d1"]}\n{"eval_id": 3, "relevant": ["d8"]}\n')
@@ -129,34 +120,6 @@ def test_dangling_labels_are_refused(toy):
     with pytest.raises(BadInput, match=r"qrels\.jsonl:1: labels name 1 query .* not have: 77\. Remove"):
         read(toy)
 
-
-def beir(folder, labels):
-    (folder / "qrels").mkdir(exist_ok=True)
-    (folder / "corpus.jsonl").write_text('{"_id": "d1", "text": "x"}\n')
-    (folder / "queries.jsonl").write_text('{"_id": "q1", "text": "t"}\n')
-    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{labels}")
-    return checked_dataset(Beir(path=str(folder)), "b")
-
-
-def test_dangling_labels_of_other_formats(tmp_path):
-    with pytest.raises(BadInput, match=r"qrels/test\.tsv:2: labels name 1 query .*: z"):
-        beir(tmp_path, "z\td1\t0\n")
-    pandas.DataFrame({"doc_id": ["a"], "contents": ["x"]}).to_parquet(tmp_path / "corpus.parquet")
-    pandas.DataFrame({"qid": ["1"], "query": ["x"], "retrieval_gt": [[["b"]]]}).to_parquet(tmp_path / "qa.parquet")
-    with pytest.raises(BadInput, match=r"qa\.parquet: labels name 1 document .*: b"):
-        checked_dataset(Autorag(path=str(tmp_path)), "a")
-
-
-def test_documents_that_are_not_relevant_may_be_missing(tmp_path):
-    """BEIR qrels often judge documents that the corpus lacks: they cannot be ranked, and no run is refused for them."""
-    assert beir(tmp_path, "q1\td1\t1\nq1\td8\t0\nq1\td9\t-1\n").notes == (
-        "2 judged pairs of a query and a document, 2.0 per query; 1 of them relevant.",
-        "1 pair of a query and a document pooled, but not judged.",
-        "2 documents of the labels, none of them relevant, missing from the dataset: d8, d9.",
-    )
-
-
-# ---- what is searched
 
 SAID = [("system", "s"), ("user", "one"), ("assistant", "no"), ("user", "two"), ("assistant", "end")]
 TALK = Dataset("talk", (), (Query("1", tuple(Turn(*one) for one in SAID), 1), Query.of("x", "alone")), None)

@@ -93,8 +93,6 @@ def test_a_label_is_read_as_it_was_written(label):
     assert label_row(label, 7) == row | {"eval_id": 7}, "a number stays a number"
 
 
-# ---- TREC qrels
-
 WORDS = st.text(st.characters(codec="ascii", categories=("L", "N", "P")), min_size=1, max_size=3)
 PAIRS = st.dictionaries(st.tuples(WORDS, WORDS), st.sampled_from((-1.0, 0.0, 1.0, 2.0, 0.5, 1e6)), min_size=1)
 

@@ -31,9 +31,6 @@ def write(tmp_path, content, name="p.csv"):
     return path
 
 
-# ---- contest rows
-
-
 def test_contest_rows_keep_order_and_duplicates(tmp_path):
     content = '{"eval_id": 7, "topk": ["b", 2, "b", "a"], "answer": null}\r\n\r\n{"eval_id": "x", "topk": []}\r\n'
     expected = {"7": ["b", "2", "b", "a"], "x": []}
@@ -41,9 +38,6 @@ def test_contest_rows_keep_order_and_duplicates(tmp_path):
     assert lists(write(tmp_path, "\ufeff" + content)) == expected
     assert lists(write(tmp_path, gzip.compress(content.encode()))) == expected
     assert lists(write(tmp_path, '{"eval_id": 7, "topk": []}')) == {"7": []}
-
-
-# ---- TREC runs
 
 
 def test_a_trec_run_is_ordered_as_trec_eval_orders_it(tmp_path):
@@ -97,8 +91,6 @@ def test_a_ranking_comes_back_from_both_formats(tmp_path, rows):
     write_text(path, json_text(submission_rows([Query.of(q, "?") for q in ranking.query_ids], ranking, texts)))
     assert lists(path) == {query_id: [doc_id for doc_id, _ in ranking.row(i)] for i, query_id in enumerate(rows)}
 
-
-# ---- what is refused
 
 MALFORMED = [
     ("", r": the file holds no rows"),
@@ -201,9 +193,6 @@ def test_against_a_sample_submission(tmp_path, sample, expected):
     validate_against(path, path)
     with pytest.raises(BadInput, match=expected):
         validate_against(path, write(tmp_path, sample, "sample"))
-
-
-# ---- real files
 
 
 def test_real_contest_submissions(real_data):

@@ -119,9 +119,6 @@ def test_the_content_identifies_a_file_and_its_path_does_not(tmp_path):
     assert component_identity(nodes[1]) != first
 
 
-# ---- in commands
-
-
 @pytest.fixture
 def mate(harness, toy):
     """Calls a command with a team-mate's file for the toy data: mate(verb, *words); bad.trec names another document."""

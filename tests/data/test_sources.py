@@ -39,9 +39,6 @@ def squad(*questions, context="c", title="t"):
     return {"data": [{"title": title, "paragraphs": [{"context": context, "qas": list(questions)}]}]}
 
 
-# ---- formats
-
-
 def test_contest(tmp_path):
     (tmp_path / "documents.jsonl").write_text(
         '{"docid": 2, "content": "b", "src": null, "more": 1}\n{"docid": "d1", "src": "s", "content": ""}\n'
@@ -103,6 +100,29 @@ def test_beir_without_labels_has_all_queries_and_may_be_gzipped(beir):
     (beir / "qrels").rename(beir / "no")
     assert Beir(path=str(beir)).qrels() is None
     assert len(Beir(path=str(beir)).queries()) == 4
+
+
+def labelled(folder, labels):
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{labels}")
+    return checked_dataset(Beir(path=str(folder)), "b")
+
+
+def test_labels_of_unknown_queries_and_relevant_documents_are_refused(beir):
+    with pytest.raises(BadInput, match=r"qrels/test\.tsv:2: labels name 1 query .*: z"):
+        labelled(beir, "z\td1\t0\n")
+    parquet(beir / "corpus.parquet", doc_id=["a"], contents=["x"])
+    parquet(beir / "qa.parquet", qid=["1"], query=["x"], retrieval_gt=[[["b"]]])
+    with pytest.raises(BadInput, match=r"qa\.parquet: labels name 1 document .*: b"):
+        checked_dataset(Autorag(path=str(beir)), "a")
+
+
+def test_documents_that_are_not_relevant_may_be_missing(beir):
+    """BEIR qrels often judge documents that the corpus lacks: they cannot be ranked, and no run is refused for them."""
+    assert labelled(beir, "q1\td1\t1\nq1\td8\t0\nq1\td9\t-1\n").notes == (
+        "2 judged pairs of a query and a document, 2.0 per query; 1 of them relevant.",
+        "1 pair of a query and a document pooled, but not judged.",
+        "2 documents of the labels, none of them relevant, missing from the dataset: d8, d9.",
+    )
 
 
 def test_trec(tmp_path):
@@ -304,8 +324,6 @@ def test_any_labels_come_back(tmp_path, labels):
     if judged:
         assert Trec(qrels=str(path)).qrels().grades == judged
 
-
-# ---- real data
 
 REAL = {  # name -> source, numbers of documents, queries, labelled queries and relevant documents, notes
     "contest": (

@@ -237,8 +237,6 @@ def test_a_kill_costs_at_most_the_line_that_was_being_written(tmp_path, kind):
         assert told[-1] < len(read) <= told[-1] + 2
 
 
-# Chained logs
-
 EDITED = {
     "a line": (lambda lines: [*lines[:1], lines[1].replace(b'"number": 2', b'"number": 9'), lines[2]], ":2: this line"),
     "an order": (lambda lines: [lines[0], lines[2], lines[1]], ":2: this line does not follow"),

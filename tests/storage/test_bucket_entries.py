@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -203,25 +202,35 @@ def test_a_lock_that_was_taken_over_is_left_alone(machine, place, monkeypatch, c
 
 
 @pytest.fixture
-def unplugged(monkeypatch):
-    """Breaks the connection for the time of a context."""
+def refusing(monkeypatch, place):
+    """Has the server refuse requests by their first letters and a part of the name, with a code; no letters end this.
 
-    def gone(*_):
-        raise Failed("the network is gone")
+    Without a code, it ignores conditions.
+    """
+    from botocore.exceptions import ClientError
+    from s3fs import S3FileSystem
+    from s3fs.errors import translate_boto_error
 
-    @contextmanager
-    def broken():
-        with monkeypatch.context() as patch:
-            patch.setattr(Bucket, "upload", gone)
-            patch.setattr(Bucket, "write", gone)
-            yield
+    plain = S3FileSystem._call_s3
 
-    return broken
+    def refuse(methods, code="", part=""):
+        async def call(self, method, *args, **kwargs):
+            if code and method.startswith(methods) and part in kwargs.get("Key", ""):
+                raise translate_boto_error(ClientError({"Error": {"Code": code, "Message": SECRET}}, method))
+            if not code:
+                kwargs = {key: value for key, value in kwargs.items() if key not in ("IfNoneMatch", "IfMatch")}
+            return await plain(self, method, *args, **kwargs)
+
+        monkeypatch.setattr(S3FileSystem, "_call_s3", plain if methods is None else call)
+
+    return refuse
 
 
-def test_what_could_not_be_sent_is_sent_the_next_time(machine, unplugged):
-    with unplugged(), pytest.raises(Failed):
+def test_what_could_not_be_sent_is_sent_once_the_server_is_back(machine, refusing):
+    refusing("put", "SlowDown", "data.txt")
+    with pytest.raises(Failed, match=r"cannot write .*does not answer"):
         machine("one").folder("things", {}, build)
+    refusing(None)
     assert machine("two").found("things", {}) is None
     machine("one").folder("things", {}, never)
     machine("two").folder("things", {}, never)
@@ -275,10 +284,11 @@ def test_machines_share_replies(machine, place):
     assert machine("fourth").found_log("replies", {"model": "n"}) is None
 
 
-def test_replies_that_were_not_sent_are_sent_the_next_time(machine, unplugged, caplog):
-    with unplugged():
-        assert logged(machine("first"), "paid") == ["paid"]
+def test_replies_that_were_not_sent_are_sent_the_next_time(machine, refusing, caplog):
+    refusing("put", "SlowDown", ".log")
+    assert logged(machine("first"), "paid") == ["paid"]
     assert "will be sent the next time" in caplog.text
+    refusing(None)
     assert logged(machine("second")) == []
     assert logged(machine("first")) == ["paid"], "it is not asked for twice"
     assert logged(machine("second")) == ["paid"]
@@ -305,28 +315,6 @@ def test_a_machine_that_lost_its_replies_gets_them_back(machine, tmp_path):
 
 
 # Servers, credentials and addresses that will not do
-
-
-@pytest.fixture
-def refusing(monkeypatch, place):
-    """Has the server refuse what begins with a name, with a code; or ignore conditions."""
-    from botocore.exceptions import ClientError
-    from s3fs import S3FileSystem
-    from s3fs.errors import translate_boto_error
-
-    def refuse(methods, code=""):
-        plain = S3FileSystem._call_s3
-
-        async def call(self, method, *args, **kwargs):
-            if code and method.startswith(methods):
-                raise translate_boto_error(ClientError({"Error": {"Code": code, "Message": SECRET}}, method))
-            if not code:
-                kwargs = {key: value for key, value in kwargs.items() if key not in ("IfNoneMatch", "IfMatch")}
-            return await plain(self, method, *args, **kwargs)
-
-        monkeypatch.setattr(S3FileSystem, "_call_s3", call)
-
-    return refuse
 
 
 def test_a_server_that_ignores_conditions_is_refused(machine, refusing):
