@@ -31,8 +31,8 @@ MORE_THAN_BASE = ("torch", "huggingface_hub", "pytest", "faiss", "pymilvus", "ra
 AT_ONCE = max(2, len(os.sched_getaffinity(0)))  # chains
 
 
-def main(*documents: str, keep: bool = False) -> int:
-    """Run the commands of documents (default: all). --keep: keep the folders where they ran."""
+def main(*documents: str) -> int:
+    """Run the commands of documents (default: all)."""
     if found := [name for name in MORE_THAN_BASE if importlib.util.find_spec(name)]:
         print(f"{sys.prefix} has more than the base packages: {', '.join(found)}. Use `make base`.", file=sys.stderr)
         return 2
@@ -45,10 +45,7 @@ def main(*documents: str, keep: bool = False) -> int:
     os.environ |= {"OMP_NUM_THREADS": "1", "TMPDIR": str(scratch)}
     outcomes = walked(pages, scratch)
     report(outcomes, time.monotonic() - began)
-    if keep:
-        print(f"Folders: {scratch}")
-    else:
-        shutil.rmtree(scratch, ignore_errors=True)
+    shutil.rmtree(scratch, ignore_errors=True)
     return int(any(not one.passed for one in outcomes))
 
 

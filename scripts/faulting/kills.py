@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 from generated_corpus import corpus
-from measuring import HARNESS, apart, opened_tracker, watched
+from measuring import HARNESS, opened_tracker, watched
 
 from faulting.proxy import proxied
 from faulting.ray_nodes import family
@@ -38,21 +38,6 @@ STAGES = {  # stage -> kind of entries, documents, documents of a shard, retriev
     "index": ("indexes", 40_000, 4_000, BM25),
     "search": ("rankings", 40_000, 4_000, BM25),
 }
-RANKED = "import json, sys; from faulting.kills import ranked; json.dump(ranked(sys.argv[2:]), open(sys.argv[1], 'w'))"
-
-
-def ranked(words: list[str]) -> list[list[Any]]:
-    """Return [query, its documents, their scores] of each query, by one retriever as in `harness run`."""
-    from harness.config.composing import compose
-    from harness.experiment.plan import Plan
-    from harness.experiment.session import Clock, open_dataset, open_session
-    from harness.experiment.steps import retrieve
-
-    config, invocation = compose("run", words)
-    plan = Plan.of(config)
-    session = open_session(plan, open_dataset(plan, invocation.choices["dataset"]), Clock())
-    (ranking,) = retrieve(plan.retriever, session, plan.depth).values()
-    return [[query, list(docs), list(docs.values())] for query, docs in ranking.to_dict().items()]
 
 
 def ray(
@@ -83,9 +68,10 @@ def ray(
             kind, documents, shard, retriever = STAGES[stage]
             documents, shard, data = int(size * documents), int(size * shard), Path(name) / stage
             corpus(data, documents=documents, queries=100)
-            words = ["dataset=beir", f"dataset.path={data}", "tracking=none", f"outputs={name}", *retriever]
-            words += [f"cluster.shard={shard}"]
-            expected = apart(ranked, [*words, f"store.path={name}/local"])
+            words = ["run", "dataset=beir", f"dataset.path={data}", "tracking=none", f"outputs={name}", *retriever]
+            words += [f"cluster.shard={shard}", "format=json"]
+            local = subprocess.run([*HARNESS, *words, f"store.path={name}/local"], capture_output=True, check=True)
+            expected = _ranking(local.stdout)
             words += [f"store.path={store}", "cluster=ray", f"cluster.runtime.address={nodes.address}"]
             print(f"{stage}: {documents:,} documents in shards of {shard:,}", flush=True)
             for _ in range(kills):
@@ -111,14 +97,14 @@ def finished(store: Path) -> dict[str, tuple[int, int]]:
 
 
 def _struck(store: Path, kind: str, after: int, words: list[str], kill: Callable[[int], None]) -> tuple[Any, str]:
-    output, before, killed, further = store.with_name("rows.json"), dict[str, tuple[int, int]](), 0.0, 0.0
-    command = [sys.executable, "-c", RANKED, str(output), *words]
-    path, process = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, None
+    output, before, killed, further = store.with_name("said.json"), dict[str, tuple[int, int]](), 0.0, 0.0
+    process = None
     while process is None or process.poll() != 0:
         if process is None or process.returncode == -signal.SIGKILL:  # a killed command is started again
-            process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env=path)
+            with output.open("wb") as said:
+                process = subprocess.Popen([*HARNESS, *words], stdout=said, stderr=subprocess.DEVNULL)
         elif process.returncode:
-            sys.exit(f"the command ended with {process.returncode}: {' '.join(command)}")
+            sys.exit(f"the command ended with {process.returncode}: harness {' '.join(words)}")
         time.sleep(LOOK)
         now = finished(store)
         if not killed and sum(f"/{kind}/" in one for one in now) >= after:
@@ -126,12 +112,17 @@ def _struck(store: Path, kind: str, after: int, words: list[str], kill: Callable
             before, killed = now, time.monotonic()
         elif killed and not further and now.keys() - before.keys():
             further = time.monotonic()
-    seconds = [f"{moment - killed:.1f} s" for moment in (further, time.monotonic())]
+    seconds = [f"{moment - killed:.1f} s" if moment else "none" for moment in (further, time.monotonic())]
     twice = [entry for entry, about in before.items() if finished(store).get(entry) != about]
     if twice or not killed:
         sys.exit(f"written twice, or nothing killed: {twice}")
     line = f"finished before {len(before)}, twice {len(twice)}, next {seconds[0]}, end {seconds[1]}"
-    return json.loads(output.read_text()), line
+    return _ranking(output.read_bytes()), line
+
+
+def _ranking(said: bytes) -> bytes:
+    """Return the run file that a command has written. said: the JSON document that it printed."""
+    return (Path(json.loads(said)["files"]["folder"]) / "run.trec").read_bytes()
 
 
 def _kill(nodes: Any, victim: str, dice: random.Random, pid: int) -> None:
