@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -65,14 +64,10 @@ def corpus(output: Path, *, documents: int = 1_000_000, words: int = 60, queries
         label_file.write("query-id\tcorpus-id\tscore\n")
         for first, rows, generator in blocks(documents, words, seed):
             for number, row in enumerate(rows, start=first):
-                corpus_file.write(_line({"_id": doc_id(number), "text": " ".join(row[:words])}))
+                corpus_file.write(json.dumps({"_id": doc_id(number), "text": " ".join(row[:words])}) + "\n")
                 if query_id := asked.get(number):
                     picked = generator.choice(words, min(OF_DOCUMENT, words), replace=False)
                     text = " ".join([*(row[place] for place in picked), *row[words:]])
-                    query_file.write(_line({"_id": query_id, "text": text}))
+                    query_file.write(json.dumps({"_id": query_id, "text": text}) + "\n")
                     label_file.write(f"{query_id}\t{doc_id(number)}\t1\n")
     unfinished.rename(output)
-
-
-def _line(row: dict[str, Any]) -> str:
-    return json.dumps(row, ensure_ascii=False) + "\n"

@@ -7,7 +7,6 @@ Lines are counted as by `wc -l`. The product is harness/ and retrievers/. Counte
 
 - dict configs: parameters named `config`, `node` or `cfg`, annotated `dict[str, Any]` or `Mapping[str, Any]`
 - class names, function names in >= 2 modules: top-level names without a leading underscore, outside `__init__.py`
-- modules with one importer: a single module imports them, from the same package
 - way of config: from `experiment` in harness/commands/run.py, in source order, into each function of the product that
   is called with `config`, `plan`, or an attribute or item of them. For a class this is `__init__`, or the class method.
   Inside, the parameter that received the value is followed. Each call is a visit; a function is entered on the first
@@ -24,7 +23,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,7 +40,7 @@ BOUNDS = {
     "way of config, climbs": 8,
 }
 CONFIGS, DICTS = ("config", "node", "cfg"), re.compile(r"(dict|Mapping)\[str, Any\]( \| None)?")
-LONG, SMALL, BEGIN = 60, 130, ("harness.commands.run", "experiment")
+LONG, BEGIN = 60, ("harness.commands.run", "experiment")
 
 
 Received = tuple[str, str, frozenset[str]]
@@ -55,7 +54,6 @@ class House:
             for package in ("harness", "retrievers")
             for path in sorted((root / package).rglob("*.py"))
         }
-        self.lines = {name: _lines(path) for name, path in self.files.items()}
         self.trees = {name: ast.parse(path.read_text("utf-8")) for name, path in self.files.items()}
         stated = re.search(r"^(\w+(?: < \w+){5,})$", (root / "harness" / "__init__.py").read_text("utf-8"), re.M)
         self.order = ["retrievers", *(stated[1].split(" < ") if stated else [])]
@@ -67,21 +65,18 @@ class House:
         return {name: f"{of}.{one}" if f"{of}.{one}" in self.trees else f"{of}:{one}" for name, of, one in found}
 
     def measured(self) -> dict[str, float]:
-        product, nodes = sum(self.lines.values()), [node for tree in self.trees.values() for node in ast.walk(tree)]
+        nodes = [node for tree in self.trees.values() for node in ast.walk(tree)]
         functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
         rooms, modules, climbs = self.way()
         return {
-            "product, lines": product,
-            "product, modules": len(self.lines),
-            "product, mean lines of a module": round(product / len(self.lines), 1),
+            "product, lines": sum(map(_lines, self.files.values())),
+            "product, modules": len(self.files),
             "tests, lines": sum(map(_lines, (self.root / "tests").rglob("*.py"))),
             "scripts, lines": sum(map(_lines, (self.root / "scripts").rglob("*.py"))),
             "dict configs": sum(isinstance(one, ast.arg) and _is_config(one) for one in nodes),
             "class names in >= 2 modules": self._repeated(ast.ClassDef),
             "function names in >= 2 modules": self._repeated(ast.FunctionDef),
             f"functions of {LONG} lines and more": sum((f.end_lineno or 0) - f.lineno >= LONG - 1 for f in functions),
-            f"modules under {SMALL} lines with one importer, a sibling": self._lone(),
-            "to_json methods": sum(one.name == "to_json" for one in functions),
             "way of config, rooms": rooms,
             "way of config, modules": modules,
             "way of config, climbs": climbs,
@@ -91,15 +86,6 @@ class House:
         modules = [tree for name, tree in self.trees.items() if self.files[name].name != "__init__.py"]
         found = Counter(name for tree in modules for name in {n.name for n in tree.body if isinstance(n, kind)})
         return sum(count > 1 for name, count in found.items() if not name.startswith("_"))
-
-    def _lone(self) -> int:
-        importers: dict[str, set[str]] = defaultdict(set)
-        for module in self.trees:
-            for place in self.names(module).values():
-                importers[place.partition(":")[0]].add(module)
-        small = [name for name, lines in self.lines.items() if lines < SMALL and self.files[name].name != "__init__.py"]
-        packages = {name: [one.rpartition(".")[0] for one in importers[name]] for name in small}
-        return sum(packages[name] == [name.rpartition(".")[0]] for name in small)
 
     def way(self) -> tuple[int, int, int]:
         visits, entered = list[str](), set[tuple[str, str]]()

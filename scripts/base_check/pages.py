@@ -37,16 +37,15 @@ CLUSTER = "needs other machines"
 class Page:
     """A document, and how its commands are run.
 
-    files: path in the working folder -> file or folder of harness/sample.
-    texts: path in the working folder -> content.
+    files, texts: path in the working folder -> path in harness/sample, or its content.
     before: commands that the document presumes.
     fills: part of a command -> its replacement; `{chat}` and `{NAME}` are addresses of stand-ins.
     left_out: beginning of a command -> why it is not run.
     lacks: beginning of a command -> the extra that its one message must name.
     commands: instead of the document's; "! " begins a command that must be refused.
     activated: whether `harness` is on the PATH.
-    chains: heading -> commands that its section, and those up to the next heading named here, presume. Chains do not
-        depend on each other: each runs in a separate folder, at the same time.
+    chains: heading -> commands that its section, and those up to the next heading named here, presume. Each chain runs
+        in a separate folder, at the same time.
     """
 
     name: str

@@ -303,9 +303,9 @@ def commands(*, minutes: float = 10.0, only: tuple[str, ...] = (), seed: int = 0
     A case begins with empty or used `outputs` and cache, on the shipped sample. A command meets SIGKILL, SIGTERM or
     SIGINT; a full disk or read-only folders; a tracking server that dies, fails, slows down or does not answer; a
     silent search service; damage in the cache, the database or a run's files; or seven processes like it. It must
-    finish, or end with a message (no traceback) and exit code 1, 2, 130 or 143. It then runs undisturbed: it must
-    finish with the numbers of a run that was never disturbed, and leave no RUNNING run, no claim, and no unfinished
-    folder or file. Commands run in forks of this process; one in four signals meets a new interpreter.
+    finish, or end with a message (no traceback) and exit code 1, 2, 130 or 143. It then runs undisturbed, and must
+    finish with the numbers of a run that was never disturbed and leave no RUNNING run, no claim and nothing unfinished.
+    Commands run in forks of this process; one in four signals meets a new interpreter.
 
     --minutes: no case begins later. --only: COMMAND/FAULT[/NUMBER] with * and ?, such as 'run/*' '*/full'.
     --seed: decides all moments. --cases: at most so many of each command and fault.

@@ -13,9 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -50,8 +49,8 @@ def ray(
     """Kill nodes, workers or the command while a Ray cluster encodes, indexes and searches; compare rankings.
 
     STAGES are encode, index, search (default: all). The cluster has four nodes of one core, simulated on this machine.
-    The documents are generated (--size times the usual numbers). Each time the store is new, and the victim dies once a
-    drawn number of the stage's shards is finished. A command that dies is run again.
+    Documents are generated, --size times the usual number. In each round the store is new, and the victim dies once a
+    random number of shards is finished. A command that dies is run again.
 
     - same: whether every document and every bit of every score is as in one process with one core: with other numbers
       of threads, matrix products round differently
@@ -269,18 +268,17 @@ def sweeps(
             proxy = stack.enter_context(proxied(folder / "server", uri))
             words = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=8", "trials_per_job=10"]
             sweep = Sweep(folder, words, trials, dice, proxy.address)
-            sweep.victims = {"worker": lambda: _busiest_worker(sweep), "server": lambda: proxy.be_away(pause)}
+            sweep.victims = {"worker": lambda: _joblib_worker(sweep), "server": lambda: proxy.be_away(pause)}
         sweep.victims |= {"interrupt": sweep.interrupt}
         return sweep.rounds(kills, starts)
 
 
-def _busiest_worker(sweep: Sweep) -> str:
+def _joblib_worker(sweep: Sweep) -> str:
     assert sweep.child
     workers = [one for one in family(sweep.child.pid) if b"loky" in Path(f"/proc/{one}/cmdline").read_bytes()]
-    used = {one: int(Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()[11]) for one in workers}
-    if not used:
+    if not workers:
         return "there is none"
-    os.kill(victim := max(used, key=used.__getitem__), signal.SIGKILL)
+    os.kill(victim := sweep.dice.choice(workers), signal.SIGKILL)
     return f"kill -9 of {victim}"
 
 
@@ -347,11 +345,13 @@ def store(*, times: int = 3) -> None:
     """Let 8 processes of 4 "machines" need the same entry of a cache in a bucket; then kill the one that builds.
 
     One process must build the entry, and all must get it. If the builder is killed, one of the others must build it.
-    "Machines" are processes with local copies; the bucket is moto's on this machine. For another server set
-    AWS_ENDPOINT_URL, the credentials and FAULTS_BUCKET.
+    "Machines" are processes with local copies; the bucket is moto's on this machine.
     """
-    spawn = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as name, _bucket() as url:
+    import buckets
+
+    spawn, url = multiprocessing.get_context("spawn"), f"s3://{buckets.BUCKET}/store"
+    with tempfile.TemporaryDirectory() as name, buckets.serving() as address:
+        os.environ |= buckets.ENVIRONMENT | {"AWS_ENDPOINT_URL": address}
         for number in range(2 * times):
             kill, log = bool(number % 2), Path(name) / f"log{number}"
             log.touch()
@@ -370,18 +370,6 @@ def store(*, times: int = 3) -> None:
             assert ended == expected, ended
             about = "the builder killed, another one built" if kill else "one built"
             print(f"{about}: {time.monotonic() - began:.1f} s", flush=True)
-
-
-@contextlib.contextmanager
-def _bucket() -> Iterator[str]:
-    if bucket := os.environ.get("FAULTS_BUCKET"):
-        yield f"s3://{bucket}/{uuid.uuid4().hex}"
-        return
-    import buckets
-
-    with buckets.serving() as address:
-        os.environ |= buckets.ENVIRONMENT | {"AWS_ENDPOINT_URL": address}
-        yield f"s3://{buckets.BUCKET}/store"
 
 
 def need(url: str, machine: Path, log: Path) -> None:

@@ -1,9 +1,5 @@
 """A Ray cluster whose nodes all run on this machine, for tests and scripts.
 
-    with Nodes(4) as nodes:       # a head without cores, and four nodes with one core each
-        RayCluster(address=nodes.address).run(work)
-        nodes.kill(0)             # all processes at once, like a power failure
-
 With HEALTH, Ray declares a silent node dead after about four seconds instead of half a minute.
 """
 

@@ -383,21 +383,9 @@ def _recipe(folder: Path) -> None:
 OUT = ("outputs=out", "format=json")
 QUIET = ("tracking=none", "store.path=store", *OUT)
 TOY = ("dataset=contest", "dataset.path=.", "tokenizer=word")
-WORDS = """retriever=bm25
-retriever.bm25.k1=1.2
-tokenizer=word
-top_k=3
-depth=10
-gate=score
-gate.threshold=2.5
-metrics=[modified_map@3,ndcg@10]
-seed=1
-public=0.3
-query.file=null
-dataset=contest
-dataset.path=.
-experiment_name=e
-"""
+WORDS = ("retriever=bm25", "retriever.bm25.k1=1.2", "tokenizer=word", "top_k=3", "depth=10", "gate=score",
+         "gate.threshold=2.5", "metrics=[modified_map@3,ndcg@10]", "seed=1", "public=0.3", "query.file=null",
+         "dataset=contest", "dataset.path=.", "experiment_name=e")  # fmt: skip
 PLAIN = {"features": [["bm25", "top_score"]], "k": 10, "levels": [3, 0], "thresholds": ["-inf"], "centre": [0.5],
          "scale": [1.0], "weights": [0.1], "intercept": -1.5}  # fmt: skip
 LISTS = {"a.run": b"1 Q0 d1 1 2.5 x\n1 Q0 d3 2 1 x\n2 Q0 d2 1 0.5 x\n", "b.run": b"1 Q0 d3 1 9 x\n2 Q0 d9 1 1 x\n",
@@ -441,7 +429,7 @@ for _name, (_files, _command, _words, _named) in CALLS.items():
         called(command, *words)
 
 
-@reads("words", {"run.words": WORDS.encode()}, changes=True, named=False, command=True)
+@reads("words", {"run.words": "\n".join(WORDS).encode()}, changes=True, named=False, command=True)
 def _run_words(folder: Path) -> None:
     if not (file := folder / "run.words").is_file():
         raise BadInput(f"{file} is missing")

@@ -29,7 +29,7 @@ from harness.analysis.board.queries import Collected, ReadAgain
 from harness.analysis.comparison.scored_runs import TaskRuns, compare_runs, read_retrieval_runs
 from harness.analysis.ranking import Chosen, RankedRun
 from harness.analysis.submissions import read_submissions
-from harness.commands import reproduce as reproduce
+from harness.commands import reproduce
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
 from harness.config.commands import CompareConfig, ReproduceConfig
 from harness.config.composing import compose

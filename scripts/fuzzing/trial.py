@@ -124,8 +124,7 @@ def lines(*rows: Any) -> bytes:
 class Finding:
     """An input that was neither refused nor read.
 
-    what: the kind of failure and the function where it happened; equal findings are the same defect.
-    detail: the message or traceback. file: the mutated file.
+    what: the kind of failure, and the function where it happened. detail: the message or traceback.
     """
 
     format: str

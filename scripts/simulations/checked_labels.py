@@ -23,6 +23,7 @@ from harness.testset.audit.auditing import apportion
 
 POPULATION, QUERIES, DOCUMENTS = 100_000, 300, 20
 CHECKED = (20, 30, 60)
+Found = tuple[float, float]  # the coverage of intervals, and their mean width
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +35,6 @@ class Population:
 
     scores: dict[str, np.ndarray]
     strata: np.ndarray
-
-
-@dataclass(frozen=True)
-class Found:
-    coverage: float
-    width: float
 
 
 def population(none: float = 0.0, wrong: float = 0.0, seed: int = 0, size: int = POPULATION) -> Population:
@@ -98,7 +93,7 @@ def drawn(generator: np.random.Generator, strata: np.ndarray, count: int) -> np.
 
 
 def simulate(whole: Population, count: int, draws: int, stratified: bool, seed: int = 1) -> dict[str, dict[str, Found]]:
-    """Return measure -> way to an interval -> its coverage and width. count: checked queries."""
+    """Return measure -> way to an interval -> its coverage and mean width. count: number of checked queries."""
     ends: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
     truths = {name: np.nanmean(values[0], axis=1) for name, values in whole.scores.items()}
     generator = np.random.default_rng(seed)
@@ -132,9 +127,9 @@ def _found(rows: list[tuple[float, float, float]]) -> Found:
     low, high, truth = np.array(rows).T
     known = ~np.isnan(low)
     if known.mean() < 0.9:
-        return Found(math.nan, math.nan)
+        return math.nan, math.nan
     low, high, truth = low[known], high[known], truth[known]
-    return Found(float(((low <= truth) & (truth <= high)).mean()), float((high - low).mean()))
+    return float(((low <= truth) & (truth <= high)).mean()), float((high - low).mean())
 
 
 def checked_labels(draws: int = 3000) -> None:
@@ -158,8 +153,7 @@ def checked_labels(draws: int = 3000) -> None:
             table = Table("measure", "checked", *ways, "its width / alone")
             for count in CHECKED:
                 for what, found in simulate(whole, count, draws, stratified).items():
-                    if math.isnan(found["estimate"].coverage):
-                        continue
-                    cells = [f"{100 * one.coverage:.1f} %, {one.width:.3f}" for one in found.values()]
-                    ratio = found["estimate"].width / found["checked queries alone"].width
-                    table.row(what, count, *cells, f"{ratio:.2f}")
+                    if not math.isnan(found["estimate"][0]):
+                        cells = [f"{100 * coverage:.1f} %, {width:.3f}" for coverage, width in found.values()]
+                        ratio = found["estimate"][1] / found["checked queries alone"][1]
+                        table.row(what, count, *cells, f"{ratio:.2f}")

@@ -26,21 +26,19 @@ DIFFERENCES = {
 }
 
 
-def coverage(shares: dict[float, float], queries: int, experiments: int, seed: int = 0, resamples: int = 2000) -> float:
-    drawn = np.random.default_rng(seed).choice(list(shares), (experiments, queries), p=list(shares.values()))
+def coverage(shares: dict[float, float], queries: int, experiments: int) -> float:
+    drawn = np.random.default_rng(0).choice(list(shares), (experiments, queries), p=list(shares.values()))
     truth = sum(value * share for value, share in shares.items())
-    low, high, _ = bootstrap_means(drawn, seed, resamples=resamples)
+    low, high, _ = bootstrap_means(drawn, 0, resamples=2000)
     return float(((low <= truth) & (truth <= high)).mean())
 
 
-def false_positives(
-    shares: dict[float, float], queries: int, experiments: int, seed: int = 0, resamples: int = 10_000
-) -> float:
-    generator = np.random.default_rng(seed)
+def false_positives(shares: dict[float, float], queries: int, experiments: int, resamples: int = 10_000) -> float:
+    generator = np.random.default_rng(0)
     sizes = generator.choice(list(shares), (experiments, queries), p=list(shares.values()))
     rows = sizes * generator.choice([-1.0, 1.0], sizes.shape)
     # Each experiment draws its own signs; with shared signs the experiments would not be independent.
-    p = [sign_flip_test(row[None], seed + number, resamples)[0][0] for number, row in enumerate(rows)]
+    p = [sign_flip_test(row[None], number, resamples)[0][0] for number, row in enumerate(rows)]
     return float((np.array(p) <= 0.05).mean())
 
 

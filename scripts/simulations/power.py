@@ -1,7 +1,7 @@
 """Simulate how often the test finds the differences of known populations, to check `harness power`.
 
-needed: queries for a power of 80 %. found: how often the test of `harness compare` finds the difference with as many.
-Student's: the same by the formula for normal differences.
+needed: queries for a power of 80 %. found: how often the test of `harness compare` then finds the difference.
+Student's: the queries needed by the formula for normal differences, and how often the test finds the difference.
 smallest: the difference that QUERIES queries find in 80 %, and how often they do if the population is tilted to it.
 coverage: how often, in EXPERIMENTS / 4 sets of QUERIES queries, the 95 % interval of the queries needed holds `needed`.
 """
