@@ -23,18 +23,14 @@ DOCUMENT = {
 CHOICES = {"retriever": "bm25", "tokenizer": "char_ngram", "fusion": "rrf", "gate": "none", "tracking": "mlflow"}
 
 
-def test_the_config_has_typed_values():
+def test_the_config_has_typed_values_and_files_are_named_from_the_root():
     plan = Plan.of(DOCUMENT)
     assert (plan.query_text, plan.store) == ("file", "cache")
     assert (plan.split.public, plan.split.seed, plan.split.select_on) == (0.5, 7, "public")
     assert (plan.metrics, plan.top_k, plan.depth, plan.light) == (("map@3",), 3, 50, True)
     assert plan.active == ("tokenizer",)  # nothing is fused, reranked or encoded
-
-
-def test_files_are_named_from_the_root():
-    found = Plan.of(DOCUMENT).document
-    assert found["dataset"]["path"] == os.path.abspath("data")  # noqa: PTH100
-    assert found["query"] == {"text": "file", "file": os.path.abspath("rewritten.jsonl")}  # noqa: PTH100
+    assert plan.document["dataset"]["path"] == os.path.abspath("data")  # noqa: PTH100
+    assert plan.document["query"] == {"text": "file", "file": os.path.abspath("rewritten.jsonl")}  # noqa: PTH100
     assert DOCUMENT["dataset"]["path"] == "data"
 
 
