@@ -54,42 +54,41 @@ def runs(tmp_path, verb="run"):
     return tracker.runs("e", {"harness.verb": verb}), tracker
 
 
+SYNC = ("doctor sync", "format=json")
+GATED = (*RUN, "gate=score", "gate.threshold=1")
+OF_TIME = ("seconds/", "peak_memory_mb", "ms_per_query")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("call", ["create_run", "log_batch", "set_terminated"])
 def test_a_run_is_saved_and_uploaded_whole(harness, toy, tmp_path, store, call):
     """Whichever call the store fails at: at the beginning, while logging, at the end."""
     store(call)
-    kept = harness(*RUN, "gate=score", "gate.threshold=1")
-    assert kept.code == 1
+    kept = harness(*GATED)
     found = json.loads(kept.out)
-    assert found["metrics"]["modified_map@3"] == 1.0  # the numbers are printed all the same
+    assert (kept.code, found["metrics"]["modified_map@3"]) == (1, 1.0), "the numbers are printed all the same"
     [place] = (tmp_path / "outputs" / "runs").glob("*.unsent")
     assert (place / "files" / "predictions.jsonl").read_text("utf-8")
     assert found["files"]["folder"] == str(place / "files")
 
-    still = harness("doctor sync", "format=json")
+    still = harness(*SYNC)
     assert (still.code, json.loads(still.out)["left"][0]["folder"]) == (1, str(place))
     store()
-    sent = harness("doctor sync", "format=json").json["sent"]
-    assert [(one["status"], one["name"]) for one in sent] == [("FINISHED", "bm25-char_ngram-score gate.threshold=1")]
-    plain = harness(*RUN, "gate=score", "gate.threshold=1").json["run_id"]
-    logged, tracker = runs(tmp_path)
-    by_id = {run.run_id: run for run in logged}
-    late, whole = by_id[sent[0]["run_id"]], by_id[plain]
-    assert (late.status, late.params) == ("FINISHED", whole.params)
-    of_time = ("seconds/", "peak_memory_mb", "ms_per_query")
-    assert {k: v for k, v in late.metrics.items() if not k.startswith(of_time)} == {
-        k: v for k, v in whole.metrics.items() if not k.startswith(of_time)
-    }
+    [sent] = harness(*SYNC).json["sent"]
+    assert (sent["status"], sent["name"]) == ("FINISHED", "bm25-char_ngram-score gate.threshold=1")
+    assert harness(*GATED).code == 0
+    (whole, late), tracker = runs(tmp_path)
+    assert (late.run_id, late.status, late.params) == (sent["run_id"], "FINISHED", whole.params)
+    metrics = [{k: v for k, v in run.metrics.items() if not k.startswith(OF_TIME)} for run in (whole, late)]
+    assert metrics[0] == metrics[1]
     assert set(late.tags) == set(whole.tags)
-    names = [{file.path for file in tracker.client.list_artifacts(run_id)} for run_id in by_id]
+    names = [{file.path for file in tracker.client.list_artifacts(run.run_id)} for run in (whole, late)]
     assert names[0] == names[1]
-    inputs = [tracker.client.get_run(run_id).inputs.dataset_inputs for run_id in by_id]
-    assert len(inputs[0]) == len(inputs[1]) == 3
-    info = tracker.client.get_run(late.run_id).info
-    assert info.start_time <= info.end_time < tracker.client.get_run(plain).info.start_time  # when it ran
+    first, second = (tracker.client.get_run(run.run_id) for run in (late, whole))
+    assert len(first.inputs.dataset_inputs) == len(second.inputs.dataset_inputs) == 3
+    assert first.info.start_time <= first.info.end_time < second.info.start_time  # when it ran
     assert tracker.count_private_view("e", 0) == 2  # the private scores of both have been seen
-    assert harness("doctor sync", "format=json").json == {"sent": [], "left": []}
+    assert harness(*SYNC).json == {"sent": [], "left": []}
     assert not list((tmp_path / "outputs").rglob("*.unsent"))
     assert len(list((tmp_path / "outputs" / "runs").iterdir())) == 2
 
@@ -110,13 +109,17 @@ def test_a_run_that_began_without_an_answer_is_uploaded_as_that_run(harness, toy
     [begun], tracker = runs(tmp_path)
     assert begun.status == "RUNNING"
     plain(tracker.client, tracker.client.get_run(begun.run_id).info.experiment_id, tags=begun.tags)
-    [sent] = harness("doctor sync", "format=json").json["sent"]
+    [sent] = harness(*SYNC).json["sent"]
     found = {run.run_id: run.status for run in runs(tmp_path)[0]}
     assert found.pop(sent["run_id"]) == "FINISHED"
     assert [*found.values()] == ["KILLED"]
 
 
-def test_a_run_that_fails_while_its_store_is_down_is_sent_as_failed(harness, toy, tmp_path, store, monkeypatch):
+def test_a_run_that_fails_while_its_store_is_down_is_sent_as_failed_and_once(
+    harness, toy, tmp_path, store, monkeypatch
+):
+    """The run is made once also if its upload is interrupted: its id is noted before the rest is sent."""
+
     def broken(*_):
         store("log_batch")
         raise RuntimeError("no more memory")
@@ -124,62 +127,44 @@ def test_a_run_that_fails_while_its_store_is_down_is_sent_as_failed(harness, toy
     with monkeypatch.context() as patch:
         patch.setattr(steps, "run_steps", broken)
         assert harness(*RUN).code == 1
+    store("set_terminated")
+    assert harness(*SYNC).code == 1
     store()
-    [sent] = harness("doctor sync", "format=json").json["sent"]
-    assert sent["status"] == "FAILED"
+    assert "cannot store runs" in harness(*SYNC, "tracking=none").err
+    [sent] = harness(*SYNC).json["sent"]
     [run], tracker = runs(tmp_path)
-    assert run.status == "FAILED"
+    assert run.status == sent["status"] == "FAILED"
     assert "traceback.txt" in {file.path for file in tracker.client.list_artifacts(run.run_id)}
 
 
-def test_an_upload_may_be_interrupted(harness, toy, tmp_path, store):
-    """The run is made once: its id is noted before the rest is sent."""
-    store("create_run")
-    harness(*RUN)
-    store("set_terminated")
-    assert harness("doctor sync").code == 1
-    store()
-    assert "cannot store runs" in harness("doctor sync", "tracking=none").err
-    assert harness("doctor sync").code == 0
-    assert [run.status for run in runs(tmp_path)[0]] == ["FINISHED"]
-
-
 def test_a_refused_call_is_no_outage(harness, toy, monkeypatch, store):
-    def refuse(*_, **__):
-        raise MlflowException("bad name", INVALID_PARAMETER_VALUE)
-
-    monkeypatch.setattr(MlflowClient, "create_run", refuse)
+    refused = MlflowException("bad name", INVALID_PARAMETER_VALUE)
+    monkeypatch.setattr(MlflowClient, "create_run", lambda *_, **__: (_ for _ in ()).throw(refused))
     done = harness(*RUN)
-    assert done.code == 1
-    assert "bad name" in done.err
-    assert not done.out
+    assert (done.code, "bad name" in done.err, done.out) == (1, True, "")
 
 
 @pytest.mark.slow
 def test_a_sweep_goes_on_while_its_store_is_down(harness, toy, tmp_path, store, monkeypatch):
-    first = iter([True])
     plain = steps.conclude
 
     def conclude(*args, **named):
-        if next(first, False):
-            store("create_run", "log_batch", "set_terminated", "search_runs", "set_experiment_tag")
+        store("create_run", "log_batch", "set_terminated", "search_runs", "set_experiment_tag")
         return plain(*args, **named)
 
-    monkeypatch.setattr(steps, "conclude", conclude)
-    kept = harness(*SWEEP)
-    assert kept.code == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "conclude", conclude)
+        kept = harness(*SWEEP)
     document = json.loads(kept.out)
-    assert document["trials"]["finished"] == 3
-    assert document["unsent"] == 4  # three trials and their parent
+    assert (kept.code, document["trials"]["finished"], document["unsent"]) == (1, 3, 4)  # three trials and their parent
     assert "harness doctor sync" in kept.err
     store()
-    assert len(harness("doctor sync", "format=json").json["sent"]) == 4
+    assert len(harness(*SYNC).json["sent"]) == 4
     trials, _ = runs(tmp_path)
     [parent], _ = runs(tmp_path, "sweep")
     assert [run.status for run in (*trials, parent)] == ["FINISHED"] * 4
     assert {run.tags["mlflow.parentRunId"] for run in trials} == {parent.run_id}
-    again = harness(*SWEEP).json
-    assert again["plan"]["finished_before"] == 3  # nothing is done twice
+    assert harness(*SWEEP).json["plan"]["finished_before"] == 3  # nothing is done twice
 
 
 def test_a_server_that_is_still_down_is_waited_for_once_and_a_damaged_record_is_named(
@@ -188,9 +173,8 @@ def test_a_server_that_is_still_down_is_waited_for_once_and_a_damaged_record_is_
     store("create_run")
     for _ in range(3):
         harness(*RUN)
-    places = sorted((tmp_path / "outputs" / "runs").glob("*.unsent"))
-    assert len(places) == 3
     store()
+    places = sorted((tmp_path / "outputs" / "runs").glob("*.unsent"))
     opened = []
 
     def refuse(self, outputs):
@@ -199,14 +183,14 @@ def test_a_server_that_is_still_down_is_waited_for_once_and_a_damaged_record_is_
 
     with monkeypatch.context() as patch:
         patch.setattr(MlflowTracker, "connect", refuse)
-        down = harness("doctor sync", "format=json")
-    assert (down.code, len(opened)) == (1, 1)
+        down = harness(*SYNC)
+    assert (down.code, len(opened), len(places)) == (1, 1, 3)
     assert [one["folder"] for one in json.loads(down.out)["left"]] == [str(place) for place in places]
     (places[0] / "record.json").write_text("{")
-    some = json.loads(harness("doctor sync", "format=json").out)
-    assert len(some["sent"]) == 2
-    assert [one["folder"] for one in some["left"]] == [str(places[0])]
-    assert some["left"][0]["why"].startswith(f"{places[0] / 'record.json'} is not a saved run (JSONDecodeError: ")
+    some = json.loads(harness(*SYNC).out)
+    [left] = some["left"]
+    assert (len(some["sent"]), left["folder"]) == (2, str(places[0]))
+    assert left["why"].startswith(f"{places[0] / 'record.json'} is not a saved run (JSONDecodeError: ")
 
 
 @pytest.mark.slow
@@ -231,10 +215,9 @@ def test_a_run_is_saved_for_a_server_that_dies_in_it(harness, toy, tmp_path, mon
     with serving(tmp_path) as (address, process):
 
         def run(*args):
-            found = plain(*args)
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            return found
+            return plain(*args)
 
         monkeypatch.setattr(steps, "run_steps", run)
         kept = harness(*RUN, f"tracking.uri={address.replace('//', '//me:s3cret@')}")
@@ -245,8 +228,7 @@ def test_a_run_is_saved_for_a_server_that_dies_in_it(harness, toy, tmp_path, mon
     assert elsewhere.code == 1
     assert f"it was meant for {address}, which only the command line can name" in " ".join(elsewhere.out.split())
     down = harness("doctor sync", f"tracking.uri={address}")
-    assert down.code == 1
-    assert "Still unsent" in down.out
+    assert (down.code, "Still unsent" in down.out) == (1, True)
 
 
 def test_a_full_disk_leaves_the_files_where_they_were(tmp_path, monkeypatch):
