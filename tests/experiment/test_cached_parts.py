@@ -1,6 +1,5 @@
 """Dense, hybrid and reranked runs through the command line: right, and nothing computed twice."""
 
-import itertools
 import json
 import shutil
 from pathlib import Path
@@ -12,9 +11,7 @@ import tiny_models
 import retrievers.combine.rerank
 import retrievers.dense.embeddings
 import retrievers.dense.encoders
-from harness.data.contest import Contest
 
-ROOT = Path(__file__).resolve().parents[2]
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "format=json")
 LOCAL = ("encoder=local", "encoder.path=model", "retriever=dense")
 
@@ -53,47 +50,20 @@ def submitted(done):
     return [json.loads(line)["topk"] for line in Path(path).read_text("utf-8").splitlines()]
 
 
-def by_numpy(folder, documents, queries, k):
-    """The k nearest documents of each query by plain `encode` and numpy: [(doc_id, score), ...]."""
+def texts_of(toy):
+    """The texts of the documents by id, and those of the queries."""
+    rows = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
+    asked = [json.loads(line)["msg"][0]["content"] for line in (toy / "eval.jsonl").read_text("utf-8").splitlines()]
+    return {row["docid"]: row["content"] for row in rows}, asked
+
+
+def test_a_dense_run_ranks_by_the_librarys_vectors(harness, toy, own):
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(folder), device="cpu", local_files_only=True)
-    ids = sorted(documents)
-    vectors = model.encode([documents[doc_id] for doc_id in ids], normalize_embeddings=True).astype(np.float64)
-    asked = model.encode(queries, normalize_embeddings=True).astype(np.float64)
-    scores = asked @ vectors.T
-    return [[(ids[i], row[i]) for i in np.argsort(-row, kind="stable")[:k]] for row in scores]
-
-
-def check_against(expected, found):
-    """Document for document; where two scores differ by less than float32's error either order is right."""
-    assert len(expected) == len(found)
-    for wanted, given in zip(expected, found, strict=True):
-        assert np.allclose([score for _, score in wanted], [score for _, score in given], atol=1e-5)
-        for place, (doc_id, score) in enumerate(wanted):
-            if given[place][0] != doc_id:
-                near = [other for other, value in wanted if abs(value - score) < 1e-5]
-                assert given[place][0] in near or place == len(wanted) - 1
-
-
-def trec(folder):
-    rows = [line.split() for line in (Path(folder) / "run.trec").read_text("utf-8").splitlines()]
-    return [[(row[2], float(row[4])) for row in group] for _, group in itertools.groupby(rows, lambda row: row[0])]
-
-
-def test_dense_equals_encode_and_numpy(harness, own, tmp_path):
-    """On a third of the sample."""
-    (part := tmp_path / "part").mkdir()
-    for name in ("documents.jsonl", "eval.jsonl"):
-        lines = (ROOT / "harness" / "sample" / name).read_text("utf-8").splitlines()
-        (part / name).write_text("\n".join(lines[::3]), "utf-8")
-    words = ("retriever=dense", "encoder=local", f"encoder.path={own}", "tracking=none", "format=json", "depth=20")
-    done = harness("run", *words, "dataset=contest", f"dataset.path={part}", "query.text=last")
-    given = Contest(path=str(part))
-    documents = {document.doc_id: document.indexed_text for document in given.documents()}
-    queries = [query.user_turns[-1] for query in given.queries()]
-    assert (len(documents), len(queries)) == (44, 20)
-    check_against(by_numpy(own, documents, queries, 20), trec(done.json["files"]["folder"]))
+    model, (documents, asked) = SentenceTransformer(str(own), device="cpu", local_files_only=True), texts_of(toy)
+    scores = model.encode(asked) @ model.encode([*documents.values()]).T
+    expected = [[[*documents][column] for column in row] for row in np.argsort(-scores)]
+    assert submitted(harness("run", *TOY, *LOCAL)) == expected
 
 
 OTHERS = [
@@ -207,10 +177,7 @@ def test_reranking_orders_by_the_librarys_scores(harness, toy, own, scored):
 
     done = harness("run", *RERANKED, *LOCAL, "rerank.depth=2")
     plain = harness("run", *TOY, *LOCAL)
-    model = CrossEncoder("reranker", max_length=64, local_files_only=True)
-    rows = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
-    texts = {row["docid"]: row["content"] for row in rows}
-    asked = [json.loads(line)["msg"][0]["content"] for line in (toy / "eval.jsonl").read_text("utf-8").splitlines()]
+    model, (texts, asked) = CrossEncoder("reranker", max_length=64, local_files_only=True), texts_of(toy)
     for query, before, after in zip(asked, submitted(plain), submitted(done), strict=True):
         values = dict(zip(before[:2], model.predict([(query, texts[doc_id]) for doc_id in before[:2]]), strict=True))
         assert after == [*sorted(before[:2], key=lambda doc_id: -values[doc_id]), before[2]]
@@ -238,7 +205,8 @@ def test_what_is_learnt_from_passages_is_not_taken_for_what_is_learnt_from_docum
     (toy / "documents.jsonl").write_text("\n".join(rows), "utf-8")
 
     def found(*more):
-        return trec(harness("run", *TOY, "retriever=dense", "encoder=lsa", *more).json["files"]["folder"])
+        folder = harness("run", *TOY, "retriever=dense", "encoder=lsa", *more).json["files"]["folder"]
+        return Path(folder, "run.trec").read_text("utf-8")
 
     whole, after = found(), found("retriever.dense.passages=sentences")
     monkeypatch.setenv("HARNESS_CACHE", "other")

@@ -11,7 +11,6 @@ from harness.config.canonical import digest
 from harness.config.components import component_identity
 from harness.data.contest import Sample
 from harness.data.dataset import Dataset, checked_dataset, in_memory
-from harness.data.qa import Squad
 from harness.errors import BadInput, Failed
 from harness.experiment import sharded, steps
 from harness.experiment.ingest import sharded as ingested
@@ -122,19 +121,20 @@ def test_a_killed_search_and_a_damaged_index_are_made_up_for(sample, own, monkey
     assert same(found, ranked(LEXICAL, session(sample, Cache(own.root / "other"), None)))
 
 
-def test_dense_ranks_the_same_vectors_as_one_index_does(sample, own, tmp_path, monkeypatch):
-    """Of an encoder whose vectors do not depend on the batch."""
-    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_documents", TRIGRAMS.encode_documents)
-    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_queries", TRIGRAMS.encode_queries)
+@pytest.fixture
+def trigrams(monkeypatch):
+    """Vectors that do not depend on the batch."""
+    made = TrigramEncoder()
+    for name in ("encode_documents", "encode_queries"):
+        monkeypatch.setattr(f"retrievers.dense.encoders.UseMultilingual.{name}", getattr(made, name))
+
+
+def test_dense_ranks_the_same_vectors_as_one_index_does(sample, own, tmp_path, trigrams):
     cut, whole = session(sample, own, 20), session(sample, Cache(tmp_path / "other"), None)
-    found = ranked(DENSE, cut)
-    assert same(found, ranked(DENSE, whole))
+    assert same(ranked(DENSE, cut), ranked(DENSE, whole))
     shards = len(cut.dataset.documents.shards)
     assert cut.cluster.done == ["index"] * shards + ["ask"] + ["search_shards"] * shards
     assert digest(steps.index_identity(DENSE, cut.dataset)) != digest(steps.index_identity(DENSE, whole.dataset))
-
-
-TRIGRAMS = TrigramEncoder()
 
 
 def test_one_shard_is_the_whole(sample, own):
@@ -143,10 +143,8 @@ def test_one_shard_is_the_whole(sample, own):
     assert steps.index_identity(DENSE, one.dataset) == steps.index_identity(DENSE, session(sample, own, None).dataset)
 
 
-def test_more_documents_change_the_index_of_few_shards(sample, own, monkeypatch):
+def test_more_documents_change_the_index_of_few_shards(sample, own, trigrams):
     """Where shards are independent: BM25 weighs each anew, since a document changes the mean length."""
-    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_documents", TRIGRAMS.encode_documents)
-    monkeypatch.setattr("retrievers.dense.encoders.UseMultilingual.encode_queries", TRIGRAMS.encode_queries)
     everything = in_memory(Sample())
 
     class Fewer(Sample):
@@ -208,17 +206,3 @@ def test_the_size_of_shards_is_in_the_key_where_it_decides_numbers():
     assert Dense.sharding == "independent"
     with pytest.raises(BadInput, match="learns from all documents"):
         sharded.check_cut(DENSE | {"encoder": LSA})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", ["lucene", "okapi", "l", "plus"])
-def test_korquad_in_shards(real_data, own, tmp_path, variant):
-    """Of 960 paragraphs, the documents and scores are equal for every question, of which each twentieth is asked."""
-    source = Squad(path=str(real_data / "korquad" / "KorQuAD_v1.0_dev.json"))
-    data = checked_dataset(source, "korquad")
-    data = replace(data, queries=data.queries[::20])
-    node = LEXICAL | {"variant": variant, "tokenizer": {"_target_": "retrievers.lexical.tokenize.CharNgram"}}
-    cut, whole = session(data, own, 100, ingested(source, 100, own)), session(data, own, None, data.documents)
-    assert len(cut.dataset.documents.shards) > 5
-    whole = replace(whole, cache=Cache(tmp_path / "other"))
-    assert same(ranked(node, cut, 100), ranked(node, whole, 100))

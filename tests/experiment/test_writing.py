@@ -86,21 +86,6 @@ def test_expanded_queries_keep_the_users_words(harness, talk, tmp_path):
     assert found[5]["topk"] == ["d1"], "only d1 speaks of a satellite"
 
 
-def test_the_same_words_give_the_same_numbers(harness, talk):
-    """A model that repeats the user turns, or the last, changes nothing; rankings are cached by the texts."""
-
-    def repeated(asked, time):
-        talk = [line.removeprefix("user: ") for line in asked.splitlines() if line.startswith("user: ")]
-        return json.dumps({"query": " ".join(talk) if "every" in asked else talk[-1]}, ensure_ascii=False)
-
-    for how, wish in {"user_turns": "every", "last": "only the last"}.items():
-        Path("same.txt").write_text(f"Repeat {wish}:\n{{conversation}}")
-        plain = harness("run", *QUIET, f"query.text={how}").json["metrics"]
-        with ChatServer(repeated) as server:
-            words = ("query.text=rewrite", "query.prompt=same.txt", *llm(server))
-            assert harness("run", *QUIET, *words).json["metrics"] == plain
-
-
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
@@ -158,17 +143,6 @@ def test_trials_that_need_no_model_run_without_it(harness, talk):
     [failed] = found["failed"]
     assert failed["overrides"] == ["query.text=rewrite"]
     assert "has no reply from tiny at http://127.0.0.1:9/v1" in failed["error"]
-
-
-def test_models_requests_and_prompts_are_other_trials_only_if_a_model_writes_the_queries(harness, talk):
-    Path("mine.txt").write_text("{conversation}")
-    others = ("llm.model=tiny,large", "llm.request.temperature=0,1", "query.prompt=null,mine.txt")
-    words = ("sweep", *QUIET, "llm.model=tiny", "llm.base_url=http://127.0.0.1:9/v1", "dry_run=true")
-    assert harness(*words, *others, "query.text=rewrite").json["same"] == 0
-    told = harness(*words, *others[:2]).json
-    assert (told["trials"], told["same"]) == (4, 3)
-    costs = ("llm.runtime.parallel=1,2", "llm.price.input=1,2")
-    assert harness(*words, *costs, "query.text=rewrite").json["same"] == 3
 
 
 # What is refused before anything is logged

@@ -50,23 +50,25 @@ def test_the_plateau_and_its_middle_by_hand():
     assert fit(weights(6), SIGNAL, EARNED).tolist() == [[5.0]]
 
 
-def test_a_threshold_between_two_neighbours():
-    signal, earned = np.array([3.0, 1.0]), np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert counts_at(signal, fit(weights(2), signal, earned)[0], (3, 0)).tolist() == [3, 0]
-    close = np.array([np.nextafter(1.0, 2.0), 1.0])  # no number lies between them
-    assert counts_at(close, fit(weights(2), close, earned)[0], (3, 0)).tolist() == [3, 0]
+@pytest.mark.parametrize("signal", [[3.0, 1.0], [np.nextafter(1.0, 2.0), 1.0]])  # no number lies between the last two
+def test_a_threshold_between_two_neighbours(signal):
+    thresholds = fit(weights(2), np.array(signal), np.array([[1.0, 0.0], [0.0, 1.0]]))
+    assert counts_at(np.array(signal), thresholds[0], (3, 0)).tolist() == [3, 0]
 
 
 @pytest.mark.parametrize(
     ("earned", "expected"),
     [
-        ([[1, 0], [1, 0], [0.5, 0]], -math.inf),  # every query needs retrieval: nobody is withheld
+        ([[1, 0], [1, 0], [0.5, 0]], -math.inf),  # every query needs retrieval: none is withheld
         ([[0, 1], [0, 1], [0, 1]], math.inf),  # none does: all are
-        ([[0, 0], [0, 0], [0, 0]], -math.inf),  # it makes no difference: nobody is
+        ([[0, 0], [0, 0], [0, 0]], -math.inf),  # it makes no difference: none is
+        ([[1, 0]], -math.inf),
+        ([[0, 1]], math.inf),
     ],
 )
 def test_where_all_queries_are_of_one_kind(earned, expected):
-    assert fit(weights(3), np.array([3.0, 2.0, 1.0]), np.array(earned, float)).tolist() == [[expected]]
+    signal = np.array([3.0, 2.0, 1.0])[: len(earned)]
+    assert fit(weights(len(earned)), signal, np.array(earned, float)).tolist() == [[expected]]
 
 
 @pytest.mark.parametrize(("needing", "expected"), [(2, -math.inf), (1, math.inf)])
@@ -74,11 +76,6 @@ def test_a_constant_signal_shows_all_or_none(needing, expected):
     earned = np.array([[1.0, 0]] * needing + [[0, 1.0]] * (3 - needing))
     assert fit(weights(3), np.full(3, 7.0), earned).tolist() == [[expected]]
     assert curve(np.full(3, 7.0), earned).values.tolist() == pytest.approx([1 - needing / 3, needing / 3])
-
-
-def test_one_query():
-    assert fit(weights(1), np.array([2.0]), np.array([[1.0, 0.0]])).tolist() == [[-math.inf]]
-    assert fit(weights(1), np.array([2.0]), np.array([[0.0, 1.0]])).tolist() == [[math.inf]]
 
 
 def brute_force(signal, earned, weight):

@@ -13,10 +13,17 @@ RANKING = Ranking.from_scores(
 )
 
 
+OTHER = Ranking.from_scores({query: {"a": 1.0} for query in RANKING.query_ids})
+BOTH = {"bm25": RANKING, "dense": OTHER}
+
+
+def kept(gate, rankings, texts=None):
+    return gate.decide(FakeInputs(rankings, texts)).keep.tolist()
+
+
 def test_threshold_is_inclusive_and_an_empty_row_is_never_kept():
-    decision = ScoreGate(threshold=2.0).decide(FakeInputs({"bm25": RANKING}))
-    assert decision.keep.tolist() == [True, True, False, True]
-    assert ScoreGate(threshold=-9.0).decide(FakeInputs({"bm25": RANKING})).keep.tolist() == [True, True, False, True]
+    for threshold in (2.0, -9.0):
+        assert kept(ScoreGate(threshold=threshold), {"bm25": RANKING}) == [True, True, False, True]
 
 
 def test_no_gate_keeps_all_and_still_shows_a_signal():
@@ -26,36 +33,32 @@ def test_no_gate_keeps_all_and_still_shows_a_signal():
 
 
 def test_source_names_a_raw_ranking():
-    other = Ranking.from_scores({query: {"a": 1.0} for query in RANKING.query_ids})
-    both = {"bm25": RANKING, "dense": other}
-    assert ScoreGate(threshold=2.0, source="dense").decide(FakeInputs(both)).keep.tolist() == [False] * 4
-    with pytest.raises(BadInput, match=r"gate\.source is missing.*bm25, dense"):
-        ScoreGate().decide(FakeInputs(both))
-    with pytest.raises(BadInput, match="Did you mean 'dense'"):
-        ScoreGate(source="dens").decide(FakeInputs(both))
+    assert kept(ScoreGate(threshold=2.0, source="dense"), BOTH) == [False] * 4
+    for gate, message in (
+        (ScoreGate(), r"gate\.source is missing.*bm25, dense"),
+        (ScoreGate(source="dens"), "Did you mean 'dense'"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            kept(gate, BOTH)
 
 
 def test_a_signal_of_the_query_alone_needs_no_source():
-    other = Ranking.from_scores({query: {"a": 1.0} for query in RANKING.query_ids})
     # Characters: 3, 1, 5, 2. q3 has no document in RANKING, but one in the other.
-    gate = ScoreGate(threshold=2.0, signal="query_characters")
-    texts = ["abc", "a", "abcde", "ab"]
-    assert gate.decide(FakeInputs({"bm25": RANKING}, texts)).keep.tolist() == [True, False, False, True]
-    both = FakeInputs({"bm25": RANKING, "dense": other}, texts)
-    assert gate.decide(both).keep.tolist() == [True, False, True, True]
+    gate, texts = ScoreGate(threshold=2.0, signal="query_characters"), ["abc", "a", "abcde", "ab"]
+    assert kept(gate, {"bm25": RANKING}, texts) == [True, False, False, True]
+    assert kept(gate, BOTH, texts) == [True, False, True, True]
 
 
 def test_agreement_needs_something_to_compare_with():
+    gate = ScoreGate(signal="agreement", source="bm25")
     with pytest.raises(BadInput, match=r"gate\.signal=agreement compares component rankings"):
-        ScoreGate(signal="agreement", source="bm25").check(["bm25"])
-    ScoreGate(signal="agreement", source="bm25").check(["bm25", "dense"])
+        gate.check(["bm25"])
+    gate.check(["bm25", "dense"])
 
 
-def test_k_below_two_is_refused():
-    with pytest.raises(BadInput, match="k=1"):
-        ScoreGate(k=1)
-
-
-def test_an_unknown_signal_is_refused():
-    with pytest.raises(BadInput, match="Did you mean 'top_score'"):
-        ScoreGate(signal="topscore")
+@pytest.mark.parametrize(
+    ("arguments", "message"), [({"k": 1}, "k=1"), ({"signal": "topscore"}, "Did you mean 'top_score'")]
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(BadInput, match=message):
+        ScoreGate(**arguments)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def test_auto_finds_the_source_and_a_threshold_between_the_kinds():
 def test_a_querys_own_label_has_no_part_in_what_is_held_out(gate):
     """The label of one query is turned around: its own decisions out of fold stay, in every repetition."""
     known, payoff = corpus()
-    seen = gate(**FEW).decide(known, payoff)
+    seen, plain = gate(**FEW).decide(known, payoff), calibration.folds
     assert seen.out_of_fold.shape == (2, 60)
     for row in (7, 31):
         values, needs = payoff.values.copy(), payoff.needs.copy()
@@ -72,23 +73,18 @@ def test_a_querys_own_label_has_no_part_in_what_is_held_out(gate):
         # Which fold a query is in depends on how many there are of each kind: the folds are held as they were.
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(calibration, "folds", lambda _, *rest: plain(payoff.needs, *rest))
-            turned = gate(**FEW).decide(known, Payoff(values, payoff.rows, needs, payoff.name))
+            turned = gate(**FEW).decide(known, replace(payoff, values=values, needs=needs))
         np.testing.assert_array_equal(turned.out_of_fold[:, row], seen.out_of_fold[:, row])
-
-
-plain = calibration.folds
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gate", GATES)
 def test_it_learns_from_its_rows_alone(gate):
     known, payoff = corpus()
-    rows = np.arange(0, 60, 2)
-    some = Payoff(payoff.values, rows, payoff.needs, payoff.name)
-    found = gate(**FEW).decide(known, some)
+    some = replace(payoff, rows=np.arange(0, 60, 2))
     values, needs = payoff.values.copy(), payoff.needs.copy()
     values[1::2], needs[1::2] = np.nan, False
-    again = gate(**FEW).decide(known, Payoff(values, rows, needs, payoff.name))
+    found, again = (gate(**FEW).decide(known, one) for one in (some, replace(some, values=values, needs=needs)))
     np.testing.assert_array_equal(found.shown, again.shown)
     np.testing.assert_array_equal(found.out_of_fold, again.out_of_fold)
     assert found.fitted == again.fitted
@@ -104,10 +100,8 @@ def test_noise_is_not_learnt(gate):
     for seed in range(3):
         known, payoff = corpus(seed, noise=100.0)
         decision = gate(**FEW).decide(known, payoff)
-        idle = max(payoff.values[:, 0].mean(), payoff.values[:, 3].mean())
-        gains.append(
-            (mean(payoff, decision.shown) - idle, np.mean([mean(payoff, s) for s in decision.out_of_fold]) - idle)
-        )
+        scores = [mean(payoff, shown) for shown in (decision.shown, *decision.out_of_fold)]
+        gains.append(np.array([scores[0], np.mean(scores[1:])]) - payoff.values[:, [0, 3]].mean(axis=0).max())
     inside, outside = np.mean(gains, axis=0)
     assert outside <= inside + 1e-9
     assert outside < 0.02
@@ -126,22 +120,19 @@ def test_depth_shows_fewer_documents_where_that_scores_higher():
 
 
 def test_the_classifier_joins_signals_that_say_little_alone():
-    generator = np.random.default_rng(0)
-    n = 200
-    one, other = generator.normal(size=(2, n))
+    one, other = np.random.default_rng(0).normal(size=(2, 200))
     needs = one + other > 0
-    ids = [f"q{i:03}" for i in range(n)]
     rankings = {
-        name: Ranking.from_scores({q: {"a": 10 + s} for q, s in zip(ids, scores, strict=True)})
+        name: Ranking.from_scores({f"q{i:03}": {"a": 10 + score} for i, score in enumerate(scores)})
         for name, scores in (("x", one), ("y", other))
     }
     values = np.where(needs[:, None], [0, 1, 1, 1], [1, 0, 0, 0]).astype(float)
-    payoff = Payoff(values, np.arange(n), needs, "modified_map@3")
-    found = {
-        gate: np.mean([mean(payoff, shown) for shown in gate(signals=["top_score"], repeats=1).decide(
-            FakeInputs(rankings), payoff).out_of_fold]) for gate in (AutoGate, ClassifierGate)
-    }  # fmt: skip
-    assert found[ClassifierGate] > 0.95 > 0.85 > found[AutoGate]
+    payoff = Payoff(values, np.arange(200), needs, "modified_map@3")
+    joined, alone = (
+        mean(payoff, gate(signals=["top_score"], repeats=1).decide(FakeInputs(rankings), payoff).out_of_fold[0])
+        for gate in (ClassifierGate, AutoGate)
+    )
+    assert joined > 0.95 > 0.85 > alone
 
 
 def test_the_classifier_is_sklearns():
@@ -177,9 +168,8 @@ def test_an_embedding_weighs_as_much_as_one_signal():
 @pytest.mark.parametrize("kind", [True, False])
 def test_where_all_queries_are_of_one_kind(gate, kind):
     known, payoff = corpus()
-    needs = np.full(60, kind)
     values = np.where(kind, [[0.0, 1, 1, 1]], [[1.0, 0, 0, 0]]).repeat(60, axis=0)
-    decision = gate(**FEW).decide(known, Payoff(values, payoff.rows, needs, payoff.name))
+    decision = gate(**FEW).decide(known, replace(payoff, values=values, needs=np.full(60, kind)))
     assert decision.keep.all() == decision.keep.any() == kind
     assert (decision.out_of_fold > 0).all() == (decision.out_of_fold > 0).any() == kind
     assert decision.fitted["notes"][0] == ("every query needs retrieval" if kind else "no query needs retrieval")
@@ -190,9 +180,8 @@ def test_where_all_queries_are_of_one_kind(gate, kind):
 def test_a_fold_without_a_class(gate):
     """One query of 30 needs no retrieval: the fold that holds it is judged by gates that have seen none such."""
     known, payoff = corpus(n=30, none=0.0)
-    values, needs = payoff.values.copy(), payoff.needs.copy()
-    values[4], needs[4] = (1, 0, 0, 0), False
-    decision = gate(**FEW).decide(known, Payoff(values, payoff.rows, needs, payoff.name))
+    payoff.values[4], payoff.needs[4] = (1, 0, 0, 0), False
+    decision = gate(**FEW).decide(known, payoff)
     assert (decision.out_of_fold[:, 4] > 0).all()
     assert decision.fitted["learnt_from"]["needs_no_retrieval"] == 1
 
@@ -202,9 +191,8 @@ def test_a_fold_without_a_class(gate):
 def test_one_labelled_query(gate, needing):
     known, payoff = corpus(n=8)
     row = np.flatnonzero(payoff.needs == bool(needing))[:1]
-    values = payoff.values.copy()
-    values[row] = (0, 1, 1, 1) if needing else (1, 0, 0, 0)
-    decision = gate(**FEW).decide(known, Payoff(values, row, payoff.needs, payoff.name))
+    payoff.values[row] = (0, 1, 1, 1) if needing else (1, 0, 0, 0)
+    decision = gate(**FEW).decide(known, replace(payoff, rows=row))
     assert decision.keep.tolist() == [bool(needing)] * 8
     assert decision.out_of_fold is None
     assert "only one labelled query: none can be held out" in decision.fitted["notes"]
@@ -223,7 +211,7 @@ def test_constant_signals(gate):
 def test_no_query_to_learn_from():
     known, payoff = corpus(n=8)
     with pytest.raises(BadInput, match=r"no query to learn from.*select_on"):
-        AutoGate().decide(known, Payoff(payoff.values, np.array([], int), payoff.needs, payoff.name))
+        AutoGate().decide(known, replace(payoff, rows=np.array([], int)))
 
 
 @pytest.mark.parametrize("gate", GATES)

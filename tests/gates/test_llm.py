@@ -11,13 +11,11 @@ from chat_server import ChatServer, Reply, completion
 
 from harness.config import components
 from harness.errors import BadInput, Failed
-from harness.experiment.session import chat_for
 from harness.gates import llm
 from harness.gates.gate import ALL
 from harness.gates.llm import LlmGate, read_answer
 from harness.llm.chat import Chat, ChatModel
 from harness.llm.structured import WrongReply
-from harness.storage.cache import Cache
 from retrievers.base import Query, Turn
 from retrievers.external import http_client
 
@@ -31,13 +29,9 @@ def surroundings(monkeypatch):
     monkeypatch.setattr(http_client, "BACKOFF_SECONDS", 0.01)
 
 
-def model(server, **arguments):
-    return ChatModel("tiny", server if isinstance(server, str) else server.url, **arguments)
-
-
-def decide(server, queries, chat=lambda model: Chat(model, None), prompt=None, request=None, **arguments):
-    inputs = SimpleNamespace(conversations=tuple(queries), rankings={}, chat=chat)
-    return LlmGate(model(server, **arguments), prompt, request).decide(inputs)
+def decide(server, queries, prompt=None, request=None):
+    inputs = SimpleNamespace(conversations=tuple(queries), chat=lambda model: Chat(model, None))
+    return LlmGate(ChatModel("tiny", server.url), prompt, request).decide(inputs)
 
 
 def questions(*texts):
@@ -47,9 +41,6 @@ def questions(*texts):
 def by_length(text, time):
     """Texts of an even length need documents."""
     return "yes" if len(text.removeprefix("user: ")) % 2 == 0 else "no"
-
-
-# What the model says
 
 
 @pytest.mark.parametrize(
@@ -74,61 +65,28 @@ def test_words_that_are_an_answer(message, expected):
         assert read_answer(message) == expected
 
 
-# What is asked
-
-
 def test_what_is_sent():
     talk = Query("q", (Turn("user", "기억 상실증은 무섭다"), Turn("assistant", "네"), Turn("user", "원인은?")))
+    request = {"temperature": None, "max_tokens": None, "max_completion_tokens": 2000}
     with ChatServer(by_length) as server:
         decide(server, [talk])
-    [asked] = server.asked
+        decide(server, questions("a"), prompt="yes or no?", request=request)
+    asked, other = server.asked
     assert asked.path == "/v1/chat/completions"
     system, user = asked.body.pop("messages")
     assert asked.body == {"model": "tiny", "temperature": 0, "max_tokens": 16}
     assert system == {"role": "system", "content": llm.PROMPT}
     assert user == {"role": "user", "content": "user: 기억 상실증은 무섭다\nassistant: 네\nuser: 원인은?"}
-
-
-def test_further_fields_and_a_prompt_of_ones_own():
-    request = {"temperature": None, "max_tokens": None, "max_completion_tokens": 2000}
-    with ChatServer(by_length) as server:
-        decide(server, questions("a"), prompt="yes or no?", request=request)
-    body = server.asked[0].body
-    assert body["messages"][0]["content"] == "yes or no?"
-    assert set(body) == {"model", "messages", "max_completion_tokens"}
-
-
-# Decisions
+    assert other.body["messages"][0]["content"] == "yes or no?"
+    assert set(other.body) == {"model", "messages", "max_completion_tokens"}
 
 
 def test_it_keeps_what_the_model_says_yes_to():
     with ChatServer(by_length) as server:
         decision = decide(server, questions("ab", "abc", "", "a"))
     assert decision.signal.tolist() == [1, 0, 1, 0]
-    assert decision.keep.tolist() == [True, False, True, False]
-    assert (decision.shown[decision.keep] == ALL).all()
+    assert decision.shown.tolist() == [ALL, 0, ALL, 0]
     assert decision.out_of_fold is None
-
-
-def test_nothing_is_asked_twice(tmp_path):
-    def chat(model):
-        return chat_for(model, Cache(tmp_path), "gate")
-
-    talk = [Query("x", (Turn("user", "a"), Turn("assistant", "b"), Turn("user", "c")))]
-    with ChatServer(by_length) as server:
-        decide(server, questions("a", "b", "a"), chat)
-        assert len(server.asked) == 2
-        decide(server, questions("b", "a", "b", "c"), chat, timeout=9, retries=0, parallel=2)
-        assert len(server.asked) == 3
-        decide(server, talk, chat)  # its turns joined are in no way the question `a c`
-        decide(server, questions("a c"), chat)
-        assert len(server.asked) == 5
-        decide(server, questions("a"), chat, prompt="else")
-        decide(server, questions("a"), chat, request={"max_tokens": 99})
-        assert len(server.asked) == 7
-
-
-# Answers that are none
 
 
 def failure(server, *texts):
@@ -146,34 +104,17 @@ def test_words_that_are_no_answer_are_quoted():
         r"…' instead of yes or no\. Raise gate\.request\.max_tokens if it was cut off; otherwise try another llm\.model"
     )
     assert re.match(expected, message), message
-
-
-def test_an_answer_that_is_cut_off():
     with ChatServer(lambda text, time: Reply(body=completion("<think>hm", "length"))) as server:
         message = failure(server, "a")
         assert len(server.asked) == 1  # the same request would be cut off again
     assert "the answer is '<think>hm' instead of yes or no. It was cut off after too few tokens. Raise gate." in message
 
 
-# Config
-
-
-@pytest.mark.parametrize(
-    ("request_", "message"),
-    [
-        ({"model": "x"}, r"gate\.request\.model: the harness sets this field itself"),
-        ({"response_format": {}}, r"gate\.request\.response_format"),
-        ("x", "gate.request='x' must be a group of fields"),
-    ],
-)
-def test_bad_fields_are_refused(request_, message):
-    with pytest.raises(BadInput, match=message):
-        LlmGate(model("http://localhost/v1"), request=request_)
-
-
 def test_the_model_must_be_one_that_can_be_asked(monkeypatch):
     with pytest.raises(BadInput, match=r"llm\.model is missing\. Give it on the command line: llm\.model=NAME"):
         LlmGate(ChatModel())
+    with pytest.raises(BadInput, match=r"gate\.request\.model: the harness sets this field itself"):
+        LlmGate(ChatModel("tiny"), request={"model": "x"})
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(BadInput, match=r"variable OPENAI_API_KEY holds no key for https://api\.openai\.com/v1"):
         LlmGate(ChatModel("tiny"))

@@ -134,24 +134,19 @@ def test_background_is_the_least_squares_line(drawn):
 
 def test_what_decides_a_cached_signal():
     texts = {doc_id: f"text of {doc_id}" for doc_id in "abc"}
-    same = FakeInputs({"bm25": RANKING}, TEXTS, texts, noise([1, 1], [1, 3]))
-    other_words = FakeInputs({"bm25": RANKING}, ["a b", *TEXTS[1:]], texts, noise([1, 1], [1, 3]))
-    other_text = FakeInputs({"bm25": RANKING}, TEXTS, texts | {"a": "another"}, noise([1, 1], [1, 3]))
     weaker = Ranking(RANKING.query_ids, RANKING.doc_ids, RANKING.docs, RANKING.scores / 2)
-    other_scores = FakeInputs({"bm25": weaker}, TEXTS, texts, noise([1, 1], [1, 3]))
-    equal = FakeInputs({"bm25": RANKING}, TEXTS, texts, noise([1, 1], [1, 3]))
 
-    def decides(given: FakeInputs, name: str) -> Mapping[str, Any]:
+    def decides(name: str, ranking=RANKING, queries=TEXTS, texts=texts) -> Mapping[str, Any]:
+        given = FakeInputs({"bm25": ranking}, queries, texts, noise([1, 1], [1, 3]))
         signal_of(given, name, "bm25", 3)
-        [decides] = [one for one in given.remembered if one["signal"] == name]
-        return decides
+        [found] = given.remembered
+        return found
 
     for name in ("coverage", "background"):
-        assert decides(same, name) == decides(equal, name)
-        assert decides(same, name) != decides(other_words, name)
-        assert (decides(same, name)["signal"], decides(same, name)["source"]) == (name, "bm25")
-    assert decides(same, "coverage") != decides(other_text, "coverage")
-    assert decides(same, "background") != decides(other_scores, "background")
+        assert decides(name) == decides(name) != decides(name, queries=["a b", *TEXTS[1:]])
+        assert (decides(name)["signal"], decides(name)["source"]) == (name, "bm25")
+    assert decides("coverage") != decides("coverage", texts=texts | {"a": "another"})
+    assert decides("background") != decides("background", weaker)
 
 
 def test_a_signal_is_computed_once():

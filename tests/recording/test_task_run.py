@@ -134,12 +134,11 @@ def test_a_sweep_over_files_and_schemes(harness, files, tracker):
     require_refused(harness, "reproduce", f"run={trial.run_id}", expected="scored a file of task=corrections")
 
 
-def test_a_sweep_started_again_skips_what_finished(harness, files, tracker):
+def test_a_sweep_started_again_skips_what_finished(harness, files):
     words = ("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv", "format=json")
     first, again = harness(*words).json, harness(*words).json
-    assert again["trials"]["skipped"] == again["plan"]["finished_before"] == 2
+    assert (again["trials"]["skipped"], again["plan"]["finished_before"]) == (2, 2)
     assert (again["run_id"], again["best"]) == (first["run_id"], first["best"])
-    assert len(tracker.runs("e", {"task": "corrections"})) == 2
     (files / "worse.csv").write_bytes((files / "worse.csv").read_bytes().replace("갓따".encode(), "갔다".encode()))
     assert harness(*words).json["trials"]["skipped"] == 1  # the other file is what it was
 

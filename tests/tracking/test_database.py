@@ -133,13 +133,15 @@ def test_damage_that_a_look_does_not_see_is_found_by_a_check_which_has_a_limit(m
     assert fault(made, thorough=True) is None
 
 
-def test_a_new_database_takes_nothing_of_one_that_was_moved_away(tmp_path, monkeypatch):
-    (tmp_path / "mlflow.db-wal").write_bytes(b"of the old one")
+def test_a_new_database_takes_nothing_of_one_that_was_moved_away_or_left_half_made(tmp_path, monkeypatch):
+    """A leftover journal must not be applied to the next database."""
+    for ending in ("-wal", ".unfinished", ".unfinished-journal"):
+        (tmp_path / f"mlflow.db{ending}").write_bytes(b"of the old one")
     monkeypatch.setattr(
         mlflow_client, "open_client", lambda uri: sqlite3.connect(uri.removeprefix("sqlite:///")).close()
     )
     mlflow_client.make_database(tmp_path / "mlflow.db")
-    assert not (tmp_path / "mlflow.db-wal").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
 
 
 def test_an_interrupted_beginning_leaves_no_database(tmp_path, monkeypatch):

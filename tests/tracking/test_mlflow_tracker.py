@@ -13,7 +13,6 @@ from logged_runs import RUN
 from harness.errors import BadInput
 from harness.tracking.mlflow_client import shown_address
 from harness.tracking.mlflow_tracker import MlflowTracker
-from harness.tracking.tracker import RunRecord
 
 
 @pytest.fixture
@@ -117,21 +116,6 @@ def test_no_other_key_repeats_the_tracking_address(harness, toy, monkeypatch):
 )
 def test_passwords_are_never_shown(uri, shown):
     assert shown_address(uri) == shown
-
-
-@pytest.mark.slow
-@pytest.mark.local
-def test_a_process_killed_while_it_makes_the_store_does_no_harm(tmp_path):
-    """Its tables are made under another name; a leftover journal must not be applied to the next database."""
-    (tmp_path / "mlflow.db.unfinished").write_bytes(b"half of a database")
-    (tmp_path / "mlflow.db.unfinished-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" * 64)
-    tracker = MlflowTracker()
-    assert not tracker.exists(tmp_path)
-    tracker.connect(tmp_path)
-    record = RunRecord("e", "n", metrics={"m": 1.0})
-    tracker.finish(tracker.begin(record), record, "FINISHED")
-    assert [run.status for run in tracker.runs("e", {})] == ["FINISHED"]
-    assert tracker.exists(tmp_path)
 
 
 @pytest.mark.local
