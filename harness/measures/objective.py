@@ -20,7 +20,7 @@ class Objective:
     """The value of a measure that ranks a run.
 
     low, high: 95 % interval, NaN if there is none.
-    kind: "in sample": the mean over all scored queries, with the lists as written.
+    kind: "in sample": the mean over all scored queries, with the lists the run wrote.
         "out of fold": the same, with each query fused and gated by a rule learnt without its label.
         "public", "public, out of fold": the same two over the public part alone, with select_on=public.
         "held out": over queries whose labels had no part in any choice: the private ones after select_on=public.

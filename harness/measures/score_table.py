@@ -25,7 +25,7 @@ class ScoreTable:
 
     values: measure -> float64 [Q], NaN where it does not apply. oof: the same, out of fold; empty if nothing was
         learnt.
-    loss: the kind of loss of each query's list as written, one of `KINDS`; None without the column.
+    loss: the kind of loss of each query's list, as the run wrote it, one of `KINDS`; None without the column.
     """
 
     query_ids: tuple[str, ...]

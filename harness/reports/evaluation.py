@@ -38,7 +38,7 @@ LOSSES = {
 class Evaluation:
     """The scores of ranked lists. Without labels, mappings and tables are empty.
 
-    scores: of the lists as written, as NumPy arrays; None without labels.
+    scores: of the lists the run wrote, as NumPy arrays; None without labels.
     held_out: out of fold, if a gate or a fusion learnt from labels; else None.
     objective: the measure that ranks; None if it has no value.
     """

@@ -163,10 +163,10 @@ if (DATA.runs.length > 1) {
       make("div", { class: "pair" },
         card(say({ en: "Query by query", ko: "질의마다" }), queriesOf(found.n), winsPicture(found), differing.length ? profile(differing) : null),
         card(say({ en: "Settings that differ", ko: "서로 다른 설정" }), null, settings(places), ...places.map((place, i) => make("div", { class: "ids" }, mark(i), runId(place))))),
-      ITEMS ? "" : card(say({ en: "Losses gained and lost", ko: "생긴 손실과 사라진 손실" }), say({ en: "queries by what went wrong in the list as written", ko: "기록된 목록에서 무엇이 잘못되었는지에 따른 질의 수" }), lossPicture(rows)),
+      ITEMS ? "" : card(say({ en: "Losses gained and lost", ko: "생긴 손실과 사라진 손실" }), say({ en: "queries by what went wrong in the lists the runs wrote", ko: "기록된 목록에서 무엇이 잘못되었는지에 따른 질의 수" }), lossPicture(rows)),
       card(say({ en: "Queries that decide it", ko: "우열을 가른 질의" }), say(ITEMS ? { en: "largest differences first; both values", ko: "차이가 큰 것부터, 두 실행의 값" } :
         { en: "largest differences first; both values, and what went wrong in each run", ko: "차이가 큰 것부터, 두 실행의 값과 무엇이 잘못되었는지" }),
-        apart ? make("p", { class: "soft" }, say({ en: "Values are out of fold if something was learnt from labels. What went wrong refers to the lists as written.",
+        apart ? make("p", { class: "soft" }, say({ en: "Values are out of fold if something was learnt from labels. What went wrong refers to the lists the runs wrote.",
           ko: "라벨로 배운 것이 있는 실행의 값은 폴드 밖에서 잰 값이고, 무엇이 잘못되었는지는 기록된 목록을 두고 말합니다." })) : null,
         ...(differing.length ? deciding(differing) : [make("p", { class: "soft" }, say({ en: "No query differs.", ko: "값이 다른 질의가 없습니다." }))])));
   }
