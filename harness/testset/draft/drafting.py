@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,9 +15,8 @@ from harness.data.spans import Evidence, Span
 from harness.errors import BadInput
 from harness.llm.chat import Chat, Prompt, Reply
 from harness.llm.structured import PromptText, Schema, WrongReply
-from harness.testset.draft.drafts import Draft, Rejection, example_lines, fill_prompt, situations
+from harness.testset.draft.drafts import Draft, Rejection, example_lines, fill_prompt, hashed, situations
 from harness.testset.judge.judging import locate_quote
-from harness.testset.judge.sampling import draw_ids
 from retrievers.base import Query, Turn
 
 CONTEXT = 32  # code points kept before and after evidence
@@ -156,6 +155,24 @@ class Drafted:
     drafts: list[Draft]
     rejections: list[Rejection]
     empty: Counter[str] = field(default_factory=Counter)
+
+
+def draw_ids(files: Mapping[str, str], seed: int, limit: int | None) -> list[str]:
+    """Return at most `limit` ids of documents (None: all), in drawing order. files: doc_id -> its file.
+
+    Every file first gives one document, then further ones in proportion to its documents. A hash of seed and id orders
+    the documents of a file, and the files. So a smaller limit gives a prefix of the same list. An added file changes
+    how many documents the others give, but not their order.
+    """
+    strata: dict[str, list[str]] = defaultdict(list)
+    for doc_id, file in files.items():
+        strata[file].append(doc_id)
+    order: list[tuple[float, str, str]] = []
+    for file, doc_ids in strata.items():
+        place = hashed(seed, file)
+        doc_ids.sort(key=lambda doc_id: (hashed(seed, doc_id), doc_id))
+        order += [(rank / len(doc_ids), place, doc_id) for rank, doc_id in enumerate(doc_ids)]
+    return [doc_id for _, _, doc_id in sorted(order)[:limit]]
 
 
 def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]:

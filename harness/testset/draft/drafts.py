@@ -24,8 +24,17 @@ from harness.errors import BadInput
 from harness.llm.structured import MOST, PromptText, read_prompt
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
-from harness.testset.judge.sampling import picked
 from retrievers.base import Query, Turn
+
+
+def hashed(*parts: object) -> str:
+    """Return the sha256 of the parts, as hexadecimal digits: for choices that are the same every time."""
+    return hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def picked(values: Iterable[str], count: int, *key: object) -> list[str]:
+    """Return at most `count` of the values: always the same for the same key, in whatever order they are given."""
+    return sorted(values, key=lambda value: (hashed(*key, value), value))[:count]
 
 
 @dataclass(frozen=True)

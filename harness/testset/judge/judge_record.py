@@ -27,10 +27,9 @@ from harness.llm.chat import Prompt
 from harness.statistics.agreement import Proportion
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded, row_as
-from harness.testset.draft.drafts import language_of, prompt_language
+from harness.testset.draft.drafts import hashed, language_of, picked, prompt_language
 from harness.testset.judge.judgements import GRADES, JudgedSet, Judgement, JudgementLog, current, text_digest
 from harness.testset.judge.judging import Judge, Verdict, check_conversations, read_judge_prompt
-from harness.testset.judge.sampling import draw_number, picked
 from harness.testset.pool.pool import Pool, PooledPair, pooled_documents, read_pool
 from harness.testset.review.resolution import RELEVANT_FROM, is_relevant
 from retrievers.base import Document, Query
@@ -75,7 +74,7 @@ def control_documents(
         near = frozenset().union(*(texts[doc_id] for doc_id in seeds[query_id]))
         left = [doc_id for doc_id in texts if doc_id not in pooled[query_id]]
         others = [doc_id for doc_id in left if not texts[doc_id] & near] or left
-        other = others[draw_number(len(others), "controls", query_id)] if others else None
+        other = others[_drawn(len(others), "controls", query_id)] if others else None
         found[query_id] = min(seeds[query_id]), other
     return found
 
@@ -98,12 +97,15 @@ def stuffed(query: Query, document: Document) -> Document:
     """Return a document with the words of the user's turns scattered over it, in their order."""
     words = [word for turn in query.turns if turn.role == "user" for word in turn.content.split()]
     pieces = re.findall(r"\S+\s*", f"{document.text} ")
-    gaps = sorted(
-        draw_number(len(pieces) + 1, "stuffed", query.query_id, document.doc_id, n) for n in range(len(words))
-    )
+    gaps = sorted(_drawn(len(pieces) + 1, "stuffed", query.query_id, document.doc_id, n) for n in range(len(words)))
     for gap, word in reversed(list(zip(gaps, words, strict=True))):
         pieces.insert(gap, f"{word} ")
     return replace(document, text="".join(pieces).strip())
+
+
+def _drawn(below: int, *key: object) -> int:
+    """Return a whole number in [0, below), always the same for the same key."""
+    return int(hashed(*key), 16) % below
 
 
 def claiming(query: Query, document: Document) -> Document:

@@ -5,7 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.testset.judge.sampling import draw_ids, picked
+from harness.testset.draft.drafting import draw_ids
+from harness.testset.draft.drafts import picked
 
 FILES = {f"{file}{number}": file for file, count in {"a": 60, "b": 30, "c": 10}.items() for number in range(count)}
 
