@@ -1,12 +1,14 @@
-"""Structured replies: the JSON in them, and the part of JSON Schema that is checked."""
+"""Structured replies and prompt files."""
 
+import hashlib
 import json
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.llm.structured import Schema, WrongReply, json_value, without_thought
+from harness.errors import BadInput
+from harness.llm.structured import MOST, PromptText, Schema, WrongReply, json_value, read_prompt, without_thought
 
 FIELDS = {
     "question": {"type": "string"},
@@ -39,36 +41,21 @@ def test_json_is_found(text, value):
     assert json_value(text) == value
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        " ",
-        "{",
-        "Sure! {}",
-        "{} or so",
-        "NaN",
-        '{"a": Infinity}',
-        "<think>{}",
-        "```json\n{}",
-        "{'a': 1}",
-        "[" * 9**5,
-    ],
-)
+NO_JSON = ["", " ", "{", "Sure! {}", "{} or so", "NaN", '{"a": Infinity}', "<think>{}", "```json\n{}", "{'a': 1}"]
+
+
+@pytest.mark.parametrize("text", [*NO_JSON, "[" * 9**5], ids=len)
 def test_what_is_no_json_is_refused_and_quoted(text):
     with pytest.raises(WrongReply, match=r"the reply is .* instead of JSON") as caught:
         json_value(text)
     assert len(str(caught.value)) < 300
 
 
-def test_thoughts_are_left_out():
+def test_a_reply_that_keeps_to_its_schema():
     assert without_thought("<think>a</think>b<think>c</think>") == "b<think>c</think>"
     assert without_thought("b <think>a</think>") == "b <think>a</think>"
-
-
-def test_a_reply_that_keeps_to_its_schema():
-    assert LIST.read(json.dumps({"drafts": [GOOD], "more": 1})) == {"drafts": [GOOD], "more": 1}
-    assert LIST.read('{"drafts": []}') == {"drafts": []}
+    for value in ({"drafts": [GOOD], "more": 1}, {"drafts": []}):
+        assert LIST.read(json.dumps(value)) == value
 
 
 @pytest.mark.parametrize(
@@ -108,3 +95,42 @@ def test_it_agrees_with_another_checker(value):
     except WrongReply:
         # a number without a fraction, such as 2.0, is an integer for JSON Schema and none here
         assert not valid or ".0" in json.dumps(value) or "e" in json.dumps(value)
+
+
+def test_a_prompt_is_filled_once(tmp_path):
+    """Values may hold braces and names of other places: they are not filled in again."""
+    text = '\ufeff대화:\r\n{talk}\r\n\r\nReply with {"query": "…"} {} {1} in {language}, {talk}\r\n\n'
+    (tmp_path / "prompt.txt").write_text(text, newline="")
+    prompt = read_prompt(tmp_path / "prompt.txt", ["talk"], ["language"])
+    assert prompt.places == ("talk", "language")
+    filled = prompt.filled(talk="{language} {unknown}", language="한국어", unused="x")
+    expected = '대화:\n{language} {unknown}\n\nReply with {"query": "…"} {} {1} in 한국어, {language} {unknown}'
+    assert filled == expected
+    assert prompt.sha256 == hashlib.sha256(prompt.text.encode()).hexdigest()
+    assert PromptText("{a}", ("a",)).filled(a="\\1") == "\\1"
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "query.prompt={path}: the prompt is empty. Write what the model is asked to do."),
+        ("Rewrite it.", "the prompt lacks {talk}, which the harness fills in. Add it."),
+        ("{talk} {tlak}", "unknown name {tlak}. Did you mean 'talk'? Known: {talk}, {language}."),
+        ("첫 줄\n".encode() + "둘째".encode("cp949"), "prompt.txt:2: byte 0xb5 is not UTF-8. Save the file as UTF-8."),
+        ("{talk}" + "x" * MOST, "the file has more than 200,000 bytes, which is too long. Is it the right one?"),
+    ],
+)  # fmt: skip
+def test_unusable_prompts_are_refused(content, complaint, tmp_path):
+    path = tmp_path / "prompt.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BadInput) as refused:
+        read_prompt(path, ["talk"], ["language"], "query.prompt")
+    assert complaint.replace("{path}", str(path)) in str(refused.value)
+    assert str(refused.value).startswith("query.prompt")
+
+
+def test_a_missing_prompt_and_a_folder_are_refused(tmp_path):
+    (tmp_path / "rewrite.txt").write_text("{talk}")
+    for name, complaint in {"rewrit.txt": "Did you mean 'rewrite.txt'?", ".": "is a folder"}.items():
+        with pytest.raises(BadInput, match=complaint):
+            read_prompt(tmp_path / name, ["talk"])

@@ -32,20 +32,13 @@ def test_records_of_several_judges_stand_side_by_side(tmp_path):
 
 
 def test_a_judge_that_judges_itself_is_named():
-    runs = {
-        "a": PooledRun("gated", 10, {"llm.model": "Big-1"}),
-        "b": PooledRun("reranked", 10, {"rerank.model": "BAAI/bge"}),
-        "c": PooledRun("rewritten", 10, {"llm.model": "acme/big-1"}),
-        "d": PooledRun("plain", 10),
-    }
+    models = [{"llm.model": "Big-1"}, {"rerank.model": "BAAI/bge"}, {"llm.model": "acme/big-1"}, {}]
+    runs = {name: PooledRun("run", 10, asked) for name, asked in zip("abcd", models, strict=True)}
     pool = Pool((), About(DocumentsPlace("docs", "ab"), runs))
-    drafted = {"settings": {"llm": {"model": "big-1"}}}
-    drafts, asked = circular("big-1", drafted, pool)
+    drafts, asked = circular("big-1", {"settings": {"llm": {"model": "big-1"}}}, pool)
     assert "also drafted the queries" in drafts
     assert "llm.model of a, c" in asked
-    (reranker,) = circular("bge", drafted, pool)
-    assert "rerank.model of b)" in reranker
-    assert circular("other", drafted, pool) == []
+    assert "rerank.model of b)" in circular("bge", {}, pool)[0]
     for manifest in ({}, {"settings": None}, {"settings": {"llm": None}}, {"settings": {"llm": {"model": None}}}):
         assert circular("other", manifest, pool) == []
 

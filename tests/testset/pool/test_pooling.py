@@ -55,13 +55,6 @@ def test_labels_that_change_keep_the_pair():
     assert second == (PooledPair("q1", "a"), PooledPair("q1", "b", seed=True))
 
 
-def test_few_documents_are_all_taken():
-    found = pooled(["q1"], (), Sources({"r": {"q1": list("abcd")}}), Draw(2, 5, 0))
-    assert [(pair.doc_id, pair.pi) for pair in found] == [(one, 1) for one in "abcd"]
-    more = pooled(["q1"], found, Sources({"s": {"q1": list("abef")}}), Draw(2, 5, 0))
-    assert [pair.doc_id for pair in more] == list("abcd"), "there was a draw, though of all"
-
-
 names = st.sampled_from([f"d{n}" for n in range(12)])
 lists = st.dictionaries(
     st.sampled_from(["r1", "r2", "r3"]),
