@@ -1,13 +1,14 @@
 """The full lists of logged runs: which runs have them, and how their ids are read."""
 
 import pytest
+from fakes import FakeTracker
 
 from harness.analysis.full_lists import best_repeatable, named
 from harness.analysis.ranking import Wanted
 from harness.data.dataset import Dataset
 from harness.data.qrels import Qrels
 from harness.errors import BadInput
-from harness.tracking.tracker import LoggedRun, NoFile
+from harness.tracking.tracker import LoggedRun
 from retrievers.base import Document, Query, Ranking
 
 DATA = Dataset(
@@ -16,33 +17,17 @@ DATA = Dataset(
     (Query.of("q 1", "x"), Query.of("q2", "y")),
     Qrels({}),
 )
+WANTED = Wanted("e", "map@3", verbs=("run",))
 TAGS = {"harness.verb": "run"} | {f"data.{name}": DATA.fingerprints[name] for name in ("documents", "queries")}
 
 
-class Store:
-    """A tracking store that has these runs, and the lists of some: run id -> query_id -> doc_id -> score."""
-
-    uri = "sqlite:///x"
-
-    def __init__(self, folder, lists, *runs):
-        self._folder, self._runs = folder, {run.run_id: run for run in runs}
-        for run_id, rows in lists.items():
-            trec = Ranking.from_scores(rows).to_trec("x") if isinstance(rows, dict) else [rows]
-            (folder / run_id).write_text("".join(line + "\n" for line in trec))
-
-    def runs(self, experiment, tags, status=None):
-        return [run for run in reversed(self._runs.values()) if status is None or run.status == status]
-
-    def run(self, run_id):
-        return self._runs[run_id]
-
-    def experiments(self):
-        return ["e"]
-
-    def download(self, run, name, folder):
-        if not (self._folder / run.run_id).exists():
-            raise NoFile("no such file")
-        return self._folder / run.run_id
+def store(folder, lists, *runs):
+    """A tracker with these runs and the lists of some: run id -> query_id -> doc_id -> score, or a text."""
+    tracker = FakeTracker(*runs, folder=folder)
+    for run_id, rows in lists.items():
+        trec = rows if isinstance(rows, str) else "\n".join(Ranking.from_scores(rows).to_trec("x"))
+        tracker.write(run_id, "run.trec", f"{trec}\n")
+    return tracker
 
 
 def run(run_id, score=0.5, status="FINISHED", **tags):
@@ -51,14 +36,14 @@ def run(run_id, score=0.5, status="FINISHED", **tags):
 
 def test_ids_with_white_space_are_read_as_they_were(tmp_path):
     lists = {"q 1": {"a%20c": 1.0, "a b": 2.0, "d": 1.0}, "q2": {}}
-    [found] = named(Store(tmp_path, {"r": lists}, run("r")), ["r"], DATA, tmp_path)
+    [found] = named(store(tmp_path, {"r": lists}, run("r")), ["r"], DATA, tmp_path)
     assert found.lists == {"q 1": ["a b", "a%20c", "d"]}
 
 
 def test_ids_that_cannot_be_told_apart_are_refused(tmp_path):
     same = Dataset("x", (Document("a b", ""), Document("a%20b", "")), (), None)
     with pytest.raises(BadInput, match="'a b' and 'a%20b' are the same in TREC runs"):
-        named(Store(tmp_path, {}, run("r")), ["r"], same, tmp_path)
+        named(store(tmp_path, {}, run("r")), ["r"], same, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +62,7 @@ def test_ids_that_cannot_be_told_apart_are_refused(tmp_path):
 )
 def test_a_run_that_is_named_and_does_not_fit_is_refused(tmp_path, one, message):
     with pytest.raises(BadInput) as refused:
-        named(Store(tmp_path, {}, one), ["r"], DATA, tmp_path)
+        named(store(tmp_path, {}, one), ["r"], DATA, tmp_path)
     assert str(refused.value).startswith("Run r (bm25-r) ")
     assert message in str(refused.value)
 
@@ -93,7 +78,7 @@ def test_a_run_that_is_named_and_does_not_fit_is_refused(tmp_path, one, message)
 )
 def test_a_damaged_file_is_named(tmp_path, content, message):
     with pytest.raises(BadInput) as refused:
-        named(Store(tmp_path, {"r": content}, run("r")), ["r"], DATA, tmp_path)
+        named(store(tmp_path, {"r": content}, run("r")), ["r"], DATA, tmp_path)
     assert str(refused.value).startswith("run.trec of run r (bm25-r) is damaged: ")
     assert message in str(refused.value)
 
@@ -110,8 +95,7 @@ def test_the_best_that_fit_are_taken(tmp_path):
         run("failed", 0.99, status="FAILED"),
     ]
     lists = {key: {"q2": {"d": 1.0}} for key in ("first", "again", "second", "third")}
-    store = Store(tmp_path, lists, *runs)
-    found, notes = best_repeatable(store, Wanted("e", "map@3", verbs=("run",)), 2, DATA, tmp_path)
+    found, notes = best_repeatable(store(tmp_path, lists, *runs), WANTED, 2, DATA, tmp_path)
     assert [one.run.run_id for one in found] == ["first", "second"]
     assert notes == [
         "Left out: 1 run that has no full lists: a sweep logs them only for its best trial. Repeat it with `harness "
@@ -122,8 +106,8 @@ def test_the_best_that_fit_are_taken(tmp_path):
 
 
 def test_without_any_that_fits_it_is_said_why(tmp_path):
-    store = Store(tmp_path, {}, run("light"), run("other", **{"data.documents": "x"}))
+    runs = run("light"), run("other", **{"data.documents": "x"})
     with pytest.raises(BadInput) as refused:
-        best_repeatable(store, Wanted("e", "map@3", verbs=("run",)), 2, DATA, tmp_path)
+        best_repeatable(store(tmp_path, {}, *runs), WANTED, 2, DATA, tmp_path)
     assert str(refused.value).startswith("Experiment 'e' has no run to pool. Left out: 1 run that has no full lists")
     assert "not made with the documents that the test set has" in str(refused.value)

@@ -1,15 +1,17 @@
-"""Which run is the best: by its own objective, or by another measure of the same kind."""
+"""Which run is the best, by its own objective or by another measure, and which runs are compared."""
 
 import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from fakes import FakeTracker
 
 from harness.analysis.ranking import (
     Wanted,
     best_run,
     chosen_run,
+    chosen_runs,
     distinct,
     is_same,
     leader,
@@ -17,13 +19,15 @@ from harness.analysis.ranking import (
     rank,
     settled,
 )
-from harness.config.commands import RankingConfig
+from harness.commands.compare import choose_runs
+from harness.config.commands import CompareConfig, RankingConfig
 from harness.errors import BadInput
 from harness.measures.objective import Objective
-from harness.tracking.tracker import LoggedRun, NoFile, RunRecord, Tracker, measured, objective_metrics
+from harness.recording.run_kind import RunKind
+from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, measured, objective_metrics
 
 METRIC = "map@3"
-NAMES = {"all": "map_at_3", "oof": "oof/map_at_3", "public": "public/map_at_3", "oof_public": "oof/public/map_at_3"}
+NAMES = {"all": "map_at_3", "oof": "oof/map_at_3", "public": "public/map_at_3"}
 
 
 def logged(run_id, *, verb="run", task=None, select_on="all", objective=None, began=0, labels="q", **numbers):
@@ -36,34 +40,8 @@ def logged(run_id, *, verb="run", task=None, select_on="all", objective=None, be
     return LoggedRun(run_id, run_id, "e", "FINISHED", metrics, params, tags, began)
 
 
-class Store:
-    """A tracker with these finished runs, the earliest first. full: run id -> the content of its metrics.json."""
-
-    uri = "sqlite:///x"
-
-    def __init__(self, *runs, full=None):
-        self._runs, self._full = runs, full or {}
-
-    def runs(self, experiment, tags, status=None):
-        assert status == "FINISHED"
-        return list(reversed(self._runs)) if experiment == "e" else []
-
-    def run(self, run_id):
-        return next(run for run in self._runs if run.run_id == run_id)
-
-    def experiments(self):
-        return ["e"]
-
-    def download(self, run, name, folder):
-        if run.run_id not in self._full:
-            raise NoFile("no such file")
-        file = folder / name
-        file.write_text(json.dumps({"objective": None, "metrics": self._full[run.run_id]}))
-        return file
-
-
-def first(*runs, select_on=None, metric=METRIC, **more):
-    return best_run(Store(*runs, **more), Wanted("e", metric, select_on)).run_id
+def first(*runs, metric=METRIC, folder="no folder", **wanted):
+    return best_run(FakeTracker(*runs, folder=folder), Wanted("e", metric, **wanted)).run_id
 
 
 @pytest.mark.parametrize(
@@ -83,21 +61,31 @@ def test_a_score_is_out_of_fold_and_of_the_part_that_chooses(names, select_on, k
     assert (found and found.kind) == kind
 
 
-def test_a_fitted_run_counts_with_what_it_scores_out_of_fold():
-    runs = [logged("fitted", all=0.9, oof=0.4), logged("plain", all=0.5)]
-    assert first(*runs) == "plain"
-    assert first(*runs, logged("better", all=0.6, oof=0.55)) == "better"
+def test_the_best_run_has_the_highest_score_that_counts(tmp_path):
+    fitted = [logged("fitted", all=0.9, oof=0.4), logged("plain", all=0.5)]
+    assert first(*fitted) == "plain"
+    assert first(*fitted, logged("better", all=0.6, oof=0.55)) == "better"
+    assert first(logged("a", all=0.9, oof=0.5), logged("b", all=0.5), logged("c", all=0.7, oof=0.5)) == "a"  # earliest
+    parts = [logged("a", all=0.9, public=0.1), logged("b", all=0.1, public=0.5), logged("c", all=0.99)]
+    assert (first(*parts), first(*parts, select_on="public")) == ("c", "b")
+    # The public part of another measure is in the file of all metrics alone.
+    runs = [logged("a", objective=Objective("mrr", 0.1), all=0.2), logged("b", all=0.3)]
+    document = {"objective": None, "metrics": {"public/map@3": 0.4, "map@3": 0.2}}
+    FakeTracker(folder=tmp_path).write("a", "metrics.json", json.dumps(document))
+    assert first(*runs, select_on="public", folder=tmp_path) == "a"
 
 
-def test_the_public_part_ranks_where_it_is_asked_for():
-    runs = [logged("a", all=0.9, public=0.1), logged("b", all=0.1, public=0.5), logged("c", all=0.99)]
-    assert first(*runs, select_on="public") == "b"
-    assert first(*runs) == "c"
+def test_files_are_ranked_with_runs_but_tasks_apart():
+    runs = [logged("run", all=0.5), logged("file", verb="score", all=0.6), logged("text", task="answers", all=0.7),
+            logged("sweep", verb="sweep", all=0.9)]  # fmt: skip
+    assert first(*runs) == "file"
+    assert first(*runs, verbs=("run",)) == "run"
+    assert first(*runs, task="answers") == "text"
 
 
 def test_a_run_is_ranked_by_its_own_objective():
     own = logged("own", objective=Objective(METRIC, 0.7, 0.6, 0.8, "out of fold"), all=0.9, oof=0.7)
-    ranking = rank(Store(own, logged("old", all=0.65)), Wanted("e", METRIC))
+    ranking = rank(FakeTracker(own, logged("old", all=0.65)), Wanted("e", METRIC))
     assert [one.run.run_id for one in ranking.runs] == ["own", "old"]
     assert ranking.runs[0].score == Objective(METRIC, 0.7, 0.6, 0.8, "out of fold")
 
@@ -107,29 +95,12 @@ def test_runs_of_the_public_part_are_ranked_by_it_unless_asked_otherwise():
         logged("a", objective=Objective(METRIC, 0.4, kind="public"), select_on="public", all=0.9, public=0.4),
         logged("b", objective=Objective(METRIC, 0.5, kind="public"), select_on="public", all=0.1, public=0.5),
     ]
-    assert rank(Store(*runs), Wanted("e", METRIC)).select_on == "public"
+    assert rank(FakeTracker(*runs), Wanted("e", METRIC)).select_on == "public"
     assert (first(*runs), first(*runs, select_on="all")) == ("b", "a")
     mixed = [*runs, logged("c", objective=Objective(METRIC, 0.6), all=0.6, public=0.45)]
     with pytest.raises(BadInput, match="Experiment 'e' has 2 runs ranked by the public queries alone and 1 by all"):
         first(*mixed)
     assert (first(*mixed, select_on="public"), first(*mixed, select_on="all")) == ("b", "a")
-
-
-def test_the_public_part_of_another_measure_is_in_the_file_of_all_metrics():
-    runs = [logged("a", objective=Objective("mrr", 0.1), all=0.2), logged("b", all=0.3)]
-    assert first(*runs, select_on="public", full={"a": {"public/map@3": 0.4, "map@3": 0.2}}) == "a"
-
-
-def test_files_are_ranked_with_runs_but_tasks_apart():
-    runs = [logged("run", all=0.5), logged("file", verb="score", all=0.6), logged("text", task="answers", all=0.7),
-            logged("sweep", verb="sweep", all=0.9)]  # fmt: skip
-    assert first(*runs) == "file"
-    assert best_run(Store(*runs), Wanted("e", METRIC, verbs=("run",))).run_id == "run"
-    assert best_run(Store(*runs), Wanted("e", METRIC, task="answers")).run_id == "text"
-
-
-def test_of_equals_the_earliest():
-    assert first(logged("a", all=0.9, oof=0.5), logged("b", all=0.5), logged("c", all=0.7, oof=0.5)) == "a"
 
 
 def twin(run, key, lists="l", began=0, **tags):
@@ -139,7 +110,7 @@ def twin(run, key, lists="l", began=0, **tags):
 
 
 def once(*runs, metric=METRIC, **more):
-    found = distinct(rank(Store(*runs), Wanted("e", metric)).runs, **more)
+    found = distinct(rank(FakeTracker(*runs), Wanted("e", metric)).runs, **more)
     return [(one.run.run_id, [other.run_id for other in one.also]) for one in found]
 
 
@@ -147,12 +118,14 @@ def test_runs_that_return_the_same_are_one_a_run_before_a_file():
     file = twin(logged("file", verb="score", all=0.9), None, began=1)
     own, other = twin(logged("own", all=0.9, oof=0.6), "a", began=2), twin(logged("other", all=0.7), "b", "m", began=3)
     assert once(file, own, other) == [("other", []), ("own", ["file"])]  # by what the run scores out of fold
-    assert best_run(Store(file, own), Wanted("e", METRIC)).run_id == "own"
+    assert first(file, own) == "own"
     late = twin(logged("late", all=0.9), "c", began=4)
     assert once(own, late) == [("own", ["late"])]
     assert once(own, late, by_lists=False) == [("late", []), ("own", [])]
     again = twin(logged("again", all=0.5), "a", "n", began=5)  # the configuration of `own`, with other lists
     assert once(own, again, late) == [("own", ["late", "again"])]
+    timed = [twin(logged(name, objective=Objective("ms_per_query", 2.0)), name) for name in "ab"]
+    assert once(*timed, metric="ms_per_query") == [("a", []), ("b", [])]
 
 
 @pytest.mark.parametrize(
@@ -164,41 +137,30 @@ def test_equal_lists_on_other_data_are_other_results(tags):
     assert once(one, other) == [("a", []), ("b", [])]
 
 
-def test_times_tell_apart_what_returns_the_same():
-    name = "ms_per_query"
-    runs = [logged(run_id, objective=Objective(name, 2.0)) for run_id in "ab"]
-    found = once(twin(runs[0], "a"), twin(runs[1], "b", began=1), metric=name)
-    assert found == [("a", []), ("b", [])]
+def asked(**values):
+    """The config of a command that ranks the runs of an experiment."""
+    return RankingConfig.of({"metric": None, "experiment_name": "e"} | values)
+
+
+def by(name, began, value=0.5):
+    return logged(f"{name}{began}", objective=Objective(name, value), began=began)
 
 
 def test_nothing_to_choose_from_is_said():
     with pytest.raises(BadInput, match=r"no finished run of experiment 'e' has it. Did you mean 'map@3'\?"):
         first(logged("a", all=0.5), metric="map@4")
     with pytest.raises(BadInput, match=r"The runs of 'e' are ranked by mrr: metric=mrr\."):
-        first(logged("a", objective=Objective("mrr", 0.5)))
+        first(by("mrr", 1))
     with pytest.raises(BadInput, match=r"Experiment 'e' has no finished run\. To see what it has: harness runs exp"):
         first()
     with pytest.raises(BadInput, match=r"experiment_name='f': no such experiment in .*Known: e\."):
-        best_run(Store(), Wanted("f", METRIC))
-
-
-def asked(**values):
-    """The config of a command that ranks the runs of an experiment."""
-    return RankingConfig.of({"metric": None, "experiment_name": "e"} | values)
-
-
-def test_runs_without_labels_are_said_to_be_so():
-    """Not to be made again: what they lack is labels, and that is what the message says how to get."""
-    runs = [logged("a", labels=None), logged("b", labels=None)]
+        best_run(FakeTracker(), Wanted("f", METRIC))
+    bare = FakeTracker(logged("a", labels=None), logged("b", labels=None))
     for measure in (None, "ndcg@10"):
-        config, _ = settled(Store(*runs), asked(metric=measure))
+        config, _ = settled(bare, asked(metric=measure))
         with pytest.raises(BadInput, match=r"'e' has 2 finished runs, none with labels: .*testset draft") as error:
-            rank(Store(*runs), Wanted("e", config.document["metric"]))
-        assert "harness run " not in str(error.value)
-
-
-def by(name, began, value=0.5):
-    return logged(f"{name}{began}", objective=Objective(name, value), began=began)
+            rank(bare, Wanted("e", config.document["metric"]))
+        assert "harness run " not in str(error.value)  # which would make another run without labels
 
 
 CHOSEN = {
@@ -213,17 +175,17 @@ CHOSEN = {
 
 @pytest.mark.parametrize(("runs", "measure", "why"), CHOSEN.values(), ids=CHOSEN)
 def test_without_a_measure_runs_are_ranked_by_what_most_of_them_are(runs, measure, why):
-    config, notes = settled(Store(*runs), asked())
+    config, notes = settled(FakeTracker(*runs), asked())
     assert config.metric == measure
     assert [note.startswith(why) for note in notes] == [True] if why else notes == []
-    assert settled(Store(*runs), asked(metric="hit@1")) == (asked(metric="hit@1"), [])
+    assert settled(FakeTracker(*runs), asked(metric="hit@1")) == (asked(metric="hit@1"), [])
 
 
 def test_named_runs_decide_for_themselves():
-    store = Store(by("map", 1), by("map", 2), by("mrr", 3), by("mrr", 4))
-    assert settled(store, asked(runs=["map1", "map2", "mrr3"]))[0].metric == "map"
+    store = FakeTracker(by("map", 1), by("map", 2), by("mrr", 3), by("mrr", 4))
     assert settled(store, asked(run="map1"))[0].metric == "map"
-    _, [note] = settled(store, asked(runs=["map1", "map2", "mrr3"]))
+    config, [note] = settled(store, asked(runs=["map1", "map2", "mrr3"]))
+    assert config.metric == "map"
     assert note.startswith("Ranked by map, as 2 of 3 named runs are")
 
 
@@ -235,7 +197,7 @@ def test_a_command_line_names_the_measure_only_where_runs_do_not_say_it():
 
 
 def test_a_run_is_chosen_by_id_or_as_the_best():
-    store = Store(logged("a", all=0.5), logged("b", all=0.4))
+    store = FakeTracker(logged("a", all=0.5), logged("b", all=0.4))
     config = SimpleNamespace(run=None, experiment_name="e", metric=METRIC, select_on=None)
     assert chosen_run(store, config).run_id == "a"
     config.run = "b"
@@ -263,9 +225,55 @@ def test_the_leader_is_the_best_of_the_other_runs_that_compare(tracker):
     assert run(0.1)[1] == second
     run(0.7)
     assert run(0.1)[1] == second, "the earlier of equal ones"
+    assert leader(Tracker(), RunRecord("e", "n", objective=Objective(METRIC, 0.5)), "") is None
+    assert leader(tracker, RunRecord("e", "n"), "") is None
 
 
-def test_nothing_leads_without_a_store_or_an_objective():
-    record = RunRecord("e", "n", objective=Objective(METRIC, 0.5))
-    assert leader(Tracker(), record, "") is None
-    assert leader(Store(), RunRecord("e", "n"), "") is None
+# ---- The runs that are compared where none is named: the best ones scored on the same queries
+
+OTHER = "Left out, since they were scored on other queries: "
+
+
+def on(run_id, value, scored="all", queries=3, labels="q", verb="run"):
+    """scored: stands for the ids of its scored queries."""
+    run = logged(run_id, verb=verb, labels=labels, all=value, **{"queries/scored": queries})
+    return replace(run, tags=run.tags | {"scored.sha256": scored})
+
+
+def file(*given, **more):
+    return on(*given, verb="score", **more)
+
+
+TIED = file("c", 0.9, "easy", queries=2), file("d", 0.8, "easy", queries=2), file("a", 0.5), file("b", 0.4)
+
+
+@pytest.mark.parametrize(
+    ("runs", "kept", "left"),
+    [
+        ((on("a", 0.5), on("b", 0.4), file("same", 0.6), file("easy", 0.9, "easy"), file("few", 0.8, "few")),
+         ["same", "a", "b"], "easy, few"),
+        ((on("a", 0.5), file("same", 0.6)), ["same", "a"], None),
+        ((on("a", 0.5), on("b", 0.4), file("x", 0.9, labels="p")), ["a", "b"], "x"),
+        # Files alone: the queries of most of them, or the larger set.
+        ((file("easy", 0.9, "easy"), file("a", 0.5), file("b", 0.4)), ["a", "b"], "easy"),
+        (TIED, ["a", "b"], "c, d"),
+    ],
+)  # fmt: skip
+def test_a_file_scored_on_other_queries_or_labels_is_left_out(runs, kept, left):
+    found = chosen_runs(FakeTracker(*runs), Wanted("e", METRIC))
+    assert [one.run.run_id for one in found.runs] == kept
+    assert [note.removeprefix(OTHER).partition(".")[0] for note in found.notes] == ([left] if left else [])
+
+
+def test_fewer_than_two_such_runs_are_refused():
+    with pytest.raises(BadInput, match=f"1 different finished run.*{OTHER}easy"):
+        chosen_runs(FakeTracker(file("easy", 0.9, "easy", queries=2), file("a", 0.5)), Wanted("e", METRIC))
+
+
+def test_a_choice_flatters_only_where_something_was_left():
+    """Of three runs, three are no choice."""
+    store = FakeTracker(on("a", 0.5), on("b", 0.4), on("c", 0.3))
+    config = CompareConfig.of({"runs": [], "metric": METRIC, "experiment_name": "e", "select_on": None, "top": 3})
+    for top, flatters in ((3, False), (2, True)):
+        notes = choose_runs(store, config.changed(top=top), RunKind()).notes
+        assert ("flatters" in " ".join(notes)) == flatters

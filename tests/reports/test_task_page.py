@@ -25,6 +25,7 @@ from harness.tracking.tracker import TAG_LIMIT, as_note
 HOSTILE = (
     "</script><script>document.title='x'</script><img src=x onerror=alert(1)>\u2028| **달** `c` {{data}} {{policy}} \"'"
 )
+NONE = Summary(np.nan, 0)
 
 
 def corrections():
@@ -36,19 +37,21 @@ def corrections():
                        [("밥을 ", ""), ("먹엇다", "fr")]],
     }  # fmt: skip
     texts = {name: ["".join(piece for piece, _ in pieces) for pieces in rows] for name, rows in marked.items()}
-    texts = {"source": texts["source"], "reference": ["갑자기 침대에서 일어났다", "날씨가 좋다", "밥을 먹었다"],
-             "prediction": texts["prediction"]}  # fmt: skip
     counts = {"tp": [1, 0, 0], "fp": [0, 0, 1], "fn": [1, 0, 0], "fr": [0, 0, 1]}
     ids, kinds = ("문장 1", "문장 2", "문장 3"), ("맞춤법", "없음", "없음")
     table = {
-        "id": list(ids),
-        "kind": list(kinds),
-        **texts,
-        "edits": ["감자기→갑자기 TP", "", "먹었다→먹엇다 FR"],
-        **counts,
-    }
-    table |= {"correction_recall": [0.5, 1.0, 0.0], "nothing": [None] * 3}
+        "id": list(ids), "kind": list(kinds), "source": texts["source"],
+        "reference": ["갑자기 침대에서 일어났다", "날씨가 좋다", "밥을 먹었다"], "prediction": texts["prediction"],
+        "edits": ["감자기→갑자기 TP", "", "먹었다→먹엇다 FR"], **counts, "correction_recall": [0.5, 1.0, 0.0],
+        "nothing": [None] * 3,
+    }  # fmt: skip
     return JudgedItems(ids, kinds, {name: np.array(one, float) for name, one in counts.items()}, table, marked)
+
+
+def answers(texts, **more):
+    """Judged items, one answer for each text."""
+    ids = tuple(f"q{i}" for i in range(len(texts)))
+    return JudgedItems(ids, ("answer",) * len(ids), {}, {"id": list(ids), "prediction": list(texts)}, **more)
 
 
 def scored(judged, values=(), shown="correction_recall", **given):
@@ -63,19 +66,17 @@ def scored(judged, values=(), shown="correction_recall", **given):
     return file
 
 
-def made(judged, values, shown="correction_recall", facts=None, **given):
-    return task_page.task_page(scored(judged, values, shown, **given), facts or [])
+def made(judged, values, shown="correction_recall", facts=(), **given):
+    return task_page.task_page(scored(judged, values, shown, **given), facts)
 
 
-def answers(texts, **more):
-    """Judged items, one answer for each text."""
-    ids = tuple(f"q{i}" for i in range(len(texts)))
-    return JudgedItems(ids, ("answer",) * len(ids), {}, {"id": list(ids), "prediction": list(texts)}, **more)
+def shown_items(judged, values, shown="correction_recall"):
+    return data_of(made(judged, values, shown))["items"]
 
 
 def test_items_are_sorted_worst_first_in_pieces_with_their_marks():
     """Recall .5, 1 and 0: the third sentence is the worst, the second the best. `reference` is not marked here."""
-    items = data_of(made(corrections(), [0.5, 1, 0]))["items"]
+    items = shown_items(corrections(), [0.5, 1, 0])
     assert items["texts"] == ["source", "reference", "prediction", "edits"]
     assert items["numbers"] == ["correction_recall", "tp", "fp", "fn", "fr"]  # no id and kind twice, nothing all empty
     assert [row[0] for row in items["rows"]] == ["문장 3", "문장 1", "문장 2"]
@@ -83,16 +84,10 @@ def test_items_are_sorted_worst_first_in_pieces_with_their_marks():
         "문장 3", "없음", [["밥을 ", ""], ["먹었다", "fr"]], "밥을 먹었다", [["밥을 ", ""], ["먹엇다", "fr"]],
         "먹었다→먹엇다 FR", 0, 0, 1, 0, 1,
     ]  # fmt: skip
-    replaced = data_of(made(corrections(), [0.25, 0.5, 0.75]))["items"]
-    assert [row[2 + len(items["texts"])] for row in replaced["rows"]] == [0.25, 0.5, 0.75]
-
-
-def test_items_without_a_value_come_last_and_in_order():
-    found = data_of(made(answers("가나다라"), [np.nan, 0.7, np.nan, 0.2], "rouge_1"))["items"]
+    found = shown_items(answers("가나다라"), [np.nan, 0.7, np.nan, 0.2], "rouge_1")  # without a value: last, in order
     assert [(row[0], row[-1]) for row in found["rows"]] == [("q3", 0.2), ("q1", 0.7), ("q0", None), ("q2", None)]
-    found = data_of(made(answers("가나"), [np.nan, np.nan], "final_score"))["items"]
-    assert found["numbers"] == []
-    assert [row[0] for row in found["rows"]] == ["q0", "q1"]
+    found = shown_items(answers("가나"), [np.nan, np.nan], "final_score")
+    assert (found["numbers"], [row[0] for row in found["rows"]]) == ([], ["q0", "q1"])
 
 
 def test_the_worst_thousand():
@@ -100,8 +95,7 @@ def test_the_worst_thousand():
     values = np.arange(n)[::-1] / n
     page = data_of(made(answers(["글"] * n), values, "rouge_1"))
     rows = page["items"]["rows"]
-    assert (len(rows), page["total"]) == (1000, n)
-    assert rows[0][0] == f"q{n - 1}"
+    assert (len(rows), page["total"], rows[0][0]) == (1000, n, f"q{n - 1}")
     np.testing.assert_allclose([row[-1] for row in rows], sorted(values)[:1000], atol=1e-6)
 
 
@@ -109,53 +103,46 @@ def test_measures_have_intervals_parts_and_reasons():
     summary = {
         "exact_match": Summary(0.5, 8, 0.25, 0.75),
         "rouge_1": Summary(0.25, 4, note="fewer than 20 items"),
-        "bertscore": Summary(np.nan, 0),
-        "final_score": Summary(np.nan, 0),
+        "bertscore": NONE,
+        "final_score": NONE,
     }
     judged = answers("가", absent={"bertscore": "no model", "final_score": "needs bertscore"})
-    page = data_of(made(judged, [1], "exact_match", summary=summary, public={"exact_match": Summary(0.4, 3)},
-                     private={"exact_match": Summary(np.nan, 0)}))  # fmt: skip
+    parts = {"public": {"exact_match": Summary(0.4, 3)}, "private": {"exact_match": NONE}}
+    page = data_of(made(judged, [1], "exact_match", summary=summary, **parts))
     mark = {"name": "exact_match", "n": 8, "mean": 0.5, "low": 0.25, "high": 0.75}
     assert page["measures"][0] == {
         "name": "exact_match", "n": 8, "cells": [0.5, 0.4, None], "marks": [mark], "why": ""
     }  # fmt: skip
     assert [(of["name"], [one["mean"] for one in of["marks"]], of["why"]) for of in page["measures"][1:]] == [
-        ("rouge_1", [0.25], "fewer than 20 items"),
-        ("bertscore", [], "no model"),
+        ("rouge_1", [0.25], "fewer than 20 items"), ("bertscore", [], "no model"),
         ("final_score", [], "needs bertscore"),
-    ]
+    ]  # fmt: skip
     assert (page["objective"], page["columns"]) == ("exact_match", ["", "public", "private"])
 
 
 def test_one_row_per_kind_and_one_column_per_defined_measure():
-    absent = Summary(np.nan, 0)
     by_kind = {
-        "선다형": {"accuracy": Summary(1.0, 3), "rouge_1": absent, "bleurt": Summary(np.nan, 3)},
+        "선다형": {"accuracy": Summary(1.0, 3), "rouge_1": NONE, "bleurt": Summary(np.nan, 3)},
         "서술형": {"accuracy": Summary(np.nan, 2), "rouge_1": Summary(0.5, 2), "bleurt": Summary(np.nan, 2)},
     }
-    summary = dict.fromkeys(("accuracy", "rouge_1", "bleurt"), absent)
+    summary = dict.fromkeys(("accuracy", "rouge_1", "bleurt"), NONE)
     kinds = data_of(made(answers("가"), [1], summary=summary, by_kind=by_kind))["kinds"]
     assert kinds["measures"] == ["accuracy", "rouge_1"]
     assert kinds["rows"] == [["선다형", [3, 1.0], [0, None]], ["서술형", [2, None], [2, 0.5]]]
 
 
 def test_hostile_texts_are_texts():
-    judged = JudgedItems(
-        (HOSTILE,),
-        (HOSTILE,),
-        {},
-        {"words" + HOSTILE: [HOSTILE], "marked": [HOSTILE]},
-        {"marked": [[(HOSTILE, "tp"), (HOSTILE, HOSTILE)]]},
-        {HOSTILE: HOSTILE},
-        (HOSTILE,),
-    )
-    summary, by_kind = {HOSTILE: Summary(0.5, 1, note=HOSTILE)}, {HOSTILE: {HOSTILE: Summary(0.5, 1)}}
-    page = made(
-        judged, [0.5], HOSTILE, facts=[(HOSTILE, HOSTILE)], totals={HOSTILE: 1}, by_kind=by_kind, summary=summary
-    )
+    table = {"words" + HOSTILE: [HOSTILE], "marked": [HOSTILE]}
+    marked = {"marked": [[(HOSTILE, "tp"), (HOSTILE, HOSTILE)]]}
+    judged = JudgedItems((HOSTILE,), (HOSTILE,), {}, table, marked, {HOSTILE: HOSTILE}, (HOSTILE,))
+    given = {
+        "totals": {HOSTILE: 1},
+        "by_kind": {HOSTILE: {HOSTILE: Summary(0.5, 1)}},
+        "summary": {HOSTILE: Summary(0.5, 1, note=HOSTILE)},
+    }
+    page = made(judged, [0.5], HOSTILE, facts=[(HOSTILE, HOSTILE)], **given)
     parts = Parts(page)
-    assert parts.tags.count("script") == 2
-    assert parts.tags.count("img") == 0
+    assert (parts.tags.count("script"), parts.tags.count("img")) == (2, 0)
     assert not [name for name in parts.attributes if name.startswith("on")]
     assert "<" not in parts.scripts["application/json"]
     assert json.dumps(data_of(page), ensure_ascii=False).count(json.dumps(HOSTILE, ensure_ascii=False)[1:-1]) == 18
@@ -180,48 +167,42 @@ def test_a_page_contains_its_data(data):
     assert data_of(fill_page(task_page.TEMPLATE, data)) == data
 
 
-def described(judged=None, shown="exact_match", summary=None, public=None, files=(), totals=None, facts=None):
-    summary = {"exact_match": Summary(0.5, 8, 0.25, 0.75)} if summary is None else summary
-    file = scored(judged or answers("가"), shown=shown, summary=summary, public=public or {}, totals=totals or {})
-    return task_page.task_note(file, facts or [], files)
+def described(judged, shown="exact_match", files=(), facts=(), **given):
+    given = {"summary": {"exact_match": Summary(0.5, 8, 0.25, 0.75)}} | given
+    return task_page.task_note(scored(judged, shown=shown, **given), facts, files)
 
 
 def test_the_description_lists_numbers_absent_measures_counts_and_files():
     summary = {
-        "final_score": Summary(np.nan, 0),
+        "final_score": NONE,
         "rouge_1": Summary(0.25, 4),
         "exact_match": Summary(0.5, 1200, 0.25, 0.75),
     }
     judged = answers("가", absent={"final_score": "needs bleurt"}, notes=("All answers are alike.",))
-    text = described(judged, summary=summary, public={"exact_match": Summary(0.4, 3), "rouge_1": Summary(np.nan, 0)},
-                     files=["report.html", "predictions.csv.gz", "unknown.bin"], totals={"tp": 1234, "fp": 2},
-                     facts=[("Scheme", "rag_qa")])  # fmt: skip
+    files, public = ["report.html", "predictions.csv.gz", "unknown.bin"], {"exact_match": Summary(0.4, 3)}
+    text = described(judged, files=files, facts=[("Scheme", "rag_qa")], summary=summary, public=public,
+                     totals={"tp": 1234, "fp": 2})  # fmt: skip
     text = html.unescape(text)
-    assert text.startswith(
-        "**exact_match 0.5000**, in sample (95 % interval 0.250 – 0.750)\n\n[report.html](report.html): "
-    )
+    first = "**exact_match 0.5000**, in sample (95 % interval 0.250 – 0.750)\n\n[report.html](report.html): "
+    assert text.startswith(first)
     assert "\n\n- **Scheme**: rag_qa\n\n| measure |" in text
-    assert (
-        "| exact_match | 0.5000 | 0.250 – 0.750 | 0.4000 | – | 1,200 |\n| rouge_1 | 0.2500 | – | – | – | 4 |\n" in text
-    )
+    rows = "| exact_match | 0.5000 | 0.250 – 0.750 | 0.4000 | – | 1,200 |\n| rouge_1 | 0.2500 | – | – | – | 4 |\n"
+    assert rows in text
     assert "| final_score" not in text
     assert "- **final_score** is absent: needs bleurt" in text
     assert "tp 1,234, fp 2" in text
     assert "- All answers are alike." in text
     assert re.findall(r"^- `([\w.]+)`", text, re.MULTILINE) == ["predictions.csv.gz"]
-
-
-def test_a_description_without_numbers():
-    text = described(answers("가", absent={"bleurt": "no model"}), "bleurt", {"bleurt": Summary(np.nan, 0)})
-    assert text.startswith("Nothing could be scored.\n\n- **bleurt** is absent: no model")
-    assert "|" not in text
+    bare = described(answers("가", absent={"bleurt": "no model"}), "bleurt", summary={"bleurt": NONE})
+    assert bare.startswith("Nothing could be scored.\n\n- **bleurt** is absent: no model")
+    assert "|" not in bare
 
 
 def test_nothing_in_a_description_is_markup():
     judged = answers("가", absent={HOSTILE: HOSTILE}, notes=(HOSTILE,))
-    text = described(judged, HOSTILE, {HOSTILE: Summary(0.5, 1)}, facts=[(HOSTILE, HOSTILE)], totals={HOSTILE: 1})
-    assert "<" not in text
-    assert "`" not in text
+    given = {"summary": {HOSTILE: Summary(0.5, 1)}, "totals": {HOSTILE: 1}}
+    text = described(judged, HOSTILE, facts=[(HOSTILE, HOSTILE)], **given)
+    assert not {"<", "`"} & {*text}
     assert all(line.count("|") in (0, 7) for line in text.splitlines())
 
 
@@ -235,7 +216,7 @@ def test_a_long_description_ends_at_a_line():
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
 def test_the_page_answers(tmp_path):
     """Three sentences in a browser: coloured words, and a table that sorts, searches and filters by mark and kind."""
-    summary = {"correction_recall": Summary(0.5, 3, 0.25, 0.75), "correction_precision": Summary(np.nan, 0)}
+    summary = {"correction_recall": Summary(0.5, 3, 0.25, 0.75), "correction_precision": NONE}
     page = made(corrections(), [0.5, 1, 0], summary=summary, totals={"tp": 1, "fp": 1, "fn": 1, "fr": 1, "items": 3})
     (tmp_path / "report.html").write_text(page, "utf-8")
     with launched() as browser:
@@ -246,26 +227,27 @@ def test_the_page_answers(tmp_path):
         tab.goto((tmp_path / "report.html").as_uri())
 
         def listed():
-            return tab.locator("#items td.id").all_inner_texts()
+            return [one.split()[1] for one in tab.locator("#items td.id").all_inner_texts()]
+
+        def press(name):
+            tab.get_by_role("button", name=name).click()
 
         assert tab.locator("#score .big").inner_text() == "0.5000"
         assert "absent" in tab.locator("#score tr", has_text="correction_precision").inner_text()
-        assert listed() == ["문장 3", "문장 1", "문장 2"]
+        assert listed() == ["3", "1", "2"]
         assert tab.locator("#items td mark.tp").all_inner_texts() == ["감자기", "갑자기"]
         assert tab.locator("#items td mark.fr").first.get_attribute("title") == "needless correction"
-        assert (
-            tab.locator("#items .text", has_text="prediction").nth(1).inner_text().endswith("갑자기 침대에서 일어 났다")
-        )
-        tab.get_by_role("button", name=re.compile("^id")).click()
-        assert listed() == ["문장 1", "문장 2", "문장 3"]
-        tab.get_by_role("button", name=re.compile("^id")).click()
-        assert listed() == ["문장 3", "문장 2", "문장 1"]
+        said = tab.locator("#items .text", has_text="prediction").nth(1).inner_text()
+        assert said.endswith("갑자기 침대에서 일어 났다")
+        for order in (["1", "2", "3"], ["3", "2", "1"]):
+            press(re.compile("^id"))
+            assert listed() == order
         tab.get_by_label("filter").fill(normalize("NFD", "침대에서 감자기"))  # in any order, however it is typed
-        assert listed() == ["문장 1"]
+        assert listed() == ["1"]
         tab.get_by_label("filter").fill("")
-        tab.get_by_role("button", name="missed correction").click()
-        assert listed() == ["문장 1"]
-        tab.get_by_role("button", name="missed correction").click()
-        tab.get_by_role("button", name="없음").click()
-        assert listed() == ["문장 3", "문장 2"]
+        press("missed correction")
+        assert listed() == ["1"]
+        press("missed correction")
+        press("없음")
+        assert listed() == ["3", "2"]
     assert not errors

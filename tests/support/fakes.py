@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from harness.data.predictions import Predictions
+from harness.tracking.tracker import NoFile
 from retrievers.base import Query, Ranking
 
 
@@ -18,6 +19,36 @@ def predictions(lists: Mapping[str, list[str]]) -> Predictions:
     for row, returned in enumerate(lists.values()):
         docs[row, : len(returned)] = [doc_ids.index(doc) for doc in returned]
     return Predictions(tuple(lists), doc_ids, docs)
+
+
+class FakeTracker:
+    """A tracker with these runs, the earliest first, and their files in FOLDER/RUN_ID."""
+
+    uri = "sqlite:///x"
+
+    def __init__(self, *runs, folder="no folder"):
+        self._runs, self.folder = runs, Path(folder)
+
+    def runs(self, experiment, tags, status=None):
+        return [one for one in reversed(self._runs) if one.experiment == experiment and status in (None, one.status)]
+
+    def run(self, run_id):
+        return next(one for one in self._runs if one.run_id == run_id)
+
+    def experiments(self):
+        return ["e"]
+
+    def place(self, run_id):
+        return None
+
+    def write(self, run_id, name, text):
+        (self.folder / run_id).mkdir(exist_ok=True)
+        (self.folder / run_id / name).write_text(text, "utf-8")
+
+    def download(self, run, name, folder):
+        if not (file := self.folder / run.run_id / name).exists():
+            raise NoFile("no such file")
+        return file
 
 
 class FakeInputs:

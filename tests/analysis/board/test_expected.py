@@ -1,8 +1,8 @@
-"""What to expect of the best of many runs: by hand, by plain loops, in simulations with a known truth, everywhere."""
+"""The score to expect of the best of many runs: by hand, by plain loops, in a simulation, in every command."""
 
-import dataclasses
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,48 +62,49 @@ def test_where_the_public_queries_choose_the_private_ones_say():
     assert (found.value, found.private) == (pytest.approx(rows[0, ~public].mean()), 40 - public.sum())
     assert found.low < found.value < found.high
     assert "Mean of" in found.sentence
-    assert "the public queries chose it" in dataclasses.replace(found, best=1.0).sentence
+    assert "the public queries chose it" in replace(found, best=1.0).sentence
     # Without private queries, the choice among the public ones is cross-validated.
     whole = family(rows, public=np.ones(40, bool)).expected(None)
     assert (whole.how, whole.value) == ("choice", family(rows).expected(None).value)
 
 
+THREE = [[1, 1, 0, 1], [0, 1, 0, 1], [0, 0, 0, 1]]
+
+
 def test_a_replay_says_more_than_the_choice_among_its_trials():
-    runs = family([[1, 1, 0, 1], [0, 1, 0, 1], [0, 0, 0, 1]])
+    runs = family(THREE)
     assert runs.expected(None).how == "choice"
     found = runs.expected(Replay("s", 0.75, 0.6, 0.4, 0.8))
-    assert (found.how, found.value, found.low, found.high) == ("replay", 0.6, 0.4, 0.8)
-    assert found.best == 0.75
+    assert (found.how, found.value, found.low, found.high, found.best) == ("replay", 0.6, 0.4, 0.8, 0.75)
     # A run that no replay knows is better: the replay is of another choice.
     assert runs.expected(Replay("s", 0.7, 0.6)).how == "choice"
 
 
-def test_a_number_that_does_not_know_all_runs_says_so():
-    runs = family([[1, 1, 0, 1], [0, 1, 0, 1], [0, 0, 0, 1]])
-    member = dataclasses.replace(runs.runs[0].run, tags={"sweep.s": "computed"})
-    some = [dataclasses.replace(runs.runs[0], run=member), *runs.runs[1:]]
-    replayed = dataclasses.replace(runs, runs=some).expected(Replay("s", 0.75, 0.6))
+def test_a_number_that_does_not_know_all_runs_and_one_of_a_models_labels_say_so():
+    runs = family(THREE)
+    first, *others = runs.runs
+    member = replace(first, run=replace(first.run, tags={"sweep.s": "computed"}))
+    replayed = replace(runs, runs=[member, *others]).expected(Replay("s", 0.75, 0.6))
     assert (replayed.runs, replayed.of) == (1, 3)
     assert replayed.sentence.endswith("It rests on 1 of the 3 comparable runs.")
-    assert dataclasses.replace(runs, of=7).expected(None).sentence.endswith("It rests on 3 of the 7 comparable runs.")
+    assert replace(runs, of=7).expected(None).sentence.endswith("It rests on 3 of the 7 comparable runs.")
     assert "rests" not in runs.expected(None).sentence
+    estimated = replace(first, score=replace(first.score, estimate=Estimate(0.7, 0.6, 0.8, 5, 3, 0.9)))
+    assert [replace(runs, runs=[one, *others]).expected(None).raw for one in (first, estimated)] == [False, True]
 
 
 def test_many_runs_are_not_read_where_a_command_is_to_be_quick():
     rows = np.random.default_rng(0).random((MOST + 1, 12))
     rows = rows[np.argsort(-rows.mean(axis=1))]
-    runs = family(rows)
-    unread = dataclasses.replace(runs, read=lambda count: pytest.fail("read"))
+    unread = replace(family(rows), read=lambda count: pytest.fail("read"))
     found = unread.expected(None, MOST)
-    assert found.how == "unknown"
-    assert math.isnan(found.value)
+    assert (found.how, math.isnan(found.value)) == ("unknown", True)
     assert found.sentence == (
         "201 runs are comparable, more than the 200 that are read here: `harness board` says what to expect on new "
         "queries."
     )
     assert unread.expected(Replay("s", 1.0, 0.5), MOST).value == 0.5  # which needs no scores
-    assert runs.expected(None).how == "choice"
-    assert family(rows[:MOST]).expected(None, MOST).how == "choice"
+    assert family(rows).expected(None).how == family(rows[:MOST]).expected(None, MOST).how == "choice"
 
 
 def test_the_words():
@@ -112,25 +113,18 @@ def test_the_words():
         "Expect about 0.739 on new queries (95 % interval 0.665 – 0.805): 0.770 is partly luck, because the same "
         "labels chose it. (Replay of the whole sweep, out of fold.)"
     )
-    among = dataclasses.replace(found, how="choice", low=math.nan, high=math.nan)
+    among = replace(found, how="choice", low=math.nan, high=math.nan)
     assert among.sentence == (
         "Expect about 0.739 on new queries: 0.770 is partly luck, because the same labels chose it. "
         "(Cross-validated choice among 56 runs.)"
     )
-    assert "among 56 trials of this sweep" in dataclasses.replace(among, alone=True).sentence
-    assert "the choice shows no luck" in dataclasses.replace(among, best=0.7391).sentence
-    assert dataclasses.replace(among, raw=True).sentence.startswith("Expect a raw value of about 0.739")
+    assert "among 56 trials of this sweep" in replace(among, alone=True).sentence
+    assert "the choice shows no luck" in replace(among, best=0.7391).sentence
+    assert replace(among, raw=True).sentence.startswith("Expect a raw value of about 0.739")
     assert "0.739" in found.words.ko
     plain = encoded(among)
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert (plain["value"], plain["low"], plain["sentence"]) == (0.739, None, among.sentence)
-
-
-def test_labels_that_come_partly_from_a_model_are_named():
-    runs = family([[1, 1, 0, 1], [0, 1, 0, 1]])
-    estimate = Estimate(0.7, 0.6, 0.8, 5, 3, 0.9)
-    first = dataclasses.replace(runs.runs[0], score=dataclasses.replace(runs.runs[0].score, estimate=estimate))
-    assert dataclasses.replace(runs, runs=[first, runs.runs[1]]).expected(None).raw
 
 
 # The cross-validated choice
@@ -191,12 +185,17 @@ AUTO = (
 
 
 @pytest.mark.parametrize(
-    ("words", "how"), [(SWEEP[1:-1], "choice"), ((*SWEEP[1:-1], "select_on=public"), "private"), (AUTO, "replay")]
+    ("words", "how", "commands"),
+    [
+        (SWEEP[1:-1], "choice", ("runs", "export", "board", "compare", "advise")),
+        ((*SWEEP[1:-1], "select_on=public"), "private", ("runs", "board")),
+        (AUTO, "replay", ("runs", "board")),
+    ],
 )
-def test_the_same_number_and_the_same_words_everywhere(harness, logged, words, how):
+def test_the_same_number_and_the_same_words_everywhere(harness, logged, words, how, commands):
     found = logged(("sweep", *words, "format=json"))[0].json["expected"]
     assert (found["how"], found["runs"]) == (how, found["of"])
-    for command in ("runs", "export", "board", "compare", "advise"):
+    for command in commands:
         said = harness(command, "experiment_name=e", "format=json").json
         assert (command, (said["groups"][0] if command == "runs" else said)["expected"]) == (command, found)
         if how == "choice":

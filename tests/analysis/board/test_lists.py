@@ -3,39 +3,34 @@
 import json
 
 import pytest
+from fakes import FakeTracker
 
 from harness.analysis.board.lists import DEPTH, ListReader, Returned, signals
 from harness.errors import BadInput
 from harness.recording.logged_run import Ahead
 from harness.reports.gate_view import SignalRule
-from harness.tracking.tracker import LoggedRun, NoFile
+from harness.tracking.tracker import LoggedRun
 
 RULE = {"features": [["bm25", "top_score"]], "k": 10, "levels": [3, 0], "thresholds": [2.5],
         "centre": [0.0], "scale": [1.0], "weights": [1.0]}  # fmt: skip
 
 
-class Store:
-    """Files of runs, in a folder for each."""
-
-    def __init__(self, folder):
-        self.folder = folder
-
-    def download(self, run, name, folder):
-        if not (self.folder / run.run_id / name).exists():
-            raise NoFile("no such file")
-        return self.folder / run.run_id / name
-
-
-def run(run_id="a" * 32, verb="run", **params):
+def run(run_id="a", verb="run", **params):
     return LoggedRun(run_id, "bm25", "e", "FINISHED", {}, params, {"harness.verb": verb})
 
 
-def stored(tmp_path, **files):
-    """A reader of one run with these files; names have _ for the dot."""
-    (tmp_path / run().run_id).mkdir()
-    for name, text in files.items():
-        (tmp_path / run().run_id / name.replace("_", ".")).write_text(text, "utf-8")
-    return ListReader(Ahead(Store(tmp_path), [], tmp_path / "downloads"))
+@pytest.fixture
+def reader(tmp_path):
+    """reader(run_id={name: text}): a reader of these files; names have _ for the dot."""
+
+    def made(**runs):
+        tracker = FakeTracker(folder=tmp_path)
+        for run_id, files in runs.items():
+            for name, text in files.items():
+                tracker.write(run_id, name.replace("_", "."), text)
+        return ListReader(Ahead(tracker, [], tmp_path / "downloads"))
+
+    return made
 
 
 def line(query_id="q", topk=("d1", "d2"), **more):
@@ -61,15 +56,13 @@ def line(query_id="q", topk=("d1", "d2"), **more):
         (line(references="x"), Returned(2, ("d1", "d2"))),
     ],
 )
-def test_what_a_line_of_predictions_says(tmp_path, row, expected):
-    assert stored(tmp_path, predictions_jsonl=row).returned(run()) == {"q": expected}
+def test_what_a_line_of_predictions_says(reader, row, expected):
+    assert reader(a={"predictions_jsonl": row}).returned(run()) == {"q": expected}
 
 
-def test_a_trec_run_is_sorted_as_trec_eval_does(tmp_path):
+def test_a_trec_run_is_sorted_as_trec_eval_does(reader):
     text = "q Q0 d1 1 0.5 x\nq Q0 d2 2 0.5 x\nq Q0 d3 3 0.9 x\n"  # equal scores: the greater id first
-    (tmp_path / run().run_id).mkdir()
-    (tmp_path / run().run_id / "predictions.trec").write_text(text)
-    found = ListReader(Ahead(Store(tmp_path), [], tmp_path)).returned(run(verb="score", predictions="mine.trec"))
+    found = reader(a={"predictions_trec": text}).returned(run(verb="score", predictions="mine.trec"))
     assert found == {"q": Returned(3, ("d3", "d2", "d1"), (0.9, 0.5, 0.5))}
 
 
@@ -84,32 +77,29 @@ def test_a_trec_run_is_sorted_as_trec_eval_does(tmp_path):
         ("q Q0 d1\n", "A TREC run has six"),
     ],
 )
-def test_damaged_predictions_name_run_and_line(tmp_path, text, complaint):
+def test_damaged_predictions_name_run_and_line(reader, text, complaint):
     with pytest.raises(BadInput, match=complaint) as error:
-        stored(tmp_path, predictions_jsonl=text).returned(run())
+        reader(a={"predictions_jsonl": text}).returned(run())
     assert str(error.value).startswith(f"Run {run().named}: ")
 
 
-def test_files_that_are_gone(tmp_path):
-    reader = ListReader(Ahead(Store(tmp_path), [], tmp_path))
-    assert reader.returned(run()) is None
-    assert reader.retrieved(run()) is None
-    assert reader.gate(run(gate="auto")) is None
+def test_files_that_are_gone(reader):
+    gone = reader()
+    assert gone.returned(run()) is gone.retrieved(run()) is gone.gate(run(gate="auto")) is None
 
 
-def test_lines_that_runs_share_are_read_once_and_stay_right(tmp_path):
-    reader = stored(tmp_path, predictions_jsonl=line("q1") + line("q2", ["d9"]))
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / "predictions.jsonl").write_text(line("q2", ["d9"]) + line("q1", ["d2", "d1"]))
-    first, second = reader.returned(run()), reader.returned(run("b"))
+def test_lines_that_runs_share_are_read_once_and_stay_right(reader):
+    first, second = line("q1") + line("q2", ["d9"]), line("q2", ["d9"]) + line("q1", ["d2", "d1"])
+    both = reader(a={"predictions_jsonl": first}, b={"predictions_jsonl": second})
+    first, second = both.returned(run()), both.returned(run("b"))
     assert second == {"q2": first["q2"], "q1": Returned(2, ("d2", "d1"))}
     assert second["q2"] is first["q2"]
 
 
-def test_what_stood_behind_a_list(tmp_path):
+def test_what_stood_behind_a_list(reader):
     table = {"columns": ["query_id", "kept", "signal"], "data": [["q 1", True, 2.5], ["q2", False, None]]}
-    reader = stored(tmp_path, run_trec="q%201 Q0 d2 1 2.5 x\nq%201 Q0 d1 2 0.5 x\n", queries_json=json.dumps(table))
-    found = reader.retrieved(run())
+    trec = "q%201 Q0 d2 1 2.5 x\nq%201 Q0 d1 2 0.5 x\n"
+    found = reader(a={"run_trec": trec, "queries_json": json.dumps(table)}).retrieved(run())
     assert found.of("q 1") == {"d2": 2.5, "d1": 0.5}
     assert found.of("q2") == {}
     assert found.signals == {"q 1": 2.5}  # a query without a signal has none
@@ -123,11 +113,10 @@ def test_a_damaged_table_of_queries_is_refused(tmp_path, content):
         signals(tmp_path / "queries.json")
 
 
-def test_the_rule_of_a_gate(tmp_path):
+def test_the_rule_of_a_gate(reader):
     by_hand = {"gate": "score", "gate.threshold": "5", "gate.signal": "top_score", "top_k": "3"}
-    reader = stored(tmp_path, gate_json=json.dumps({"rule": RULE}))
-    assert reader.gate(run(**by_hand, **{"gate.source": "null"})) == SignalRule("top_score", (3, 0), (5.0,))
-    assert reader.gate(run(**by_hand, **{"gate.source": "bm25"})) == SignalRule("bm25 top_score", (3, 0), (5.0,))
-    assert reader.gate(run(gate="auto")) == SignalRule("bm25 top_score", (3, 0), (2.5,))
-    assert reader.gate(run(gate="none")) is None
-    assert reader.gate(run(verb="score")) is None
+    logged = reader(a={"gate_json": json.dumps({"rule": RULE})})
+    assert logged.gate(run(**by_hand, **{"gate.source": "null"})) == SignalRule("top_score", (3, 0), (5.0,))
+    assert logged.gate(run(**by_hand, **{"gate.source": "bm25"})) == SignalRule("bm25 top_score", (3, 0), (5.0,))
+    assert logged.gate(run(gate="auto")) == SignalRule("bm25 top_score", (3, 0), (2.5,))
+    assert logged.gate(run(gate="none")) is logged.gate(run(verb="score")) is None

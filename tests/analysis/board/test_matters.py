@@ -1,6 +1,5 @@
 """What matters among runs: shares, means, maps, and what is said where runs cannot show it."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +30,19 @@ def keys(found):
     return {one.key.name: one for group in found.groups for one in group.keys}
 
 
-def test_a_full_grid():
+def square(means, queries=40, **parts):
+    """Every combination of two keys with two values each."""
+    return board([{"a": a, "b": b} for a in "01" for b in "01"], noisy(means, queries), **parts)
+
+
+def means_of(runs, **having):
+    """The mean of each run with these settings."""
+    pairs = zip(runs.values, runs.runs, strict=True)
+    return [row.mean() for row, one in pairs if having.items() <= one.run.params.items()]
+
+
+def test_a_full_grid_and_its_maps():
+    """In a full grid a value's mean is that of its runs."""
     runs = made_runs(queries=100)
     found = matters(runs)
     [group] = found.groups
@@ -41,40 +52,23 @@ def test_a_full_grid():
     assert keys(found)["top_k"].alone.low == 0  # top_k has no effect
     assert [one.tells for one in group.keys] == [True, True, False]
     assert sum(one.alone.value for one in group.keys) == pytest.approx(1, abs=0.1)
-    for one in group.keys:  # in a full grid a value's mean is that of its runs
+    for one in group.keys:
         for level in one.levels:
-            own = [
-                row.mean()
-                for row, run in zip(runs.values, runs.runs, strict=True)
-                if run.run.params[one.key.name] == level.value
-            ]
-            assert level.mean == pytest.approx(np.mean(own))
-            assert level.best == pytest.approx(max(own))
+            own = means_of(runs, **{one.key.name: level.value})
+            assert (level.mean, level.best) == (pytest.approx(np.mean(own)), pytest.approx(max(own)))
             assert level.low <= level.mean <= level.high
             assert level.runs == len(own) == 24 / len(one.levels)
-
-
-def test_maps_have_every_two_keys():
-    runs = made_runs(queries=30)
-    found = matters(runs)
-    values = {one.key.name: one.key.values for one in found.groups[0].keys}
+    values = {one.key.name: one.key.values for one in group.keys}
     assert len(found.maps) == 3
     for one in found.maps:
         for places in np.ndindex(one.means.shape):
             both = {one.first: values[one.first][places[0]], one.second: values[one.second][places[1]]}
-            own = [
-                row.mean()
-                for row, run in zip(runs.values, runs.runs, strict=True)
-                if both.items() <= run.run.params.items()
-            ]
-            assert one.means[places] == pytest.approx(np.mean(own))
+            assert one.means[places] == pytest.approx(np.mean(means_of(runs, **both)))
 
 
 def test_keys_of_some_runs_are_compared_among_them():
-    rows = [
-        {"retriever": "bm25", "retriever.bm25.k1": k1, "top_k": k}
-        for k1, k in itertools.product(("1", "2", "3"), ("4", "5"))
-    ] + [{"retriever": "dense", "top_k": k} for k in ("4", "5")]
+    rows = [{"retriever": "bm25", "retriever.bm25.k1": k1, "top_k": k} for k1 in "123" for k in "45"]
+    rows += [{"retriever": "dense", "top_k": k} for k in "45"]
     means = [0.1 * int(one.get("retriever.bm25.k1", 0)) + 0.02 * int(one["top_k"]) for one in rows]
     found = matters(board(rows, noisy(means)))
     assert [(group.runs, [one.key.name for one in group.keys]) for group in found.groups] == [
@@ -83,13 +77,10 @@ def test_keys_of_some_runs_are_compared_among_them():
     ]
     k1 = keys(found)["retriever.bm25.k1"]
     assert (k1.alone, k1.reason) == (None, "only")
-    assert [round(level.mean, 1) for level in k1.levels] == pytest.approx(
-        [round(float(k1.levels[0].mean), 1) + step for step in (0, 0.1, 0.2)]
-    )
+    assert np.diff([level.mean for level in k1.levels]) == pytest.approx([0.1, 0.1], abs=0.02)
     assert "Among the 6 runs that have it: retriever.bm25.k1." in found.table.notes
-    assert np.isnan(
-        [one.means for one in found.maps if {one.first, one.second} == {"retriever", "retriever.bm25.k1"}]
-    ).any()
+    [both] = [one.means for one in found.maps if {one.first, one.second} == {"retriever", "retriever.bm25.k1"}]
+    assert np.isnan(both).any()
 
 
 def test_two_runs_have_no_importance_but_means():
@@ -100,12 +91,6 @@ def test_two_runs_have_no_importance_but_means():
     assert [row[0] for row in found.table.rows] == ["gate"]
     alike = matters(board([{"gate": "none"}, {"gate": "auto"}], noisy([0.1, 0.1]))).table
     assert (alike.rows, alike.notes) == ([], ["No clear effect: gate."])
-
-
-def test_too_few_runs_for_so_many_keys():
-    rows = [{"a": str(a), "b": str(b), "c": str(c)} for a, b, c in [(0, 0, 0), (1, 0, 1), (0, 1, 1)]]
-    found = matters(board(rows, noisy([0.1, 0.2, 0.3])))
-    assert {one.reason for one in keys(found).values()} == {"runs"}
 
 
 def test_keys_that_are_not_told_apart():
@@ -143,12 +128,16 @@ def test_what_grows_by_construction_is_no_reason_to_go_beyond():
     assert any(line.endswith("800 is the greatest value tried: go beyond it.") for line in plain)
 
 
-def test_few_queries_and_equal_scores_have_no_importance():
-    rows = [{"a": a, "b": b} for a in "01" for b in "01"]
-    assert {one.reason for one in keys(matters(board(rows, noisy([1, 2, 3, 4], queries=9)))).values()} == {"queries"}
-    same = keys(matters(board(rows, np.tile(np.linspace(0, 1, 20), (4, 1)))))
-    assert {one.reason for one in same.values()} == {"same"}
-    one = keys(matters(board(rows, noisy([1, 2, 3, 4], queries=1))))["a"]
+def test_importance_needs_runs_queries_and_differences():
+    def reasons(runs):
+        return {one.reason for one in keys(matters(runs)).values()}
+
+    few = [{"a": a, "b": b, "c": c} for a, b, c in ("000", "101", "011")]
+    assert reasons(board(few, noisy([0.1, 0.2, 0.3]))) == {"runs"}
+    assert reasons(square([1, 2, 3, 4], queries=9)) == {"queries"}
+    assert reasons(replace(square([1, 2, 3, 4]), values=np.tile(np.linspace(0, 1, 20), (4, 1)),
+                           public=np.ones(20, bool))) == {"same"}  # fmt: skip
+    one = keys(matters(square([1, 2, 3, 4], queries=1)))["a"]
     assert one.reason == "queries"
     assert np.isnan(one.levels[0].low)
 
@@ -176,21 +165,20 @@ def test_nothing_to_compare():
 
 
 def test_queries_without_a_value_are_left_out_and_the_public_ones_choose():
-    rows, values = [{"a": a, "b": b} for a in "01" for b in "01"], noisy([0.1, 0.2, 0.3, 0.5])
-    values[2, :4] = np.nan
-    found = matters(board(rows, values))
+    runs = square([0.1, 0.2, 0.3, 0.5])
+    runs.values[1, :4] = np.nan
+    found = matters(runs)
     assert (found.queries, found.left_out) == (36, 4)
     assert "Left out: 4 queries without a value in some run." in found.table.notes
     part = np.arange(40) < 24
-    chosen = matters(board(rows, values, public=part, select_on="public"))
+    chosen = matters(replace(runs, public=part, select_on="public"))
     assert (chosen.queries, chosen.left_out) == (20, 4)
-    kept = matters(board(rows, values[:, 4:24]))
+    kept = matters(replace(runs, values=runs.values[:, 4:24], public=np.ones(20, bool)))
     assert keys(chosen)["a"].alone == keys(kept)["a"].alone
 
 
 def test_an_interaction_is_said():
-    rows = [{"a": a, "b": b} for a in "01" for b in "01"]
-    found = matters(board(rows, noisy([0.1, 0.5, 0.5, 0.1])))
+    found = matters(square([0.1, 0.5, 0.5, 0.1]))
     [pair] = found.groups[0].pairs
     assert {pair.first, pair.second} == {"a", "b"}
     assert pair.share.value > 0.9

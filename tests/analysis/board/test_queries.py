@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fakes import FakeTracker
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
@@ -27,7 +28,7 @@ from harness.analysis.board.runs import LOSSES, BoardRuns
 from harness.analysis.ranking import RankedRun
 from harness.data.dataset import Dataset
 from harness.data.qrels import Qrels
-from harness.tracking.tracker import LoggedRun, NoFile
+from harness.tracking.tracker import LoggedRun
 from retrievers.base import Document, Query, Turn
 
 IDS = ("3", "7")
@@ -107,10 +108,14 @@ def test_equal_lists_of_many_runs_are_kept_once_and_only_the_best_runs_have_scor
     assert len(about["scores"]) == len(about["seen"]) == DETAILED
 
 
+def collected_of(data, returned):
+    collected = Collected(board(1), [data])
+    collected.add(0, 0, {"3": returned}, None)
+    return collected.details([None], [])
+
+
 def test_without_data_the_predictions_say_what_they_know():
-    collected = Collected(board(1), [ReadAgain()])
-    collected.add(0, 0, {"3": Returned(1, ("d1",), None, "물", ("글",))}, None)
-    found = collected.details([None], [])
+    found = collected_of(ReadAgain(), Returned(1, ("d1",), None, "물", ("글",)))
     about, lists, _ = shown(found, 0)
     assert (about["turns"], about["grades"], lists) == (None, None, [(1, ["d1"])])
     assert read(found["titles"]) == ["물", None]
@@ -118,35 +123,18 @@ def test_without_data_the_predictions_say_what_they_know():
 
 
 def test_a_long_list_of_documents_has_shorter_texts(monkeypatch):
-    monkeypatch.setattr("harness.analysis.board.queries.TEXTS", 200)  # of 90 characters at least: two documents
+    monkeypatch.setattr(queries, "TEXTS", 200)  # of 90 characters at least: two documents
     long = Dataset("x", tuple(Document(f"d{n}", "가" * 300) for n in range(1, 9)), DATASET.queries, None)
-    collected = Collected(board(1), [ReadAgain(long)])
-    collected.add(0, 0, {"3": Returned(3, ("d1", "d2", "d3"))}, None)
-    found = collected.details([None], [])
+    found = collected_of(ReadAgain(long), Returned(3, ("d1", "d2", "d3")))
     assert [text and len(text) for _, _, text in documents(found)] == [90, 90, None]
     assert found["notices"] == [("cut", 1, "")]
 
 
-class Store:
-    """Predictions of every run but the last; no config."""
-
-    def __init__(self, folder, gone):
-        self.file, self.gone = folder / "predictions.jsonl", gone
-        self.file.write_text('{"eval_id": "3", "topk": ["d1"]}\n')
-
-    def place(self, run_id):
-        return None
-
-    def download(self, run, name, folder):
-        if name != "predictions.jsonl" or run.run_id == self.gone:
-            raise NoFile(f"no {name}")
-        return self.file
-
-
 def test_what_is_gone_is_said(tmp_path):
-    runs = board(2)
-    gone = runs.runs[1].run
-    found = details(runs, Store(tmp_path, gone.run_id), tmp_path)
+    runs, store = board(2), FakeTracker(folder=tmp_path)
+    kept, gone = (one.run for one in runs.runs)
+    store.write(kept.run_id, "predictions.jsonl", '{"eval_id": "3", "topk": ["d1"]}\n')
+    found = details(runs, store, tmp_path)
     assert found["notices"] == [("unread", 2, "scored files name no documents."), ("gone", 1, gone.short_id)]
     assert shown(found, 0)[1] == [(1, ["d1"]), None]
     assert shown(found, 1)[1] == [None, None]
@@ -166,9 +154,8 @@ def test_data_that_have_changed_are_not_shown(monkeypatch, changed, kind, why):
         documents=lambda: list(DATASET.documents), queries=lambda: list(DATASET.queries), qrels=lambda: DATASET.qrels
     )
     monkeypatch.setattr(queries, "logged_config", lambda tracker, run: {"dataset": {"path": "toy"}})
-    monkeypatch.setattr("harness.recording.logged_run.check_component", lambda source, where: None)
-    monkeypatch.setattr("harness.recording.logged_run.build", lambda node, where: source)
-    monkeypatch.setattr("harness.recording.logged_run.place_of_part", lambda source, name: "toy")
+    for name, value in (("check_component", None), ("build", source), ("place_of_part", "toy")):
+        monkeypatch.setattr(f"harness.recording.logged_run.{name}", lambda *_, value=value, **more: value)
     runs = [one.run for one in board(3, **(now | changed)).runs]
     data, places, notices = queries.read_again(runs, None)
     assert (len(data), places) == (1, [0, 0, 0])  # read once for all
@@ -199,22 +186,14 @@ def test_a_matrix_by_hand():
     assert pairs(values, losses) == [[(1.0, 0), (0.5, 4), (None, 0)], [(0.5, 4), (0.5, 3), (None, 0)]]
 
 
-def test_no_run_and_no_query_pack_too():
-    for shape in ((0, 3), (3, 0)):
-        assert pairs(np.zeros(shape), np.zeros(shape, int)) == [[]] * shape[0]
-
-
 @given(st.data())
 def test_what_is_packed_comes_back(data):
-    shape = data.draw(st.tuples(st.integers(1, 6), st.integers(1, 6)))
+    shape = data.draw(st.tuples(st.integers(0, 6), st.integers(0, 6)))
     some = st.one_of(st.just(NAN), st.floats(-1, 1).map(lambda one: round(one, 6)))
     values = data.draw(arrays.arrays(float, shape, elements=some))
     losses = data.draw(arrays.arrays(np.int8, shape, elements=st.integers(0, 5)))
-    for run, (ours, kinds) in enumerate(zip(values, losses, strict=True)):
-        for (value, kind), own, expected in zip(pairs(values, losses)[run], ours, kinds, strict=True):
-            assert (value is None) == np.isnan(own)
-            assert value is None or value == own
-            assert kind == expected
+    expected = [[None if np.isnan(one) else one for one in row] for row in values]
+    assert pairs(values, losses) == [[*zip(*row, strict=True)] for row in zip(expected, losses.tolist(), strict=True)]
 
 
 @given(st.lists(st.integers(0, 2**32 - 1)))
