@@ -38,48 +38,36 @@ def test_ids_with_white_space_are_read_as_they_were(tmp_path):
     lists = {"q 1": {"a%20c": 1.0, "a b": 2.0, "d": 1.0}, "q2": {}}
     [found] = named(store(tmp_path, {"r": lists}, run("r")), ["r"], DATA, tmp_path)
     assert found.lists == {"q 1": ["a b", "a%20c", "d"]}
-
-
-def test_ids_that_cannot_be_told_apart_are_refused(tmp_path):
     same = Dataset("x", (Document("a b", ""), Document("a%20b", "")), (), None)
     with pytest.raises(BadInput, match="'a b' and 'a%20b' are the same in TREC runs"):
         named(store(tmp_path, {}, run("r")), ["r"], same, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("one", "message"),
-    [
-        (run("r", status="RUNNING"), "has not ended. Wait for it"),
-        (run("r", status="FAILED"), "is FAILED: its lists may be incomplete"),
-        (run("r", **{"harness.verb": "score"}), "is a scored file"),
-        (run("r", **{"harness.verb": "compare"}), "is a record of `harness compare`"),
-        (run("r", task="answers"), "is of task=answers, which ranks no documents"),
-        (run("r", **{"data.documents": "other"}), "was not made with the documents that the test set has"),
-        (run("r", **{"data.queries": "other"}), "was not made with the queries that the test set has"),
-        (run("r"), "has no full lists: a sweep logs them only for its best trial"),
-        (run("r", **{"harness.verb": "sweep"}), "is a sweep without a single best trial"),
-    ],
-)
-def test_a_run_that_is_named_and_does_not_fit_is_refused(tmp_path, one, message):
-    with pytest.raises(BadInput) as refused:
-        named(store(tmp_path, {}, one), ["r"], DATA, tmp_path)
-    assert str(refused.value).startswith("Run r (bm25-r) ")
-    assert message in str(refused.value)
+DAMAGED = "run.trec of run r (bm25-r) is damaged: "
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("one", "content", "message"),
     [
-        ("q2 Q0 e 1 0.5 x", "the test set has no query or document 'e'"),
-        ("q3 Q0 d 1 0.5 x", "the test set has no query or document 'q3'"),
-        ("q2 Q0 d 1 high x", "score 'high' is not a finite number"),
-        ("q2 Q0 d 1 0.5 x\nq2 Q0 d 2 0.4 x", "already at"),
+        (run("r", status="RUNNING"), None, "has not ended. Wait for it"),
+        (run("r", status="FAILED"), None, "is FAILED: its lists may be incomplete"),
+        (run("r", **{"harness.verb": "score"}), None, "is a scored file"),
+        (run("r", **{"harness.verb": "compare"}), None, "is a record of `harness compare`"),
+        (run("r", task="answers"), None, "is of task=answers, which ranks no documents"),
+        (run("r", **{"data.documents": "other"}), None, "was not made with the documents that the test set has"),
+        (run("r", **{"data.queries": "other"}), None, "was not made with the queries that the test set has"),
+        (run("r"), None, "has no full lists: a sweep logs them only for its best trial"),
+        (run("r", **{"harness.verb": "sweep"}), None, "is a sweep without a single best trial"),
+        (run("r"), "q2 Q0 e 1 0.5 x", "the test set has no query or document 'e'"),
+        (run("r"), "q3 Q0 d 1 0.5 x", "the test set has no query or document 'q3'"),
+        (run("r"), "q2 Q0 d 1 high x", "score 'high' is not a finite number"),
+        (run("r"), "q2 Q0 d 1 0.5 x\nq2 Q0 d 2 0.4 x", "already at"),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path, content, message):
+def test_a_run_that_does_not_fit_and_damaged_lists_are_refused(tmp_path, one, content, message):
     with pytest.raises(BadInput) as refused:
-        named(store(tmp_path, {"r": content}, run("r")), ["r"], DATA, tmp_path)
-    assert str(refused.value).startswith("run.trec of run r (bm25-r) is damaged: ")
+        named(store(tmp_path, {"r": content} if content else {}, one), ["r"], DATA, tmp_path)
+    assert str(refused.value).startswith(DAMAGED if content else "Run r (bm25-r) ")
     assert message in str(refused.value)
 
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from fakes import FakeTracker
@@ -10,7 +9,6 @@ from fakes import FakeTracker
 from harness.analysis.ranking import (
     Wanted,
     best_run,
-    chosen_run,
     chosen_runs,
     distinct,
     is_same,
@@ -181,27 +179,15 @@ def test_without_a_measure_runs_are_ranked_by_what_most_of_them_are(runs, measur
     assert settled(FakeTracker(*runs), asked(metric="hit@1")) == (asked(metric="hit@1"), [])
 
 
-def test_named_runs_decide_for_themselves():
-    store = FakeTracker(by("map", 1), by("map", 2), by("mrr", 3), by("mrr", 4))
+def test_named_runs_decide_for_themselves_and_name_the_measure_only_where_they_do_not_say_it():
+    runs = by("map", 1), by("map", 2), by("mrr", 3)
+    store = FakeTracker(*runs, by("mrr", 4))
     assert settled(store, asked(run="map1"))[0].metric == "map"
     config, [note] = settled(store, asked(runs=["map1", "map2", "mrr3"]))
     assert config.metric == "map"
     assert note.startswith("Ranked by map, as 2 of 3 named runs are")
-
-
-def test_a_command_line_names_the_measure_only_where_runs_do_not_say_it():
-    runs = by("map", 1), by("map", 2)
-    assert needed_metric("map", *runs) is None
-    assert needed_metric("mrr", *runs) == "mrr"
-    assert needed_metric("map", *runs, by("mrr", 3)) == "map"
-
-
-def test_a_run_is_chosen_by_id_or_as_the_best():
-    store = FakeTracker(logged("a", all=0.5), logged("b", all=0.4))
-    config = SimpleNamespace(run=None, experiment_name="e", metric=METRIC, select_on=None)
-    assert chosen_run(store, config).run_id == "a"
-    config.run = "b"
-    assert chosen_run(store, config).run_id == "b"
+    assert [needed_metric(name, *runs[:2]) for name in ("map", "mrr")] == [None, "mrr"]
+    assert needed_metric("map", *runs) == "map"
 
 
 def test_the_leader_is_the_best_of_the_other_runs_that_compare(tracker):

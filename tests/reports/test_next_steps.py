@@ -22,6 +22,7 @@ def test_what_a_command_finds_by_itself_is_not_repeated():
     assert place().command("ui") == "harness ui"
     assert place().command("export", "run=a1") == "harness export run=a1"
     assert place("corrections").command("compare") == "harness compare task=corrections"
+    assert place().command("compare", metric="ndcg@10") == "harness compare metric=ndcg@10"
     assert place("corrections").command("ui") == "harness ui experiment_name=corrections"
     there = Place(place().config, {}, "my conf")
     assert there.command("export", "run=a1") == "harness export '--config-dir=my conf' run=a1"
@@ -45,11 +46,15 @@ def test_what_was_given_is_carried_and_quoted():
 
 
 def test_harness_yaml_need_not_be_repeated(tmp_path):
-    (tmp_path / "harness.yaml").write_text("experiment_name: first\noutputs: mine\n")
+    (tmp_path / "harness.yaml").write_text("experiment_name: first\noutputs: mine\nobjective: ndcg@10\n")
     first = {"experiment_name": "first", "outputs": "mine"}
     assert place(**first).command("ui") == "harness ui"
-    assert place(**first | {"experiment_name": "other"}).command("ui") == "harness ui experiment_name=other"
-    assert place(**first | {"experiment_name": "retrieval"}).command("ui") == "harness ui experiment_name=retrieval"
+    for name in ("other", "retrieval"):
+        assert place(**first | {"experiment_name": name}).command("ui") == f"harness ui experiment_name={name}"
+    assert place(**first).command("compare", metric="ndcg@10") == "harness compare metric=ndcg@10"
+    (tmp_path / "harness.yaml").write_text("objective: ndcg@10\nmetric: mrr\n")
+    assert place().command("compare", metric="ndcg@10") == "harness compare metric=ndcg@10"
+    assert place().command("compare", metric="mrr") == "harness compare"
 
 
 def test_the_environment_and_passwords_are_not_printed(monkeypatch):
@@ -57,14 +62,3 @@ def test_the_environment_and_passwords_are_not_printed(monkeypatch):
     assert place(**secret).command("ui") == "harness ui"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5001")
     assert place(tracking={"uri": "http://127.0.0.1:5001"}).command("ui") == "harness ui"
-
-
-def test_commands_go_by_the_measure_that_they_are_given(tmp_path):
-    assert place().command("export", "run=a1") == "harness export run=a1"
-    assert place().command("compare", metric="ndcg@10") == "harness compare metric=ndcg@10"
-    assert place("corrections").command("compare") == "harness compare task=corrections"
-    (tmp_path / "harness.yaml").write_text("objective: ndcg@10\n")
-    assert place().command("compare", metric="ndcg@10") == "harness compare metric=ndcg@10"
-    (tmp_path / "harness.yaml").write_text("objective: ndcg@10\nmetric: mrr\n")
-    assert place().command("compare", metric="ndcg@10") == "harness compare metric=ndcg@10"
-    assert place().command("compare", metric="mrr") == "harness compare"

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from html_pages import Parts, data_of
+from html_pages import HOSTILE, data_of, inert
 
 from harness.gates.gate import Decision
 from harness.recording import provenance
@@ -17,9 +17,6 @@ from harness.reports.gate_view import SignalRule, given
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json")
 FILES = ("documents.jsonl", "eval.jsonl", "qrels.jsonl")
-HOSTILE = (
-    "</script><script>document.title='x'</script><img src=x onerror=alert(1)>\u2028| **달** `c` {{data}} <!-- [l](x)"
-)
 
 
 def rows(table):
@@ -95,15 +92,6 @@ def test_the_description_gives_numbers_losses_counts_and_commands(run, tracker):
     assert page["queries"] == json.loads(table)
 
 
-def test_scored_predictions_are_described(harness, run, tracker):
-    made = run()[2]["files"]["predictions"]
-    harness("score", f"predictions={made}", *TOY[:2], "experiment_name=s")
-    text = html.unescape(tracker.runs("s", {})[0].tags["mlflow.note.content"])
-    assert text.startswith("**modified_map@3 1.0000**, in sample")
-    assert "- `requirements.txt`: " in text
-    assert "reproduce" not in text
-
-
 def test_hostile_texts_are_texts(run, toy):
     for name in FILES:
         lines = (toy / name).read_text("utf-8").splitlines()
@@ -115,11 +103,7 @@ def test_hostile_texts_are_texts(run, toy):
                 row["msg"][0]["content"] += HOSTILE
         (toy / name).write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found), "utf-8")
     page, _, done = run("gate=auto")
-    text = (Path(done["files"]["folder"]) / "report.html").read_text("utf-8")
-    parts = Parts(text)
-    assert (parts.tags.count("script"), parts.tags.count("img")) == (2, 0)
-    assert not [name for name in parts.attributes if name.startswith("on")]
-    assert "<" not in text[text.index('id="data">') + 10 :].partition("</script>")[0]
+    assert inert((Path(done["files"]["folder"]) / "report.html").read_text("utf-8"))
     assert page["queries"]["data"][0][1].endswith(HOSTILE)
     assert HOSTILE.split("\u2028")[0] in page["documents"][0][2]
     assert "d3<b>|" in [one[0] for one in page["documents"]]

@@ -72,7 +72,7 @@ def visible(text):
     return "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
 
 
-def test_markdown_by_hand():
+def test_markdown_and_csv_by_hand():
     assert markdown(TABLE) == (
         "**2 runs on 220 queries**\n\n"
         "| run | map@3 | difference | p | n |\n"
@@ -80,6 +80,11 @@ def test_markdown_by_hand():
         "| bm25\\_kiwi | 0.609 [0.550, 0.664] | – | – | 1,220 |\n"
         "| auto | **0.748**† [0.690, 0.800] | +0.139 [+0.080, +0.200] | &lt; 0.001 | 220 |\n\n"
         "† differs from the first run.\n"
+    )
+    assert as_csv(TABLE) == (
+        "run,map@3,map@3_low,map@3_high,map@3_significant,difference,difference_low,difference_high,p,n\n"
+        "bm25_kiwi,0.6091,0.55,0.664,0,,,,,1220\n"
+        "auto,0.748,0.69,0.8,1,0.1389,0.08,0.2,0.0001,220\n"
     )
 
 
@@ -102,14 +107,6 @@ def test_latex_by_hand():
     found = latex(Table("c", columns, [["a", Number(0.5, 0.4, 0.6), Number(0.1, 0.0, 0.2), Number(0.3, 0.2, 0.4)]]))
     assert "a & 0.500 & 0.100 & 0.300 \\\\\n & {\\scriptsize [0.400, 0.600]} & " in found  # many intervals
     assert rendered([TABLE, TABLE], "latex").count("\\begin{table}") == 2
-
-
-def test_csv_by_hand_has_all_digits():
-    assert as_csv(TABLE) == (
-        "run,map@3,map@3_low,map@3_high,map@3_significant,difference,difference_low,difference_high,p,n\n"
-        "bm25_kiwi,0.6091,0.55,0.664,0,,,,,1220\n"
-        "auto,0.748,0.69,0.8,1,0.1389,0.08,0.2,0.0001,220\n"
-    )
 
 
 def test_a_screen_shows_four_decimals_and_intervals_beside_their_numbers():
@@ -163,11 +160,10 @@ def test_the_best_is_what_looks_the_best():
     assert not best_marked([Number(0.9), Number(math.nan)])[0].best
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
-def test_a_spreadsheet_computes_no_text(text):
-    assert defused(text) == f"'{text}"
-    assert read(as_csv(named([text])))[1][0] == f"'{text}"
-    assert defused(f" {text.strip()}") == f" {text.strip()}"
+def test_a_spreadsheet_computes_no_text():
+    for text in ("=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"):
+        assert read(as_csv(named([text])))[1][0] == defused(text) == f"'{text}"
+        assert defused(f" {text.strip()}") == f" {text.strip()}"
 
 
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=4))

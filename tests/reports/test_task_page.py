@@ -6,12 +6,10 @@ import html
 import json
 import re
 from types import SimpleNamespace
-from unicodedata import normalize
 
 import numpy as np
 import pytest
-from browsers import CHROMIUM, launched
-from html_pages import Parts, data_of
+from html_pages import HOSTILE, data_of, inert
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,9 +20,6 @@ from harness.tasks.scored_file import ScoredFile
 from harness.tasks.task import JudgedItems
 from harness.tracking.tracker import TAG_LIMIT, as_note
 
-HOSTILE = (
-    "</script><script>document.title='x'</script><img src=x onerror=alert(1)>\u2028| **달** `c` {{data}} {{policy}} \"'"
-)
 NONE = Summary(np.nan, 0)
 
 
@@ -141,11 +136,11 @@ def test_hostile_texts_are_texts():
         "summary": {HOSTILE: Summary(0.5, 1, note=HOSTILE)},
     }
     page = made(judged, [0.5], HOSTILE, facts=[(HOSTILE, HOSTILE)], **given)
-    parts = Parts(page)
-    assert (parts.tags.count("script"), parts.tags.count("img")) == (2, 0)
-    assert not [name for name in parts.attributes if name.startswith("on")]
-    assert "<" not in parts.scripts["application/json"]
+    assert inert(page)
     assert json.dumps(data_of(page), ensure_ascii=False).count(json.dumps(HOSTILE, ensure_ascii=False)[1:-1]) == 18
+    text = described(judged, HOSTILE, facts=[(HOSTILE, HOSTILE)], **given)
+    assert not {"<", "`"} & {*text}
+    assert all(line.count("|") in (0, 7) for line in text.splitlines())
 
 
 @pytest.mark.parametrize("template", [run_page.TEMPLATE, task_page.TEMPLATE], ids=lambda path: path.name)
@@ -198,56 +193,7 @@ def test_the_description_lists_numbers_absent_measures_counts_and_files():
     assert "|" not in bare
 
 
-def test_nothing_in_a_description_is_markup():
-    judged = answers("가", absent={HOSTILE: HOSTILE}, notes=(HOSTILE,))
-    given = {"summary": {HOSTILE: Summary(0.5, 1)}, "totals": {HOSTILE: 1}}
-    text = described(judged, HOSTILE, facts=[(HOSTILE, HOSTILE)], **given)
-    assert not {"<", "`"} & {*text}
-    assert all(line.count("|") in (0, 7) for line in text.splitlines())
-
-
 def test_a_long_description_ends_at_a_line():
     text = as_note(described(answers("가", notes=tuple(f"note {i} " + "글" * 80 for i in range(200)))))
     assert TAG_LIMIT - 200 < len(text) <= TAG_LIMIT
     assert text.endswith("글\n…")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium")
-def test_the_page_answers(tmp_path):
-    """Three sentences in a browser: coloured words, and a table that sorts, searches and filters by mark and kind."""
-    summary = {"correction_recall": Summary(0.5, 3, 0.25, 0.75), "correction_precision": NONE}
-    page = made(corrections(), [0.5, 1, 0], summary=summary, totals={"tp": 1, "fp": 1, "fn": 1, "fr": 1, "items": 3})
-    (tmp_path / "report.html").write_text(page, "utf-8")
-    with launched() as browser:
-        tab = browser.new_page()
-        errors = []
-        tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.on("console", lambda message: errors.append(message.text))
-        tab.goto((tmp_path / "report.html").as_uri())
-
-        def listed():
-            return [one.split()[1] for one in tab.locator("#items td.id").all_inner_texts()]
-
-        def press(name):
-            tab.get_by_role("button", name=name).click()
-
-        assert tab.locator("#score .big").inner_text() == "0.5000"
-        assert "absent" in tab.locator("#score tr", has_text="correction_precision").inner_text()
-        assert listed() == ["3", "1", "2"]
-        assert tab.locator("#items td mark.tp").all_inner_texts() == ["감자기", "갑자기"]
-        assert tab.locator("#items td mark.fr").first.get_attribute("title") == "needless correction"
-        said = tab.locator("#items .text", has_text="prediction").nth(1).inner_text()
-        assert said.endswith("갑자기 침대에서 일어 났다")
-        for order in (["1", "2", "3"], ["3", "2", "1"]):
-            press(re.compile("^id"))
-            assert listed() == order
-        tab.get_by_label("filter").fill(normalize("NFD", "침대에서 감자기"))  # in any order, however it is typed
-        assert listed() == ["1"]
-        tab.get_by_label("filter").fill("")
-        press("missed correction")
-        assert listed() == ["1"]
-        press("missed correction")
-        press("없음")
-        assert listed() == ["3", "2"]
-    assert not errors

@@ -3,6 +3,10 @@
 import json
 from html.parser import HTMLParser
 
+HOSTILE = (
+    "</script><script>document.title='x'</script><img src=x onerror=alert(1)>\u2028| **달** `c` {{data}} {{policy}} \"'"
+)
+
 
 class Parts(HTMLParser):
     """The elements of a page, their attributes, and the text of each script."""
@@ -30,3 +34,10 @@ class Parts(HTMLParser):
 
 def data_of(page):
     return json.loads(Parts(page).scripts["application/json"])
+
+
+def inert(page):
+    """Whether no text of a page became an element, an attribute or code."""
+    parts = Parts(page)
+    code = parts.tags.count("script") == 2 and "<" not in parts.scripts["application/json"]
+    return code and "img" not in parts.tags and not [name for name in parts.attributes if name.startswith("on")]

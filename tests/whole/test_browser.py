@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 from browsers import CHROMIUM, launched, narrow, picture
@@ -267,6 +268,18 @@ def test_the_page_of_corrections_shows_every_edit(tab, submissions):
     tab.get_by_text("the worst by correction_recall first").evaluate("one => one.scrollIntoView()")
     tab.locator("table .tp").first.wait_for()
     keep(tab, "corrections")
+    ids, missed = tab.locator("#items td.id"), tab.get_by_role("button", name="missed correction")
+    every = ids.all_inner_texts()
+    for backwards in (False, True):
+        tab.get_by_role("button", name=re.compile("^id")).click()
+        assert ids.all_inner_texts() == sorted(every, reverse=backwards)
+    assert tab.locator("#items td mark.fr").first.get_attribute("title") == "needless correction"
+    missed.click()
+    assert 0 < ids.count() == tab.locator("#items tr:has(mark.fn) td.id").count() < len(every)
+    missed.click()
+    words = tab.locator("#items .text").first.inner_text().split()[-2:]
+    tab.get_by_label("filter").fill(normalize("NFD", " ".join(reversed(words))))  # in any order, however it is typed
+    assert 0 < ids.count() < len(every)
 
 
 def test_the_page_of_a_comparison_shows_how_ranks_shift(tab, submissions):

@@ -1,6 +1,5 @@
 """The score to expect of the best of many runs: by hand, by plain loops, in a simulation, in every command."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -38,12 +37,6 @@ def family(rows, public=None, needs=None, of=0, **more):
     return RunFamily("modified_map@3", select_on, runs, of, lambda count: known, **more)
 
 
-def test_one_run_or_one_query_is_not_enough():
-    assert family([[1, 0, 1]]).expected(None) is None
-    assert family([[1], [0]]).expected(None) is None
-    assert family([[1, math.nan, math.nan], [0, 1, 0]]).expected(None) is None
-
-
 def test_queries_that_do_not_count_in_every_run_are_left_out():
     rows = np.array([[1, 0, 1, 0.5, 1], [0, 1, 1, 0, 0.5]])
     needs = np.array([1, 1, 0, 1, 1], bool)
@@ -51,6 +44,8 @@ def test_queries_that_do_not_count_in_every_run_are_left_out():
     spoilt[0, 1], spoilt[1, 4] = 0.7, 0.9  # NaN in one run is enough
     found = family(spoilt, needs=np.insert(needs, [1, 3], True)).expected(None)
     assert found.value == family(rows, needs=needs).expected(None).value
+    for too_few in ([[1, 0, 1]], [[1], [0]], [[1, math.nan, math.nan], [0, 1, 0]]):  # runs or queries
+        assert family(too_few).expected(None) is None
 
 
 def test_where_the_public_queries_choose_the_private_ones_say():
@@ -114,16 +109,13 @@ def test_the_words():
         "labels chose it. (Replay of the whole sweep, out of fold.)"
     )
     among = replace(found, how="choice", low=math.nan, high=math.nan)
-    assert among.sentence == (
-        "Expect about 0.739 on new queries: 0.770 is partly luck, because the same labels chose it. "
-        "(Cross-validated choice among 56 runs.)"
-    )
+    assert "Expect about 0.739 on new queries: " in among.sentence
+    assert among.sentence.endswith("(Cross-validated choice among 56 runs.)")
     assert "among 56 trials of this sweep" in replace(among, alone=True).sentence
     assert "the choice shows no luck" in replace(among, best=0.7391).sentence
     assert replace(among, raw=True).sentence.startswith("Expect a raw value of about 0.739")
     assert "0.739" in found.words.ko
     plain = encoded(among)
-    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert (plain["value"], plain["low"], plain["sentence"]) == (0.739, None, among.sentence)
 
 
@@ -131,20 +123,17 @@ def test_the_words():
 
 
 def by_loops(rows, needs, seed):
-    """Plain Python: the best of the other folds, for every fold of every dealing. rows: whole numbers, so that sums
-    are exact and equals are equal."""
+    """Plain Python: the best of the other folds, for every fold of every dealing. rows: whole numbers, so exact."""
     n = len(rows[0])
-    totals = []
+    total = 0
     for repeat in range(REPEATS):
         fold = folds(np.array(needs), min(FOLDS, n), 1000 * seed + repeat).tolist()
-        total = 0
         for number in set(fold):
             learnt = [sum(value for value, f in zip(row, fold, strict=True) if f != number) for row in rows]
-            equals = [row for row, sum_of in zip(rows, learnt, strict=True) if sum_of == max(learnt)]
-            own = [sum(value for value, f in zip(row, fold, strict=True) if f == number) for row in equals]
-            total += sum(own) / len(own)
-        totals.append(total / n)
-    return sum(totals) / len(totals)
+            own = [sum(value for value, f in zip(row, fold, strict=True) if f == number) for row in rows]
+            best = [one for one, elsewhere in zip(own, learnt, strict=True) if elsewhere == max(learnt)]
+            total += sum(best) / len(best)
+    return total / n / REPEATS
 
 
 drawn_rows = st.integers(2, 25).flatmap(
@@ -177,7 +166,6 @@ def test_it_is_unbiased_where_the_best_is_not():
 # Everywhere
 
 
-GRID = ("dataset=sample", "tokenizer=whitespace", "gate=score", "gate.threshold=0,1,3", "experiment_name=e")
 AUTO = (
     *("sweep=auto", "dataset=sample", "retriever=hybrid_lexical", "tokenizer=word", "gate=none", "budget=1h"),
     *("query.text=user_turns", "rerank=none", "fusion.weights.bm25=1", "experiment_name=e"),
@@ -193,7 +181,8 @@ AUTO = (
     ],
 )
 def test_the_same_number_and_the_same_words_everywhere(harness, logged, words, how, commands):
-    found = logged(("sweep", *words, "format=json"))[0].json["expected"]
+    sweep = logged(("sweep", *words, "format=json"))[0].json
+    found = sweep["expected"]
     assert (found["how"], found["runs"]) == (how, found["of"])
     for command in commands:
         said = harness(command, "experiment_name=e", "format=json").json
@@ -202,15 +191,8 @@ def test_the_same_number_and_the_same_words_everywhere(harness, logged, words, h
             assert harness(command, "experiment_name=e").out.count(found["sentence"]) == 1, command
     if how == "choice":
         assert found["sentence"] in harness("sweep", *words).out
-
-
-def test_a_better_run_than_those_of_the_sweep_is_named(harness, tracker):
-    better = harness("run", *GRID[:2], "retriever=hybrid_lexical", "experiment_name=e", "format=json").json
-    shown = harness("sweep", *GRID).out
-    assert f"The best run of the experiment is another one, {better['run_id'][:8]}" in shown
-    # A board of some runs says how many it lacks; another run than the best has no such number.
-    [sweep] = tracker.runs("e", {"harness.verb": "sweep"})
-    some = harness("board", f"runs=[{sweep.short_id}]", "experiment_name=e", "format=json").json["expected"]
-    assert (some["runs"], some["of"]) == (3, 4)
-    worse = sweep.tags["best.run_id"]
-    assert harness("export", f"run={worse}", "experiment_name=e", "format=json").json["expected"] is None
+        # A board of some runs says how many it lacks; another run than the best has no such number.
+        best, *_, worst = (one["run_id"] for one in sweep["top"])
+        some = harness("board", f"runs=[{best},{worst}]", "experiment_name=e", "format=json").json["expected"]
+        assert (some["runs"], some["of"]) == (2, found["of"])
+        assert harness("export", f"run={worst}", "experiment_name=e", "format=json").json["expected"] is None

@@ -54,16 +54,12 @@ def line(query_id="q", topk=("d1", "d2"), **more):
         (line(references=[{"score": 2}]), Returned(2, ("d1", "d2"))),
         (line(references=[{"score": True}, {"score": 1}]), Returned(2, ("d1", "d2"))),
         (line(references="x"), Returned(2, ("d1", "d2"))),
+        # A TREC run is sorted as trec_eval does: of equal scores the greater id first.
+        ("q Q0 d1 1 0.5 x\nq Q0 d2 2 0.5 x\nq Q0 d3 3 0.9 x\n", Returned(3, ("d3", "d2", "d1"), (0.9, 0.5, 0.5))),
     ],
 )
-def test_what_a_line_of_predictions_says(reader, row, expected):
+def test_what_predictions_say(reader, row, expected):
     assert reader(a={"predictions_jsonl": row}).returned(run()) == {"q": expected}
-
-
-def test_a_trec_run_is_sorted_as_trec_eval_does(reader):
-    text = "q Q0 d1 1 0.5 x\nq Q0 d2 2 0.5 x\nq Q0 d3 3 0.9 x\n"  # equal scores: the greater id first
-    found = reader(a={"predictions_trec": text}).returned(run(verb="score", predictions="mine.trec"))
-    assert found == {"q": Returned(3, ("d3", "d2", "d1"), (0.9, 0.5, 0.5))}
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,8 @@ import pytest
 from boards import made_run, made_runs
 
 from harness.analysis.board.matters import REASONS, matters
+from harness.analysis.board.plateau import plateau_of
+from harness.analysis.board.settings import varied
 from harness.analysis.ranking import RankedRun
 
 
@@ -113,12 +115,6 @@ def test_five_keys_are_shown_at_most_and_one_line_is_for_the_others():
     assert "No clear effect: " in shown.notes[-1]
 
 
-def test_keys_that_change_together_are_said_so():
-    rows = [{"k1": k1, "b": b, "a": a} for k1, b in (("1", "2"), ("2", "3")) for a in "01"]
-    lines = matters(board(rows, noisy([0.1, 0.2, 0.5, 0.6]))).table.notes
-    assert "k1 and b were always changed together: their effects cannot be separated." in lines
-
-
 def test_what_grows_by_construction_is_no_reason_to_go_beyond():
     rows = [{"dataset.chunk.size": size} for size in ("200", "400", "800")]
     grown = replace(board(rows, noisy([0.1, 0.2, 0.5])), metric="span_recall@3")
@@ -137,6 +133,10 @@ def test_importance_needs_runs_queries_and_differences():
     assert reasons(square([1, 2, 3, 4], queries=9)) == {"queries"}
     assert reasons(replace(square([1, 2, 3, 4]), values=np.tile(np.linspace(0, 1, 20), (4, 1)),
                            public=np.ones(20, bool))) == {"same"}  # fmt: skip
+    assert matters(board([{"gate": "none"}] * 2, noisy([0.1, 0.2]))) is None  # no key varies
+    apart = noisy([0.1, 0.2])
+    apart[0, ::2] = apart[1, 1::2] = np.nan
+    assert matters(board([{"gate": "none"}, {"gate": "auto"}], apart)) is None  # no query counts in both
     one = keys(matters(square([1, 2, 3, 4], queries=1)))["a"]
     assert one.reason == "queries"
     assert np.isnan(one.levels[0].low)
@@ -157,13 +157,6 @@ def test_files_have_no_say_and_settings_that_change_nothing_have():
     assert matters(alone) is None
 
 
-def test_nothing_to_compare():
-    assert matters(board([{"gate": "none"}] * 2, noisy([0.1, 0.2]))) is None
-    values = noisy([0.1, 0.2])
-    values[0, ::2] = values[1, 1::2] = np.nan
-    assert matters(board([{"gate": "none"}, {"gate": "auto"}], values)) is None
-
-
 def test_queries_without_a_value_are_left_out_and_the_public_ones_choose():
     runs = square([0.1, 0.2, 0.3, 0.5])
     runs.values[1, :4] = np.nan
@@ -177,12 +170,15 @@ def test_queries_without_a_value_are_left_out_and_the_public_ones_choose():
     assert keys(chosen)["a"].alone == keys(kept)["a"].alone
 
 
-def test_an_interaction_is_said():
+def test_keys_that_matter_together_or_change_together_are_said_so():
     found = matters(square([0.1, 0.5, 0.5, 0.1]))
     [pair] = found.groups[0].pairs
     assert {pair.first, pair.second} == {"a", "b"}
     assert pair.share.value > 0.9
     assert any("together" in line for line in found.table.notes)
+    rows = [{"k1": k1, "b": b, "a": a} for k1, b in (("1", "2"), ("2", "3")) for a in "01"]
+    lines = matters(board(rows, noisy([0.1, 0.2, 0.5, 0.6]))).table.notes
+    assert "k1 and b were always changed together: their effects cannot be separated." in lines
 
 
 def test_a_search_says_what_stands_for_the_rest():
@@ -197,3 +193,66 @@ def test_a_search_says_what_stands_for_the_rest():
     assert group.keys[0].plateau.along == "average"
     assert 0 < group.keys[0].plateau.best < len(group.keys[0].plateau.values) - 1
     assert "a model of single keys fills in the others" in " ".join(found.table.notes)
+
+
+# ---- Plateau or spike around the best value of a number
+
+NOISE = np.array([0.1, -0.1] * 10)  # by query: a difference of standard deviation .1 has the standard error .0229
+
+
+def shape(scores, others=None, averages=None):
+    """scores: value -> mean."""
+    rows = sorted(scores, key=lambda value: -scores[value])
+    made = varied([{"top_k": str(value), **(others or {}).get(value, {})} for value in rows])
+    values = np.array([scores[value] + (NOISE if value % 2 else -NOISE) / 2 for value in rows])
+    return plateau_of(made[0], made, values, averages)
+
+
+def test_a_plateau_ends_where_a_value_is_more_than_a_standard_error_below():
+    # 5 is the best; 4 and 6 are .01 below, 7 .02: within the error of .0229 of odd against even values, 0 of alike ones
+    found = shape({3: 0.5, 4: 0.79, 5: 0.8, 6: 0.79, 8: 0.6})
+    assert (found.values[found.low], found.values[found.high], found.values[found.best]) == ("4", "6", "5")
+    assert found.shape == "plateau"
+    assert found.error[1] == pytest.approx(0.1 / np.sqrt(19))
+    assert found.sentence("top_k") == "top_k: plateau from 4 to 6, best at 5; 8 is 0.2000 below."
+
+
+@pytest.mark.parametrize(
+    ("scores", "kind", "end", "sentence"),
+    [
+        ({4: 0.7, 5: 0.8, 6: 0.6}, "spike", "", "spike, only 5 reaches it; 4 is 0.1000 below."),
+        ({4: 0.5, 5: 0.8, 6: 0.5, 7: 0.8}, "spike", "", "spike, only 5 reaches it; 4 is 0.3000 below."),
+        ({4: 0.79, 5: 0.8, 6: 0.79}, "flat", "", "4 to 6 differ no more than by chance, all else as in the best run."),
+        ({4: 0.8, 5: 0.7, 6: 0.6}, "spike", "least",
+         "spike, only 4 reaches it; 5 is 0.1000 below. 4 is the least value tried: go beyond it."),
+        ({4: 0.6, 5: 0.7, 6: 0.8}, "spike", "greatest",
+         "spike, only 6 reaches it; 5 is 0.1000 below. 6 is the greatest value tried: go beyond it."),
+    ],
+)  # fmt: skip
+def test_the_shape_in_words(scores, kind, end, sentence):
+    found = shape(scores)
+    assert (found.shape, found.at_end, found.sentence("top_k")) == (kind, end, f"top_k: {sentence}")
+
+
+def test_a_best_value_within_chance_is_no_spike():
+    found = shape({4: 0.76, 5: 0.8, 6: 0.76})  # .04 below, 1.7 standard errors
+    assert (found.shape, found.clear, found.at_end) == ("spike", False, "")
+    assert found.sentence("top_k") == "top_k: 4 to 6 differ no more than by chance, all else as in the best run."
+    assert shape({4: 0.75, 5: 0.8, 6: 0.75}).clear
+
+
+def test_runs_that_differ_in_nothing_else_are_compared_or_else_averages_over_other_keys():
+    others = {value: {"gate": "none" if value < 7 else "auto"} for value in (4, 5, 6, 7)}
+    assert shape({4: 0.5, 5: 0.8, 6: 0.7, 7: 0.2}, others).values == ("4", "5", "6")
+    others = {value: {"gate": f"kind{value}"} for value in (4, 5, 6)}
+    averages = np.array([[0.5], [0.8], [0.6]]) + np.zeros((1, 20))
+    found = shape({4: 0.5, 5: 0.8, 6: 0.6}, others, averages)
+    assert found.along == "average"
+    assert found.sentence("top_k").endswith("5 reaches it; 6 is 0.2000 below, on average over the other keys.")
+    assert shape({4: 0.5, 5: 0.8, 6: 0.6}, others) is None
+
+
+def test_names_and_two_values_have_no_shape():
+    assert shape({4: 0.5, 5: 0.8}) is None
+    made = varied([{"gate": name} for name in "abc"])
+    assert plateau_of(made[0], made, np.ones((3, 5)), None) is None

@@ -1,7 +1,6 @@
 """What a board shows of single queries, of runs of the toy dataset: worked by hand, and where data are missing."""
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from harness.analysis.board.queries import (
     Collected,
     ReadAgain,
     details,
-    packed_json,
     packed_matrix,
     packed_places,
 )
@@ -28,6 +26,7 @@ from harness.analysis.board.runs import LOSSES, BoardRuns
 from harness.analysis.ranking import RankedRun
 from harness.data.dataset import Dataset
 from harness.data.qrels import Qrels
+from harness.errors import BadInput
 from harness.tracking.tracker import LoggedRun
 from retrievers.base import Document, Query, Turn
 
@@ -118,8 +117,7 @@ def test_without_data_the_predictions_say_what_they_know():
     found = collected_of(ReadAgain(), Returned(1, ("d1",), None, "물", ("글",)))
     about, lists, _ = shown(found, 0)
     assert (about["turns"], about["grades"], lists) == (None, None, [(1, ["d1"])])
-    assert read(found["titles"]) == ["물", None]
-    assert documents(found) == [("d1", "", "글")]
+    assert (read(found["titles"]), documents(found)) == (["물", None], [("d1", "", "글")])
 
 
 def test_a_long_list_of_documents_has_shorter_texts(monkeypatch):
@@ -145,24 +143,23 @@ def test_what_is_gone_is_said(tmp_path):
     [
         ({}, None, ""),
         ({"data.qrels": "other"}, "unmarked", "The labels have changed since run 00000000."),
-        ({"data.documents": "other"}, "unread", "Run 00000000 used other data: the documents have changed"),
+        ({"data.documents": "other"}, "unread", "the documents have changed"),
     ],
 )
 def test_data_that_have_changed_are_not_shown(monkeypatch, changed, kind, why):
+    def load(run, source):
+        if run.tags["data.documents"] == "other":
+            raise BadInput("the documents have changed")
+        return DATASET
+
     now = {f"data.{name}": sha256 for name, sha256 in DATASET.fingerprints.items()}
-    source = SimpleNamespace(
-        documents=lambda: list(DATASET.documents), queries=lambda: list(DATASET.queries), qrels=lambda: DATASET.qrels
-    )
     monkeypatch.setattr(queries, "logged_config", lambda tracker, run: {"dataset": {"path": "toy"}})
-    for name, value in (("check_component", None), ("build", source), ("place_of_part", "toy")):
-        monkeypatch.setattr(f"harness.recording.logged_run.{name}", lambda *_, value=value, **more: value)
-    runs = [one.run for one in board(3, **(now | changed)).runs]
-    data, places, notices = queries.read_again(runs, None)
-    assert (len(data), places) == (1, [0, 0, 0])  # read once for all
-    assert [one.kind for one in notices] == ([kind] if kind else [])
-    assert all(one.count == 3 and one.why.startswith(why) for one in notices)
-    assert (data[0].dataset is None) == (kind == "unread")
-    assert (data[0].grades is None) == bool(kind)
+    monkeypatch.setattr(queries, "load_unchanged", load)
+    [data], places, notices = queries.read_again([one.run for one in board(3, **(now | changed)).runs], None)
+    assert places == [0, 0, 0]  # read once for all
+    assert [(one.kind, one.count, one.why) for one in notices] == ([(kind, 3, why)] if kind else [])
+    assert (data.dataset is None) == (kind == "unread")
+    assert (data.grades is None) == bool(kind)
 
 
 # ---- What is packed comes back
@@ -201,10 +198,6 @@ def test_places_come_back_in_the_fewest_bits(places):
     content = packed_places(np.array(places, np.int64))
     assert unpacked_places(content).tolist() == places
     assert content["bits"] == (8 if max(places, default=0) < 256 else 16 if max(places) < 65_536 else 32)
-
-
-def test_json_keeps_its_letters():
-    assert unpacked(packed_json({"말": ["<", None, 1.5]})).decode() == '{"말":["<",null,1.5]}'
 
 
 def test_values_that_are_too_many_lose_digits():

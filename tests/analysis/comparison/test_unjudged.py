@@ -8,14 +8,8 @@ import pytest
 from harness.recording.logged_run import in_full
 from harness.tracking.mlflow_tracker import MlflowTracker
 
-TEXTS = {
-    "d1": "달은 지구를 돈다",
-    "d2": "달은 밤에 밝다",
-    "d3": "달은 멀다",
-    "d4": "해는 뜨겁다",
-    "d5": "해는 크다",
-    "d6": "별은 많다",
-}
+TEXTS = {"d1": "달은 지구를 돈다", "d2": "달은 밤에 밝다", "d3": "달은 멀다", "d4": "해는 뜨겁다", "d5": "해는 크다",
+         "d6": "별은 많다"}  # fmt: skip
 QUERIES = {"q1": "달은 무엇을 도나", "q2": "해는 뜨겁나", "unmet": "별은", "none": "고마워", "open": "달은 누가 그렸나"}
 LABELS = [
     {"eval_id": "q1", "needs": True, "kind": "fact", "relevant": {"d1": 2}, "not_relevant": ["d2", "d3"]},
@@ -75,8 +69,11 @@ def test_a_scored_file_shows_how_much_was_judged_and_unanswerable_queries_apart(
 
 
 def test_what_holes_do_is_said_where_runs_are_compared(harness, scored):
-    ids = ",".join(one["run_id"] for one in scored)
-    found = harness("compare", "experiment_name=e", f"runs=[{ids}]", "metric=modified_map@3", "format=json").json
+    def compared(*runs):
+        ids = ",".join(one["run_id"] for one in runs)
+        return harness("compare", "experiment_name=e", f"runs=[{ids}]", "metric=modified_map@3", "format=json").json
+
+    found = compared(*scored)
     assert found["unjudged"]["k"] == 3
     assert found["unjudged"]["judged"] == {"A": 1, "B": pytest.approx(5 / 18)}
     assert [(one["run"], one["query_id"], one["doc_id"], one["rank"]) for one in found["unjudged"]["documents"]] == [
@@ -90,14 +87,9 @@ def test_what_holes_do_is_said_where_runs_are_compared(harness, scored):
     assert json.loads(Path(found["files"]["json"]).read_text("utf-8"))["unjudged"] == found["unjudged"]
     markdown = Path(found["files"]["md"]).read_text("utf-8")
     assert "judged@3" in markdown.replace("\\", "").replace("&#64;", "@")
-
-
-def test_where_as_much_was_judged_nothing_is_warned_of(harness, scored):
-    same = harness(*SCORE, "predictions=a.jsonl", "run_name=again").json
-    ids = ",".join((scored[0]["run_id"], same["run_id"]))
-    found = harness("compare", "experiment_name=e", f"runs=[{ids}]", "metric=modified_map@3", "format=json").json
-    assert found["unjudged"]["documents"] == []
-    assert not any("Warning: less" in note for note in found["notes"])
+    again = compared(scored[0], harness(*SCORE, "predictions=a.jsonl", "run_name=again").json)  # as much was judged
+    assert again["unjudged"]["documents"] == []
+    assert not any("Warning: less" in note for note in again["notes"])
 
 
 def test_a_run_shows_the_same_on_its_page_and_in_mlflow(harness, folder):

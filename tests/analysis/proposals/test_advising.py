@@ -45,6 +45,7 @@ BM25 = ranking(q1="axyz", q2="xyb", q3="xyzwc", q4="xy", q5="xyz")
 BIGRAM = ranking(q1="xa", q2="bx", q3="xyz", q4="z", q5="xe")
 VALUES = np.array([1, 1 / 3, 0, 0, 0])
 NEEDS = np.array([True, True, True, False, True])
+SIGNAL = np.array([5.0, 4, 3, 2, 1])
 
 
 def evidence(lists=None, **changes):
@@ -58,7 +59,7 @@ def evidence(lists=None, **changes):
         values=VALUES,
         kept=np.ones(5),
         lists=lists or Lists(BM25, {"bm25": BM25}),
-        signal=np.array([5.0, 4, 3, 2, 1]),
+        signal=SIGNAL,
     )
     return replace(found, **changes)
 
@@ -83,16 +84,13 @@ def test_what_perfect_parts_would_add():
     assert "2 queries solved better" in last.of
 
 
-def test_a_reranker_reaches_no_deeper_than_it_reads():
-    assert evidence().reordered(4).tolist()[2] == 0  # q3's document is at rank 5
-    assert evidence().reordered(5).tolist()[:3] == [1, 1, 1]
-
-
 def test_queries_that_are_withheld_gain_nothing_by_other_rankings():
     # The gate withholds q2 always and q3 in half of the repetitions.
     withheld = evidence(kept=np.array([1, 0, 0.5, 0, 1]), values=np.array([1, 0, 0, 1, 0]))
     assert bounds(withheld)["a ranking with all relevant documents first"] == (0.5 + 1) / 5
     assert perfect_gate(withheld) == pytest.approx((1 / 3) / 5)  # q2 would be shown
+    # A reranker reaches no deeper than it reads: q3's document is at rank 5.
+    assert [evidence().reordered(depth).tolist()[:3] for depth in (4, 5)] == [[1, 1, 0], [1, 1, 1]]
 
 
 def test_a_standard_measure_gains_nothing_by_withholding():
@@ -106,23 +104,12 @@ def test_a_standard_measure_gains_nothing_by_withholding():
 
 def test_where_relevant_documents_stand():
     bm25, bigram = rank_counts(evidence(Lists(BM25, {"bm25": BM25, "bigram": BIGRAM})))
-    assert (tuple(bm25.found.values()), bm25.never, bm25.alone) == (
-        (1, 2, 3, 3),
-        1,
-        1,
-    )  # q1; q2; q3, which bigram has not; q5 nowhere
-    assert (tuple(bigram.found.values()), bigram.never, bigram.alone) == (
-        (1, 3, 3, 3),
-        1,
-        1,
-    )  # q2; q1 and q5; q3 nowhere
+    # Of BM25: q1; q2; q3, which bigram has not; q5 nowhere. Of bigrams: q2; q1 and q5; q3 nowhere.
+    assert (tuple(bm25.found.values()), bm25.never, bm25.alone) == ((1, 2, 3, 3), 1, 1)
+    assert (tuple(bigram.found.values()), bigram.never, bigram.alone) == ((1, 3, 3, 3), 1, 1)
     assert rank_counts(replace(evidence(), lists=None)) == []
-
-
-def test_auroc_of_the_signal():
-    assert evidence().auroc == 3 / 4  # three of the four that need documents have more than q4's 2
-    assert evidence(signal=np.full(5, 1.0)).auroc == 0.5
-    assert evidence(signal=None).auroc is None
+    # AUROC of the signal: three of the four that need documents have more than q4's 2.
+    assert [evidence(signal=one).auroc for one in (SIGNAL, np.ones(5), None)] == [3 / 4, 0.5, None]
 
 
 LANGUAGES = {"HANGUL": "Korean", "LATIN": "English"}
@@ -139,14 +126,17 @@ def kinds(found):
     return [(one.kind, *(value for values in one.changes.values() for value in values)) for one in proposals(found)]
 
 
+def of_kind(kind, found):
+    return [one for one in proposals(found) if one.kind == kind]
+
+
 def test_a_gate_is_proposed_where_queries_need_none():
-    assert ("gate", "auto") in kinds(setup())
-    [auto] = [one for one in proposals(setup()) if one.changes == {"gate": ["auto"]}]
+    [auto] = [one for one in of_kind("gate", setup()) if one.changes == {"gate": ["auto"]}]
     assert auto.bound == pytest.approx(0.2)
     assert auto.bound * auto.share == pytest.approx(0.2 * 0.8 * (2 * 0.75 - 1))  # by how well the signal separates
     assert "1 of 1 query that need no documents get some" in auto.why
     none_needless = evidence(needs=np.ones(5, bool), qrels=Qrels(QRELS.grades, abstention=False))
-    assert "gate" not in {kind for kind, *_ in kinds(setup(evidence=none_needless))}
+    assert not of_kind("gate", setup(evidence=none_needless))
     costly = evidence(kept=np.array([1, 0, 1, 1, 1]), values=np.array([1, 0, 0, 0, 0]))
     assert ("gate", "none") in kinds(setup("gate=score", "gate.threshold=5", evidence=costly))
 
@@ -155,23 +145,20 @@ def test_tokens_and_rankings_follow_the_script():
     assert kinds(setup(script="LATIN"))[0] == ("tokenizer", "snowball")
     assert ("tokenizer", "kiwi") not in kinds(setup())
     assert kinds(setup("tokenizer=word"))[0] == ("tokenizer", "kiwi")
-    korean, english = (
-        [
-            values[0]
-            for kind, *values in kinds(setup(script=script, evidence=evidence(signal=None)))
-            if kind == "retriever"
-        ]
-        for script in ("HANGUL", "LATIN")
-    )
+    setups = [setup(script=script, evidence=evidence(signal=None)) for script in ("HANGUL", "LATIN")]
+    korean, english = ([one.changes["retriever"][0] for one in of_kind("retriever", made)] for made in setups)
     assert korean[0] == "hybrid_light"
     assert "hybrid_lexical" not in english  # bigrams cost more than they bring
     assert "hybrid" in english
 
 
-def test_nothing_is_proposed_where_nothing_can_be_won():
-    perfect = evidence(values=np.ones(5), kept=NEEDS.astype(float))
-    lists = Lists(ranking(q1="a", q2="b", q3="c", q5="e"), {})
-    assert proposals(setup("gate=auto", evidence=replace(perfect, lists=lists))) == []
+def test_only_what_can_win_something_is_proposed():
+    perfect = evidence(Lists(ranking(q1="a", q2="b", q3="c", q5="e"), {}), values=np.ones(5), kept=NEEDS.astype(float))
+    assert proposals(setup("gate=auto", evidence=perfect)) == []
+    assert not of_kind("query", setup())
+    conversations = evidence(multi_turn=np.array([False, False, True, True, False]))  # q4 needs no documents
+    [one] = of_kind("query", setup(evidence=conversations))
+    assert (one.changes, one.bound) == ({"query.text": ["last"]}, pytest.approx(1 / 5))
 
 
 def test_fewer_documents_are_proposed_by_what_they_bring():
@@ -180,17 +167,10 @@ def test_fewer_documents_are_proposed_by_what_they_bring():
     one, none = np.ones(1, bool), np.zeros(1, bool)
     found = RunEvidence(parse_measure("modified_map@3"), 3, qrels, ("q1",), one, none, np.array([5 / 6]), np.ones(1),
                         Lists(Ranking.from_scores({"q1": {"a": 3, "x": 2, "b": 1}}), {}))  # fmt: skip
-    fewer = {one.changes["top_k"][0]: one for one in proposals(setup(evidence=found)) if one.kind == "top_k"}
+    fewer = {one.changes["top_k"][0]: one for one in of_kind("top_k", setup(evidence=found))}
     assert fewer.keys() == {"1", "2"}
     assert fewer["1"].bound == pytest.approx(1 / 6)
     assert fewer["1"].exact
-
-
-def test_conversations_may_be_searched_by_their_last_turn():
-    found = evidence(multi_turn=np.array([False, False, True, True, False]))  # q4 needs no documents
-    [one] = [one for one in proposals(setup(evidence=found)) if one.kind == "query"]
-    assert one.changes == {"query.text": ["last"]}
-    assert one.bound == pytest.approx(1 / 5)
 
 
 def test_what_was_tried_in_vain_is_less_likely():
@@ -198,22 +178,20 @@ def test_what_was_tried_in_vain_is_less_likely():
         return next(one.expected for one in catalogue(setup(varied=varied)) if one.kind == "tokenizer")
 
     assert expected({"tokenizer": 2}) == pytest.approx(0.6**2 * expected({}))
-    assert tried_values({"tokenizer": "kiwi", "gate": "none"}, [{"tokenizer": "word"}, {"tokenizer": "kiwi"}]) == {
-        "tokenizer": 1
-    }
+    others = [{"tokenizer": "word"}, {"tokenizer": "kiwi"}]
+    assert tried_values({"tokenizer": "kiwi", "gate": "none"}, others) == {"tokenizer": 1}
 
 
 def test_without_evidence_the_usual_gain_alone_orders():
     """What a first run proposes, and what an automatic sweep tries."""
-    found = proposals(setup(evidence=None, needless=10, conversations=2))
-    assert next(one.changes for one in found if one.kind == "gate") == {"gate": ["auto"]}
-    assert next(one.changes for one in found if one.kind == "retriever") == {"retriever": ["hybrid_light"]}
-    kinds = {one.kind for one in catalogue(setup(evidence=None, conversations=1))}
-    assert {"tokenizer", "query", "depth", "bm25"} <= kinds
-    assert {one.bound for one in found} == {1.0}
-    assert [one.kind for one in proposals(setup(evidence=None)) if one.kind in ("gate", "query")] == []
-    english = proposals(setup(evidence=None, script="LATIN"))
-    assert next(one.changes for one in english if one.kind == "retriever")["encoder"] == ["lsa"]
+    first = setup(evidence=None, needless=10, conversations=2)
+    assert of_kind("gate", first)[0].changes == {"gate": ["auto"]}
+    assert of_kind("retriever", first)[0].changes == {"retriever": ["hybrid_light"]}
+    assert {one.bound for one in proposals(first)} == {1.0}
+    assert {"tokenizer", "query", "depth", "bm25"} <= {one.kind for one in catalogue(first)}
+    plain = setup(evidence=None)
+    assert of_kind("gate", plain) == of_kind("query", plain) == []
+    assert of_kind("retriever", setup(evidence=None, script="LATIN"))[0].changes["encoder"] == ["lsa"]
 
 
 def run(number, value, **changed):
@@ -267,17 +245,9 @@ def test_the_words_of_a_logged_run_give_its_config(words, tmp_path, monkeypatch)
     assert found.composed().config == composed.config
 
 
-def test_what_a_choice_cannot_do_without_is_kept():
-    words = CommandLine({"dataset": "squad"}, {"dataset.path": "a.json", "top_k": 2})
-    assert words.changed({"retriever": "hybrid"}).words == [
-        "dataset=squad",
-        "retriever=hybrid",
-        "dataset.path=a.json",
-        "top_k=2",
-    ]
-
-
-def test_changed_choices_leave_out_what_only_others_had():
+def test_changed_choices_keep_what_they_need_and_leave_out_what_only_others_had():
+    words = CommandLine({"dataset": "squad"}, {"dataset.path": "a.json", "top_k": 2}).changed({"retriever": "hybrid"})
+    assert words.words == ["dataset=squad", "retriever=hybrid", "dataset.path=a.json", "top_k=2"]
     words = CommandLine({"retriever": "hybrid_lexical"}, {"fusion.weights.bigram": 0.5, "top_k": 2})
     assert words.changed({"retriever": "hybrid"}).words == ["retriever=hybrid", "top_k=2"]
     assert words.changed({"top_k": "5"}).words == ["retriever=hybrid_lexical", "fusion.weights.bigram=0.5", "top_k=5"]
@@ -304,9 +274,8 @@ def test_costs_are_measured_once_this_machine_has_read_as_much(built):
     assert costs.cost([Workload.of(built.plan, built.facts)]).reason == "all rankings are cached"
     letters = sum(len(one.indexed_text) for one in built.dataset.documents) + len(built.dataset.queries)
     guess = costs.cost(works)  # the bigrams of hybrid_lexical are those of tokenizer=char_ngram
-    assert guess.reason == (
-        "1 ranking to compute; a guess, since tokenizer/char_ngram has not been timed on this machine yet"
-    )
+    untimed = "a guess, since tokenizer/char_ngram has not been timed on this machine yet"
+    assert guess.reason == f"1 ranking to compute; {untimed}"
     assert guess.seconds == pytest.approx(START + letters * RATES["tokenizer/char_ngram"] / 1e6 + 2 * costs.arithmetic)
     rate = timing.Timing(1e6, 1e6, 1e6)  # a second for each letter
     timing.remember(built.cache, timing.reading(trials[1].tokenizer), rate)
@@ -321,10 +290,8 @@ def test_advice_is_what_the_machine_can_try_and_nobody_has(built):
     first = advise(situation, 20)
     assert len({one.kind for one in first}) == len(first)  # one of each kind
     [retriever] = [one for one in first if one.kind == "retriever"]
-    [trial] = [
-        trial for one in proposals(situation.setup) if one.kind == "retriever" for trial in open_trials(situation, one)
-        if trial.line.words == list(retriever.words)
-    ]  # fmt: skip
-    again = advise(replace(situation, tried=frozenset([trial.key])), 20)
+    trials = [trial for one in of_kind("retriever", situation.setup) for trial in open_trials(situation, one)]
+    [key] = [trial.key for trial in trials if trial.line.words == list(retriever.words)]
+    again = advise(replace(situation, tried=frozenset([key])), 20)
     assert retriever.words not in [one.words for one in again]
     assert not any("rerank" in word or "bge" in word for one in first for word in one.words)  # no such model here

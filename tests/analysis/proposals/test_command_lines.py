@@ -1,6 +1,5 @@
 """The commands that `run` and `init` print to go on with."""
 
-import json
 import shlex
 import shutil
 
@@ -45,80 +44,69 @@ def only(*kinds):
     return {kind: 0.1 if kind in kinds else 0.004 for kind in ALL}
 
 
+LIGHT = "harness run retriever=hybrid_light"
+LATIN = "harness run retriever=hybrid encoder=lsa"
+
+
 def test_the_commands_from_bm25_lead_to_the_automatic_sweep():
-    light = "harness run retriever=hybrid_light"
-    assert proposed() == proposed(losses=None) == [light, f"{light} gate=auto", AUTO]
-    assert proposed("retriever=hybrid_lexical", retriever="hybrid_lexical")[0] == light
+    assert proposed() == proposed(losses=None) == [LIGHT, f"{LIGHT} gate=auto", AUTO]
+    assert proposed("retriever=hybrid_lexical", retriever="hybrid_lexical")[0] == LIGHT
     words = ("retriever=hybrid_light", "gate=auto")
-    assert proposed(words[0], retriever="hybrid_light")[:2] == [f"{light} gate=auto", AUTO]
+    assert proposed(words[0], retriever="hybrid_light")[:2] == [f"{LIGHT} gate=auto", AUTO]
     assert proposed(*words, retriever="hybrid_light", gate="auto")[0] == AUTO  # nothing that the run has
 
 
 def test_commands_that_would_win_nothing_back_are_left_out():
     assert proposed(losses=only("wrongly_returned")) == ["harness run gate=auto", AUTO]
-    assert proposed(needless=0)[:2] == ["harness run retriever=hybrid_light", AUTO]
-    assert (
-        proposed("gate=score", gate="score", needless=0, losses=only("wrongly_withheld"))[0] == "harness run gate=none"
-    )
+    assert proposed(needless=0)[:2] == [LIGHT, AUTO]
+    withheld = proposed("gate=score", gate="score", needless=0, losses=only("wrongly_withheld"))
+    assert withheld[0] == "harness run gate=none"
     assert proposed(losses=only()) == [AUTO]
 
 
-def test_a_tokenizer_for_the_language_comes_first():
-    first = "harness run dataset=beir tokenizer=snowball"
-    given = ("dataset=beir", "tokenizer=kiwi", "tokenizer.tags=[NN]")
-    assert proposed(*given, language="English", tokenizer="kiwi", needless=0) == [
-        first, f"{first} retriever=hybrid encoder=lsa", "harness sweep dataset=beir sweep=auto budget=10m",
-    ]  # fmt: skip
-
-
-def test_where_bigrams_do_not_help_another_mixture_is_proposed():
-    assert proposed(language="English")[0] == "harness run retriever=hybrid encoder=lsa"
-    assert proposed("retriever=dense", "encoder=x", retriever="dense", encoder="x")[0] == (
-        "harness run encoder=x retriever=hybrid_light"
-    )
-
-
-def test_services_are_not_replaced():
-    asked = ("retriever=http", "retriever.http.url=x")
-    assert proposed(*asked, retriever="http", losses=only("misranked")) == []
-
-
-def test_an_objective_that_the_automatic_sweep_cannot_go_by_leaves_it_out():
-    assert proposed("objective=abstention_f1", objective="abstention_f1", losses=only("misranked")) == [
-        "harness run objective=abstention_f1 retriever=hybrid_light"
-    ]
-
-
-def test_a_gate_by_score_names_the_ranking_that_it_reads():
-    assert proposed("gate=score", "gate.threshold=3", gate="score", losses=only("misranked"))[0] == (
-        "harness run gate=score gate.threshold=3 retriever=hybrid_light gate.source=bm25"
-    )
-
-
-def test_lists_get_deeper_where_that_is_worth_it():
-    dense = {"retriever": "bge_m3_sparse", "losses": only("not_found")}
-    assert proposed(**dense) == [AUTO, "harness run depth=300"]
-    assert proposed(**dense, documents=122) == [AUTO]  # 22 documents more are not worth a run
+@pytest.mark.parametrize(
+    ("words", "setup", "commands"),
+    [
+        # A tokenizer for the language comes first; where bigrams do not help, another mixture is proposed.
+        (("dataset=beir", "tokenizer=kiwi", "tokenizer.tags=[NN]"),
+         {"language": "English", "tokenizer": "kiwi", "needless": 0},
+         ["harness run dataset=beir tokenizer=snowball",
+          "harness run dataset=beir tokenizer=snowball retriever=hybrid encoder=lsa",
+          "harness sweep dataset=beir sweep=auto budget=10m"]),
+        ((), {"language": "English", "losses": only("misranked")}, [LATIN, AUTO]),
+        (("retriever=dense", "encoder=x"), {"retriever": "dense", "encoder": "x", "losses": only("misranked")},
+         ["harness run encoder=x retriever=hybrid_light", f"{AUTO}"]),
+        # A service is not replaced.
+        (("retriever=http", "retriever.http.url=x"), {"retriever": "http", "losses": only("misranked")}, []),
+        # An automatic sweep cannot go by this objective.
+        (("objective=abstention_f1",), {"objective": "abstention_f1", "losses": only("misranked")},
+         ["harness run objective=abstention_f1 retriever=hybrid_light"]),
+        # A gate by score names the ranking that it reads.
+        (("gate=score", "gate.threshold=3"), {"gate": "score", "losses": only("misranked")},
+         ["harness run gate=score gate.threshold=3 retriever=hybrid_light gate.source=bm25", AUTO]),
+        # Deeper lists, unless they are hardly deeper: 22 documents more are not worth a run.
+        ((), {"retriever": "bge_m3_sparse", "losses": only("not_found")}, [AUTO, "harness run depth=300"]),
+        ((), {"retriever": "bge_m3_sparse", "losses": only("not_found"), "documents": 122}, [AUTO]),
+        # Words are printed as they were typed, without those of this run alone.
+        (("experiment_name=한국어 1", "run_name=x", "metrics=all"), {"losses": only("misranked")},
+         ["harness run 'experiment_name=한국어 1' retriever=hybrid_light",
+          "harness sweep 'experiment_name=한국어 1' sweep=auto budget=10m"]),
+    ],
+)  # fmt: skip
+def test_the_commands_fit_the_run(words, setup, commands):
+    assert proposed(*words, **setup) == commands
 
 
 def test_a_config_dir_is_named_again_and_a_recipe_is_not_contradicted(tmp_path):
     (tmp_path / "mine" / "experiment").mkdir(parents=True)
     (tmp_path / "mine" / "experiment" / "deep.yaml").write_text("# @package _global_\ndepth: 50\n")
     words = {"config_dir": "mine", "losses": only("not_found", "wrongly_returned")}
-    assert proposed("experiment=deep", **words) == [
-        "harness run --config-dir=mine experiment=deep retriever=hybrid_light",
-        "harness run --config-dir=mine experiment=deep retriever=hybrid_light gate=auto",
-    ]  # the recipe sets the depth, and no automatic sweep takes one
+    deep = "harness run --config-dir=mine experiment=deep retriever=hybrid_light"
+    assert proposed("experiment=deep", **words) == [deep, f"{deep} gate=auto"]  # the depth is the recipe's
     assert proposed("experiment=lexical_gated", gate="score", retriever="hybrid_lexical") == [
         "harness run experiment=lexical_gated depth=300"
     ]
     assert proposed("experiment=mine") == []
-
-
-def test_words_are_printed_as_they_were_typed_and_words_of_one_run_are_not():
-    assert proposed("experiment_name=한국어 1", "run_name=x", "metrics=all", losses=only("misranked"))[0] == (
-        "harness run 'experiment_name=한국어 1' retriever=hybrid_light"
-    )
 
 
 @pytest.mark.slow
@@ -135,12 +123,3 @@ def test_every_printed_command_runs_on_the_sample(harness, fresh_database, tmp_p
         slow = {"run": ["--cfg", "job"], "ui": ["--cfg", "job"], "sweep": ["dry_run=true"]}
         done = harness(verb, *others, *slow.get(verb, []))
         assert done.code == 0, f"{line}\n{done.err}"
-
-
-def test_the_export_of_a_run_elsewhere_is_found(harness, toy, tmp_path):
-    words = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "outputs=my outputs", "experiment_name=e 1")
-    done = harness("run", *words)
-    [line] = [line for line in done.out.splitlines() if "harness export" in line]
-    done = harness(*shlex.split(line)[1:], "format=json")
-    assert done.code == 0, done.err
-    assert json.loads(done.out)["queries"] == 3
