@@ -165,28 +165,6 @@ def test_a_gate_that_learns_needs_labels(harness, toy):
     assert not (Path("outputs") / "runs").exists()
 
 
-def test_what_a_gate_learnt_is_applied_to_other_queries(harness, toy):
-    """Labels for the fit, none for the queries that it is applied to: the same decisions by the same numbers."""
-    words = (*contest(), *QUIET)
-    learnt = harness("run", *words, "gate=auto", "gate.signals=[query_characters]").json
-    folder = Path(learnt["files"]["folder"])
-    assert json.loads((folder / "gate.json").read_text("utf-8")) == learnt["gate"]
-    assert set(learnt["out_of_fold"]) == set(learnt["metrics"]) - {"abstention_auroc"}
-    (toy / "qrels.jsonl").unlink()
-    found = harness("run", *words, "gate=fitted", f"gate.file={folder / 'gate.json'}").json
-    assert found["metrics"] is None
-    rows = [Path(one["files"]["predictions"]).read_text("utf-8") for one in (learnt, found)]
-    assert rows[0] == rows[1]
-
-
-def test_fitted_on_the_public_part(harness):
-    """select_on=public: the private labels have no part in the fit, and none in the number that runs are ranked by."""
-    words = ("retriever=hybrid_lexical", "tokenizer=word", "gate=auto", *QUIET)
-    whole, public = (harness("run", *words, *more).json for more in ((), ("select_on=public",)))
-    assert whole["gate"]["learnt_from"]["queries"] == whole["counts"]["scored"] == 60
-    assert public["gate"]["learnt_from"]["queries"] == 24  # round(.4 * 60)
-
-
 @pytest.mark.stored
 def test_what_a_gate_scores_out_of_fold_is_logged_and_kept_by_query(harness, tracker):
     """The logged means are those of the columns oof/ of scores.csv, in all and in both parts."""

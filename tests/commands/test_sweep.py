@@ -354,11 +354,10 @@ def test_a_key_applies_to_the_trials_whose_choices_have_it(harness, toy, runs):
         "dataset.path": ["dataset=contest"], "gate.threshold": ["gate=score"], "gate.k": ["gate=score"],
     }  # fmt: skip
     assert [group["apart"] for group in found["groups"]] == [{"dataset": "sample"}, {"dataset": "contest"}]
-    assert len(found["systems"]) == 3
-    assert all(system["mean"] is not None for system in found["systems"])
-    logged = runs(harness__verb="run")
-    assert [run.params.get("gate.threshold") for run in logged] == [None, "0", "2"] * 2
-    assert ["dataset.path" in run.params for run in logged] == [False] * 3 + [True] * 3
+    assert len([system["mean"] for system in found["systems"] if system["mean"] is not None]) == 3
+    params = [run.params for run in runs(harness__verb="run")]
+    assert [one.get("gate.threshold") for one in params] == [None, "0", "2"] * 2
+    assert ["dataset.path" in one for one in params] == [False] * 3 + [True] * 3
 
 
 def test_a_best_value_at_the_edge_of_what_was_tried_is_told(harness, toy, monkeypatch):
@@ -472,19 +471,3 @@ def test_a_swept_seed_deals_the_folds_as_well(harness):
     single = Path(harness("run", *words, "seed=1").json["files"]["folder"])
     first, second = ((folder / "trials" / name / "scores.csv").read_text("utf-8") for name in "01")
     assert first != second == (single / "scores.csv").read_text("utf-8")
-
-
-@pytest.mark.slow
-def test_a_model_gets_each_question_once_for_all_trials(harness, toy, runs, monkeypatch):
-    from chat_server import ChatServer
-
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret-0123456789")
-    with ChatServer(lambda asked, time: "no" if "안녕" in asked else "yes") as server:
-        words = ("gate=llm", "llm.model=tiny", f"llm.base_url={server.url}", "top_k=1,2", "fusion=rrf,combmnz",
-                 "retriever=bm25,hybrid_lexical", "tokenizer=word", "store.path=fresh", "format=json")  # fmt: skip
-        found = harness("sweep", *TOY, *words).json
-        assert sorted(server.texts) == ["user: 달의 모양은 왜 변해?", "user: 물은 몇 도에서 끓어?", "user: 안녕"]
-        assert found["trials"]["finished"] == 8
-        again = harness("run", *TOY, *words[:3], "tokenizer=word", "store.path=fresh", "depth=3").code
-        assert (again, len(server.asked)) == (0, 3)
-    assert {run.metrics["abstention_recall"] for run in runs(harness__verb="run")} == {1.0}

@@ -161,21 +161,3 @@ REFUSED = {
 def test_what_cannot_be_exported_is_refused(harness, run):
     for word, expected in REFUSED.items():
         assert re.search(expected, harness("export", "experiment_name=e", word).refusal, re.S), word
-
-
-SAMPLE = ("run", "tokenizer=whitespace", "experiment_name=s", "seed=4", "format=json")
-
-
-@pytest.mark.slow
-def test_a_fitted_run_counts_for_what_it_scores_out_of_fold_and_the_public_part_may_choose_another(logged, harness):
-    """With seed 4 the gate that learns is better out of fold, .397 against .383, but not on the public part."""
-    none, auto = (done.json for done in logged(SAMPLE, (*SAMPLE, "gate=auto")))
-    in_sample, held_out = (auto[part]["modified_map@3"] for part in ("metrics", "out_of_fold"))
-    assert in_sample > held_out > none["metrics"]["modified_map@3"]
-    found = harness("export", "experiment_name=s", "format=json").json
-    assert (found["run_id"], found["value"], found["kind"]) == (auto["run_id"], held_out, "out of fold")
-    public = harness("export", "experiment_name=s", "format=json", "select_on=public").json
-    assert (public["run_id"], public["kind"]) == (none["run_id"], "public")
-    fitted = harness("export", f"run={auto['run_id']}", "format=json", "select_on=public").json
-    metrics = json.loads(Path(fitted["provenance"]).read_text("utf-8"))["metrics"]
-    assert fitted["value"] == metrics["oof/public/modified_map_at_3"]

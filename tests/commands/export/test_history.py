@@ -199,17 +199,15 @@ def test_history_with_little_to_tell(harness, tmp_path):
     assert not (tmp_path / "outputs/submissions/history.png").exists()
 
 
-@pytest.mark.parametrize("kind", ["out of fold", "public, out of fold"])
-def test_a_narrow_terminal_breaks_words_and_no_number(kind):
-    rows = [replace(row(12, 0.75, 0.8111, low=0.7, high=0.8, kind=kind, private=0.7999), local_public=0.7512)]
+def test_a_narrow_terminal_breaks_words_and_no_number():
+    ours = row(12, 0.75, 0.8111, low=0.7, high=0.8, kind="public, out of fold", private=0.7999)
     agreement = {part: Agreement.of([], part) for part in ("public", "private")}
-    console = Console(width=80, file=io.StringIO())
-    show_report(console, history_report(History(Path("ledger"), "map@3", rows, agreement)))
-    said = console.file.getvalue()
+    found = History(Path("ledger"), "map@3", [replace(ours, local_public=0.7512)], agreement)
+    show_report(Console(width=80, file=(file := io.StringIO())), history_report(found))
     for shown in ("0.7500", "0.700 – 0.800", "0.7512", "0.8111", "+0.0611", "0.7999", "+0.0499"):
-        assert shown in said
-    assert "…" not in said
-    assert max(map(len, said.splitlines())) <= 80
+        assert shown in file.getvalue()
+    assert "…" not in file.getvalue()
+    assert max(map(len, file.getvalue().splitlines())) <= 80
 
 
 def test_the_history_as_a_table():
