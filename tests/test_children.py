@@ -10,7 +10,6 @@ from planted_modules import Planted
 import harness
 import retrievers
 from harness import children
-from harness.commands.doctor import command
 
 
 @pytest.fixture
@@ -29,11 +28,6 @@ def test_a_process_that_a_library_starts(planted, monkeypatch):
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     children.protect()
     assert subprocess.run([sys.executable, "-c", "import json"], check=False).returncode == 0
-    assert planted.executed == []
-
-
-def test_the_process_that_tries_a_lock(planted, tmp_path):
-    assert command._excludes(tmp_path / "lock")
     assert planted.executed == []
 
 

@@ -19,10 +19,9 @@ ASK = ("advise", "experiment_name=e")
 @pytest.mark.slow
 def test_the_sample_gets_a_gate_and_a_retriever(harness, fresh_database, tmp_path):
     shutil.copyfile(fresh_database, tmp_path / "my runs.db")
-    words = (f"tracking.uri=sqlite:///{tmp_path}/my runs.db", "experiment_name=실험 1")
-    measures = "metrics=[modified_map@3,hit@1,hit@3,hit@10,hit@100]"
-    run = harness("run", *words, measures, "format=json").json
-    found = harness("advise", *words, "format=json").json
+    words = (f"tracking.uri=sqlite:///{tmp_path}/my runs.db", "experiment_name=실험 1", "format=json")
+    run = harness("run", *words, "metrics=[modified_map@3,hit@1,hit@3,hit@10,hit@100]").json
+    found = harness("advise", *words).json
     assert found["value"] == pytest.approx(0.575)
     bounds = {one["of"]: pytest.approx(one["bound"]) for one in found["ceilings"]}
     assert bounds["a gate that is always right"] == 0.2  # twelve of 60 queries need no documents, and get some
@@ -34,11 +33,11 @@ def test_the_sample_gets_a_gate_and_a_retriever(harness, fresh_database, tmp_pat
     assert kinds["gate"]["bound"] == pytest.approx(0.2)
     better = harness(*shlex.split(kinds["gate"]["command"])[1:], "format=json").json
     assert better["objective"]["kind"] == "out of fold"
-    after = harness("advise", *words, "format=json").json
+    after = harness("advise", *words).json
     assert after["run_id"] == better["run_id"]
     assert not any(one["words"] == kinds["gate"]["words"] for one in after["advice"])
     assert "solved better by another" in str(after["ceilings"])
-    apart = harness("advise", *words, f"run={run['run_id']}", "store.path=elsewhere", "format=json").json
+    apart = harness("advise", *words, f"run={run['run_id']}", "store.path=elsewhere").json
     assert "not in the cache" in apart["notes"][0]
     assert [one["ranking"] for one in apart["places"]] == ["candidates"]
     assert {one["kind"]: one["bound"] for one in apart["advice"]}["retriever"] == kinds["retriever"]["bound"]
@@ -91,9 +90,9 @@ def test_a_sweep_is_not_one_of_the_other_runs(harness, toy):
 
 def test_what_cannot_be_advised_on_is_said(harness, toy, tracker):
     assert "no such experiment" in harness(*ASK).refusal
-    assert "harness board task=answers" in harness(*ASK, "task=answers").refusal
-    done = harness("run", *SMALL, "experiment_name=e", "format=json").json
+    assert harness("run", *SMALL, "experiment_name=e").code == 0
     for word, expected in {
+        "task=answers": "harness board task=answers",
         "metric=abstention_f1": "abstention_f1",
         "metric=ndgc@10": "metric=ndgc@10",
         "tracking=none": "keeps no runs",
@@ -107,8 +106,6 @@ def test_what_cannot_be_advised_on_is_said(harness, toy, tracker):
     task = RunRecord("e", "text", tags={"harness.verb": "score", "task": "answers"})
     tracker.finish(other := tracker.begin(task), task, "FINISHED")
     assert "is of task=answers" in harness(*ASK, f"run={other}").refusal
-    tracker.client.delete_run(done["run_id"])
-    assert "was deleted" in harness(*ASK, f"run={done['run_id']}").refusal
 
 
 def test_where_queries_are_sent_is_named_and_not_repeated(harness, toy):

@@ -103,14 +103,11 @@ def test_what_returns_the_same_is_one_row(harness, runs, toy):
 
 
 def test_a_sweep_stands_for_its_trials(harness, toy):
-    sweep = harness("sweep", *RUN[1:], "top_k=1,2", "gate=none,score", "gate.threshold=99").json
-    harness(*RUN, "top_k=3")
-    found = harness(*BOARD, f"runs=[{sweep['run_id']}]").json
-    listed = {run_id for row in found["rows"] for run_id in (row["run_id"], *row["also"])}
-    assert listed == {row["run_id"] for row in sweep["top"]}
-    assert all(row["mb"] > 0 for row in found["rows"])
-    # Equal scores: the quickest or the first, and it says so.
-    assert "score" in found["recommended"]["reason"]
+    sweep = harness("sweep", *RUN[1:], "gate=none,score", "gate.threshold=99").json
+    harness(*RUN, "top_k=3", "gate=score", "gate.threshold=0")
+    rows = harness(*BOARD, f"runs=[{sweep['run_id']}]").json["rows"]
+    assert {row["run_id"] for row in rows} == {row["run_id"] for row in sweep["top"]}
+    assert all(row["mb"] > 0 for row in rows)
 
 
 def test_runs_that_do_not_compare_are_left_out_or_refused(harness, runs, tmp_path):
@@ -134,17 +131,11 @@ REFUSED = {
 }
 
 
-def test_what_is_no_board(harness, logged, tmp_path, request):
-    one_run = logged(RUN)[0].json["run_id"]
+def test_what_is_no_board(harness, logged, tmp_path):
+    logged(RUN)
     for word, expected in REFUSED.items():
         assert expected in harness("board", "experiment_name=e", word).refusal, word
     assert "at least two are needed" in harness("board", "experiment_name=e").refusal
-    store = request.getfixturevalue("tracker")
-    running = store.client.create_run(store._experiment_id("e"), tags={"harness.verb": "run"}).info.run_id
-    pair = ("board", f"runs=[{one_run},{running}]")
-    assert "only finished runs" in harness(*pair).refusal
-    store.client.delete_run(running)
-    assert "was deleted" in harness(*pair).refusal
     for file in (tmp_path / "outputs" / "artifacts").rglob("scores.csv"):
         file.unlink()
     harness(*RUN, "gate=score", "gate.threshold=99")

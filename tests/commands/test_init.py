@@ -35,14 +35,12 @@ def test_what_a_run_would_refuse_is_not_written(harness, toy, tmp_path):
         assert not (tmp_path / "harness.yaml").exists()
 
 
-def test_lists_and_json(harness, toy, tmp_path):
+def test_lists_and_tasks(harness, toy, files, tmp_path):
     found = harness("init", "dataset=contest", "dataset.path=toy", "metrics=[map,ndcg@10]", "format=json").json
     assert found["defaults"]["metrics"] == ["map", "ndcg@10"]
     assert found["rows"] == {"documents": 3, "queries": 3, "labelled": 3}
     assert "format" not in (tmp_path / "harness.yaml").read_text()
-
-
-def test_a_text_task_may_have_defaults_too(harness, files, tmp_path):
+    (tmp_path / "harness.yaml").unlink()
     assert harness("init", "task=corrections", "task.scheme=span").code == 0
     assert "task.scheme: span" in (tmp_path / "harness.yaml").read_text()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from documents_folders import lines
 from mlflow import MlflowClient
 from search_server import SearchServer
 
@@ -101,9 +102,7 @@ def test_configurations_are_reproduced(harness, prove, toy, words):
     assert not list(Path("outputs").glob("scratch-*"))
 
 
-def test_it_says_so_in_words_and_on_the_run_and_believes_the_cache_on_request_alone(
-    harness, run_id, client, monkeypatch
-):
+def test_it_says_so_and_believes_the_cache_on_request_alone(harness, run_id, client, monkeypatch):
     said = harness("reproduce", f"run={run_id}").text
     assert re.search(r"Reproduced: equal predictions \(sha256 [0-9a-f]{64}\), \d+ metrics equal\.\n$", said)
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ equal", client.get_run(run_id).data.tags["reproduced"])
@@ -156,10 +155,6 @@ def test_data_that_moved_are_found_where_one_says(harness, toy, run_id):
     assert harness("reproduce", f"run={run_id}", "data.path=20261/").code == 0
     refused = harness("reproduce", f"run={run_id}", "data.corpus=x").refusal
     assert re.search("data.corpus.*path, documents, queries, qrels", refused)
-
-
-def write_rows(file, rows):
-    file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
 
 
 def test_other_predictions_are_shown_beside_those_of_the_run(harness, prove, run_id, client, monkeypatch):
@@ -284,7 +279,7 @@ def test_what_is_no_finished_run_is_refused(harness, prove, run_id, client):
 
 def test_a_scored_file_is_verified_and_never_run(harness, prove, toy):
     rows = [{"eval_id": 7, "topk": ["d3", "d1"]}, {"eval_id": 3, "topk": ["d1"]}, {"eval_id": 5, "topk": []}]
-    write_rows(Path("made.csv"), rows)
+    Path("made.csv").write_text(lines(rows))
     words = ("predictions=made.csv", "dataset=contest", "dataset.path=toy", "format=json")
     run_id = harness("score", *words).json["run_id"]
     with pytest.raises(BadInput, match="nothing to run again"):
@@ -311,11 +306,11 @@ def test_trials_of_a_sweep_are_reproduced(harness, prove, toy):
 def test_rewritten_queries_are_part_of_the_data_also_without_labels(harness, prove, toy):
     (toy / "qrels.jsonl").unlink()
     rows = [{"eval_id": k, "standalone_query": text} for k, text in ((7, "달의 모양"), (3, "물은 끓는다"), (5, "안녕"))]
-    write_rows(Path("new.jsonl"), rows)
+    Path("new.jsonl").write_text(lines(rows))
     run_id = harness("run", *TOY, "query.text=file", "query.file=new.jsonl", LIGHT).json["run_id"]
     found = prove(run_id)
     assert (found["reproduced"], found["data"]["qrels"], found["metrics"]["compared"]) == (True, None, 0)
-    write_rows(Path("new.jsonl"), [rows[0] | {"standalone_query": "달"}, *rows[1:]])
+    Path("new.jsonl").write_text(lines([rows[0] | {"standalone_query": "달"}, *rows[1:]]))
     with pytest.raises(BadInput, match=r"query.file=.* has changed since"):
         prove(run_id)
 

@@ -137,16 +137,6 @@ def test_score_refuses_a_file_of_another_corpus_and_says_what_is_stale(harness, 
     assert said in harness(*words, "dataset.path=toy").text
 
 
-def test_score_lists_what_is_missing_and_duplicated(harness, toy, tmp_path):
-    (tmp_path / "p.jsonl").write_text('{"eval_id": 7, "topk": ["d3", "d3", "d2"]}\n{"eval_id": 5, "topk": []}\n')
-    words = ("predictions=p.jsonl", *contest()[:2], *QUIET, "metrics=[modified_map@3,hit@1]")
-    found = harness("score", *words).json
-    assert (found["counts"]["missing"], found["missing"]) == (1, ["3"])
-    assert (found["counts"]["duplicates"], found["duplicates"]) == (1, {"7": ["d3"]})
-    assert found["metrics"]["modified_map@3"] == 1.0  # (1/1 + 2/2)/2 and a right abstention
-    assert harness("score", *words, "missing=zero").json["metrics"]["modified_map@3"] == pytest.approx(2 / 3)
-
-
 def test_search_shows_documents_signal_and_decision(harness, toy):
     words = (*contest(), "query=지구 달의 모양", "top_k=2")
     found = harness("search", *words, "format=json").json

@@ -136,7 +136,7 @@ def test_tracking_none_keeps_the_files_in_the_sweeps_folder(harness, toy):
     assert {"ndcg@10", "ms_per_query"} == set(found["best"]["objectives"])
     values = [row["objectives"]["ndcg@10"] for row in found["top"]]
     assert values == sorted(values, reverse=True)
-    assert found["best"]["trial"] in [row["trial"] for row in found["front"]]
+    assert found["best"]["trial"] in {row["trial"] for row in found["front"]}
 
 
 def test_a_dry_run_prints_the_plan_and_leaves_no_files(harness, toy, tmp_path):
