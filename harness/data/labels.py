@@ -16,8 +16,8 @@ from typing import Any
 from harness.data.files import as_id, field, optional_text, required, some
 from harness.data.qrels import Qrels
 from harness.data.source import grade_of
-from harness.data.testset import KINDS
-from harness.errors import BadInput, did_you_mean
+from harness.data.testset import check_kind
+from harness.errors import BadInput
 
 UNANSWERABLE = "unanswerable"  # the kind of a query that needs retrieval, but has no answer in the documents
 
@@ -94,16 +94,8 @@ def _ids(values: list[Any], key: str, where: str) -> list[str]:
 
 
 def _check_kind(label: Label, where: str) -> None:
-    if label.kind and label.kind not in KINDS:
-        raise BadInput(
-            f"{where}: kind {label.kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(label.kind, KINDS)} "
-            "Leave kind out if it is none of them."
-        )
-    if label.kind and label.needs == (label.kind == "none"):
-        raise BadInput(
-            f"{where}: needs is {str(label.needs).lower()}, but a query of kind {label.kind} says the opposite. "
-            "Correct one of them."
-        )
+    if label.kind:
+        check_kind(label.kind, label.needs, where)
     if label.relevant and not label.needs:
         raise BadInput(
             f"{where}: needs is false, but relevant names {some(list(label.relevant))}. Write needs: true, or move "

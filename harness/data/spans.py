@@ -94,29 +94,22 @@ class Places:
             yield doc_id, Span(evidence.text, start, end)
 
 
-@dataclass(frozen=True)
-class Labels:
-    grades: Mapping[str, float]
-    split: tuple[Evidence, ...]
-    uncovered: tuple[Evidence, ...]
-
-
-def label(evidence: Sequence[Evidence], places: Places) -> Labels:
-    """Return the labels of one query.
+def label(
+    query_id: str, evidence: Sequence[Evidence], places: Places
+) -> tuple[dict[str, float], list[EvidenceFinding]]:
+    """Return (doc_id -> grade, findings) for one query.
 
     Every document with at least half of a piece of evidence gets the grade of that piece, or the greatest of several.
-    If none has half, the document with most of it gets the grade; ties go to the first.
+    If no document has half, the one with most of the piece gets the grade; ties go to the first.
     """
     grades: dict[str, float] = {}
-    split, uncovered = [], []
+    findings: list[EvidenceFinding] = []
     for one in evidence:
         shares = places.covers(one.span)
         chosen = [doc_id for doc_id, share in shares.items() if share >= HALF]
-        if not shares:
-            uncovered.append(one)
-        elif not chosen:
-            split.append(one)
-            chosen = [max(shares, key=shares.__getitem__)]
+        if not chosen:
+            findings.append(EvidenceFinding(query_id, "split" if shares else "uncovered", one))
+            chosen = sorted(shares, key=shares.__getitem__, reverse=True)[:1]
         for doc_id in chosen:
             grades[doc_id] = max(grades.get(doc_id, 0.0), one.grade)
-    return Labels(dict(sorted(grades.items())), tuple(split), tuple(uncovered))
+    return dict(sorted(grades.items())), findings

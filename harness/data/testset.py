@@ -25,15 +25,6 @@ from harness.progress import watch
 from retrievers.base import Document, Query
 
 
-@dataclass
-class _Best:
-    """The best place of evidence so far. fit: unchanged characters around it. alone: whether no other place ties."""
-
-    span: Span
-    fit: int
-    alone: bool = True
-
-
 def find_again(
     lost: Sequence[Evidence], text_ids: Sequence[str], text_of: Callable[[str], str]
 ) -> list[Evidence | None]:
@@ -42,22 +33,18 @@ def find_again(
     The best place keeps most characters of the prefix and suffix, counted outwards from the passage. text_of: called
     once for each text.
     """
-    found: list[_Best | None] = [None] * len(lost)
+    found: list[tuple[int, list[Span]]] = [(-1, []) for _ in lost]  # unchanged characters, places with so many
     with watch("evidence: searching the texts") as progress:
         for done, text_id in enumerate(text_ids, start=1):
             text = text_of(text_id)
             for number, one in enumerate(lost):
                 for span, fit in _fits(one, text_id, text):
-                    best = found[number]
-                    if best is None or fit > best.fit:
-                        found[number] = _Best(span, fit)
-                    elif fit == best.fit:
-                        best.alone = False
+                    best, spans = found[number]
+                    if fit >= best:
+                        found[number] = fit, [span, *spans[:1]] if fit == best else [span]
             progress(done, len(text_ids), "texts")
-    return [
-        replace(one, span=best.span) if best is not None and best.alone else None
-        for one, best in zip(lost, found, strict=True)
-    ]
+    pairs = zip(lost, found, strict=True)
+    return [replace(one, span=spans[0]) if len(spans) == 1 else None for one, (_, spans) in pairs]
 
 
 def _fits(one: Evidence, text_id: str, text: str) -> Iterator[tuple[Span, int]]:
@@ -168,17 +155,23 @@ def read_queries(folder: Path, key: str = "dataset.path") -> list[EvidencedQuery
 
 
 def _query(row: Mapping[str, Any], query_id: str, native: int | None, where: str) -> EvidencedQuery:
-    kind, needs = field(row, "kind", str, where), field(row, "needs", bool, where)
-    if kind not in KINDS:
-        raise BadInput(f"{where}: kind {kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}")
-    if needs == (kind == "none"):
-        raise BadInput(f"{where}: needs is {str(needs).lower()}, but a query of kind {kind} says the opposite.")
+    kind = field(row, "kind", str, where)
+    check_kind(kind, field(row, "needs", bool, where), where)
     evidence = tuple(read_evidence(one, where) for one in field(row, "evidence", list, where))
     if bool(evidence) == (kind in ("none", "unanswerable")):
         what = "evidence, but nothing answers it" if evidence else "no evidence, but something must answer it"
         raise BadInput(f"{where}: a query of kind {kind} has {what}. Correct kind or evidence.")
     answer = optional_text(row, "answer", where)
     return EvidencedQuery(Query(query_id, turns(row, where), native), kind, evidence, where, answer)
+
+
+def check_kind(kind: str, needs: bool, where: str) -> None:
+    """Raise BadInput for an unknown kind of query, and for one that contradicts `needs`."""
+    if kind not in KINDS:
+        raise BadInput(f"{where}: kind {kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}")
+    if needs == (kind == "none"):
+        said = str(needs).lower()
+        raise BadInput(f"{where}: needs is {said}, but a query of kind {kind} says the opposite. Correct one of them.")
 
 
 def read_evidence(value: Any, where: str) -> Evidence:
@@ -214,12 +207,11 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
             here.append(new)
             if new.span.text != old.span.text:
                 findings.append(EvidenceFinding(query_id, "moved", new))
-        labels = label(here, places)
-        findings += [EvidenceFinding(query_id, "split", piece) for piece in labels.split]
-        findings += [EvidenceFinding(query_id, "uncovered", piece) for piece in labels.uncovered]
-        if labels.grades or one.kind == "none":
-            grades[query_id] = labels.grades
-        if labels.grades:
+        relevant, remarks = label(query_id, here, places)
+        findings += remarks
+        if relevant or one.kind == "none":
+            grades[query_id] = relevant
+        if relevant:
             evidence[query_id] = tuple(here)
     unanswerable = tuple(one.query.query_id for one in queries if one.kind == "unanswerable")
     return Qrels(

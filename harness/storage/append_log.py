@@ -1,10 +1,10 @@
 """Append-only logs of typed rows, on one machine or shared by machines through a bucket.
 
-A line is the JSON object of a row whose last field, `check`, is a checksum of the rest. A process killed while it
-appends leaves at most the beginning of a line. Readers skip it, and the next writer removes it.
+A line is the JSON object of a row, with the additional last field `check`, a checksum of the rest. A process that is
+killed while it appends leaves at most the beginning of a line. Readers skip it, and the next writer removes it.
 
 A machine shares its log `replies.log` by sending new lines every SEND_SECONDS as an object `<writer>-<first byte>.log`.
-Other machines fetch it to a file of that name and never change it.
+Other machines fetch the object to a file with the same name and never change it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.storage.typed import row_as
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-DIGITS = 16  # hexadecimal, of a checksum; a chained one has all 64
+DIGITS = 16  # hexadecimal digits of a checksum; in a chained log, all 64
 BLOCK = 1 << 16  # bytes that are read at a time from the end of a file
 _FIELD = b', "check": "'
 
@@ -55,11 +55,11 @@ class AppendLog(Generic[T]):
     """A log file. Processes append to it in turns, while others read it.
 
     kind: the dataclass of its rows.
-    sync: when rows survive a power failure: "row": once appended; "end": once `appending` ends; "never": once the
-        system has written them. They always survive this process.
-    lenient: leave out damaged lines with a warning, because their rows can be made again; else refuse them.
-    chained: each checksum covers the one before, and `<stem>.last` repeats the last, to detect lines that were
-        edited, moved or removed.
+    sync: from when rows survive a power failure: "row" when they are appended, "end" when `appending` ends, "never"
+        when the system writes them. They always survive the end of this process.
+    lenient: whether damaged lines are left out with a warning, because their rows can be made again, or refused.
+    chained: whether each checksum covers the one before, and `<stem>.last` repeats the last one. This reveals lines
+        that were edited, moved or removed.
     lock: the file to lock while appending. remedy: advice about a damaged line.
     """
 
@@ -86,10 +86,10 @@ class AppendLog(Generic[T]):
 
     @contextmanager
     def appending(self) -> Iterator[Callable[..., None]]:
-        """Keep other processes from appending; yield the function `add(*rows)`, which threads may share.
+        """Keep other processes from appending. Yield the function `add(*rows)`, which threads may share.
 
-        First remove an incomplete last line, with a warning. Raise BadInput if something other than a file has the
-        log's name, or if a chained log was edited. An OSError names the file and leaves none of the rows in it.
+        First remove an incomplete last line, with a warning. Raise BadInput if the log's path is not a file, or if a
+        chained log was edited. After an OSError, which names the file, none of the rows is in it.
         """
         with locked(self._lock, f"writes {self.path.name}"):
             there = self._exists()
@@ -121,11 +121,11 @@ class AppendLog(Generic[T]):
                     os.close(file)
 
     def read(self) -> list[T]:
-        """Return all rows; [] without the file. Raise BadInput, with the line, for a wrong type or a damaged line."""
+        """Return all rows; [] without the file. Raise BadInput, with the line, for a damaged line and another type."""
         return self._checked()[0]
 
     def since(self, position: Position) -> tuple[list[T], Position]:
-        """Return the rows finished after a position, and the next position. Raise BadInput or Shortened."""
+        """Return the finished rows after a position, and the next position. Raise BadInput or Shortened."""
         return self._rows(position, tail=False)
 
     def _checked(self) -> tuple[list[T], Position]:
@@ -136,7 +136,7 @@ class AppendLog(Generic[T]):
                 if not self._last.is_file():  # reading a pipe would wait for ever
                     raise BadInput(f"{self._last} is not a file. Remove it, and restore the original.")
                 known = self._last.read_text("utf-8", "replace").strip()
-            if known not in (end.check, end.before):  # a process may have died between a line and this file
+            if known not in (end.check, end.before):  # a process may have died before it wrote this file
                 raise BadInput(f"{self.path}: the last line was edited or removed. {self._remedy}")
         return rows, end
 
@@ -172,7 +172,7 @@ class AppendLog(Generic[T]):
             return file.readlines()
 
     def _exists(self) -> bool:
-        """Raise BadInput if something else, such as a pipe, has the file's name."""
+        """Return whether the file exists. Raise BadInput if the path is something else, such as a pipe."""
         if (there := os.path.lexists(self.path)) and not self.path.is_file():
             raise BadInput(f"{self.path} is not a file, but must be a log. Remove it.")
         return there
@@ -197,7 +197,7 @@ class AppendLog(Generic[T]):
         return text[:-1] + _FIELD + check.encode() + b'"}\n', check
 
     def _intact(self, line: bytes, before: str) -> tuple[Any, str] | None:
-        """Return the JSON value that a line holds, and the line's checksum; None if the line is damaged."""
+        """Return the JSON value in a line, and the line's checksum; None if the line is damaged."""
         text, _, end = line.rpartition(_FIELD)
         check = self._checksum(text, before)
         if end != check.encode() + b'"}':
@@ -244,18 +244,18 @@ class AppendLog(Generic[T]):
             raise
 
 
-SEND_SECONDS = 30.0  # between two segments: a machine that never comes back loses at most this
+SEND_SECONDS = 30.0  # time between two segments, the most that a lost machine loses
 FILE = "replies.log"
-OTHERS = "*-*.log"  # files of other machines that share a log
+OTHERS = "*-*.log"  # files of the other machines that share a log
 WRITER = "writer"  # the file with the name of the writer of `replies.log`
 
 
 class SharedLog:
-    """The log of a folder, in a bucket. start: the beginning of its objects' names."""
+    """A folder's log that machines share through a bucket. start: the beginning of its objects' names."""
 
     def __init__(self, bucket: Bucket, start: str, folder: Path) -> None:
         self._bucket, self._start, self._folder = bucket, start, folder
-        self._sent = 0  # bytes of our file that are in the bucket
+        self._sent = 0  # number of bytes of our file that are in the bucket
         self._sending = threading.Lock()
         create_text(folder / WRITER, uuid.uuid4().hex)
 
@@ -274,7 +274,7 @@ class SharedLog:
                 arriving.rename(self._folder / name)
 
     def send(self) -> None:
-        """Send the lines of our file that the bucket lacks. The caller must hold the log's lock."""
+        """Send the lines of this machine's file that the bucket lacks. The caller must hold the log's lock."""
         with self._sending:
             if not (file := self._folder / FILE).exists():
                 return
@@ -289,10 +289,10 @@ class SharedLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Fetch the rows of others; send the rows added in this context. The caller must hold the log's locks."""
+        """Fetch other machines' rows, and send the rows added in this context. The caller must hold the log's locks."""
         self.fetch()
         file = self._folder / FILE
-        if self._sent > (file.stat().st_size if file.exists() else 0):  # our file was lost: the bucket has its lines
+        if self._sent > (file.stat().st_size if file.exists() else 0):  # it was lost, but the bucket has it
             write_text(self._folder / WRITER, uuid.uuid4().hex)
             self.fetch()
         over = threading.Event()

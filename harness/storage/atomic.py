@@ -16,13 +16,13 @@ def write_text(path: Path, text: str) -> None:
 
 
 def create_text(path: Path, text: str) -> bool:
-    """Write UTF-8 text to a new file, complete from the start. Return False if the name is taken; replace nothing."""
+    """Create a file with UTF-8 text, complete from the start. Return False, and change nothing, if the file exists."""
     with _written(path, text) as unfinished:
         try:
             os.link(unfinished, path)
         except FileExistsError:
             return False
-        except OSError:  # a file system without hard links: the file exists before its content
+        except OSError:  # without hard links, the file exists before its content
             return _create(path, text)
     return True
 

@@ -1,4 +1,4 @@
-"""Objects in a bucket, through s3fs: read, write on conditions, list. Each error names a remedy.
+"""Read, list and conditionally write the objects in a bucket, with s3fs. Each error names a remedy.
 
 Credentials, region and server come from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or the machine's
 role, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL. No message shows them.
@@ -21,11 +21,11 @@ from retrievers.hosts import name_host
 
 CONNECT_SECONDS, READ_SECONDS = 3, 30  # time limits of a request
 ATTEMPTS = 3
-PARTS = {"chunksize": 16 << 20, "max_concurrency": 4}  # of a large file, sent or fetched
-WHOLE_BYTES = 8 << 20  # smaller files take one request
-REMOVED_AT_ONCE = 1000  # the most that S3 takes
+PARTS = {"chunksize": 16 << 20, "max_concurrency": 4}  # how a large file is sent or fetched
+WHOLE_BYTES = 8 << 20  # files up to this size take one request
+REMOVED_AT_ONCE = 1000  # the largest number that S3 accepts
 INSTALL = "pip install -c constraints.txt -e '.[s3]'"
-LOUD = ("botocore", "aiobotocore", "s3fs", "fsspec")  # loggers that write headers, session tokens among them
+LOUD = ("botocore", "aiobotocore", "s3fs", "fsspec")  # loggers that write headers, including session tokens
 WRONG_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired")
 TAKEN = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")  # another process came first
 ABSENT = ("NoSuchKey", "404")
@@ -33,12 +33,12 @@ OWN = "Or use your own cache: store.path=FOLDER."
 
 
 class NotAllowed(BadInput):
-    """The credentials do not allow this."""
+    """The credentials do not allow a request."""
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """size: bytes. modified: time of writing, by the server's clock, in seconds since 1970."""
+    """An object in a list. size: bytes. modified: time of writing by the server's clock, in seconds since 1970."""
 
     name: str
     size: int
@@ -47,7 +47,7 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class ObjectContent:
-    """The content of an object. modified: see `StoredObject`. etag: changes with the content."""
+    """The content of an object. modified: as in `StoredObject`. etag: an identifier that changes with the content."""
 
     data: bytes
     modified: float
@@ -65,7 +65,7 @@ class Bucket:
         self._answered = False
 
     def read(self, name: str) -> ObjectContent | None:
-        """Return None if there is no such object."""
+        """Return an object; None if it does not exist."""
 
         async def whole() -> ObjectContent:
             found = await self._files._call_s3("get_object", Bucket=self.place.bucket, Key=self._key(name))
@@ -79,7 +79,7 @@ class Bucket:
         return str(found["ETag"]) if found else None
 
     def replace(self, name: str, content: bytes, etag: str) -> str | None:
-        """Overwrite an object that still has this ETag. Return its new ETag, or None if it has changed or is gone."""
+        """Overwrite an object if it still has this ETag. Return the new ETag; None if it has changed or is gone."""
         found = self._ask("put_object", "write", name, (*TAKEN, *ABSENT), Body=content, IfMatch=etag)
         return str(found["ETag"]) if found else None
 
@@ -98,7 +98,7 @@ class Bucket:
         self._run(lambda: self._files._put_file(str(file), self._path(name), **PARTS), f"write {self._url(name)}")
 
     def download(self, name: str, file: Path) -> bool:
-        """Return False if there is no such object."""
+        """Fetch an object. Return False if it does not exist."""
 
         async def fetch() -> bool:
             await self._files._get_file(self._path(name), str(file), **PARTS)
@@ -139,12 +139,12 @@ class Bucket:
         return _file_system(os.getpid(), server)  # a client does not survive a fork
 
     def _ask(self, method: str, verb: str, name: str, unless: Sequence[str] = (), **arguments: Any) -> Any:
-        """Return the reply to a request; None if refused with a code in `unless`. name: "" for all objects."""
+        """Return the reply to a request; None if refused with a code in `unless`. name: "" for no object."""
         asked = {"Bucket": self.place.bucket, **({"Key": self._key(name)} if name else {}), **arguments}
         return self._run(lambda: self._files._call_s3(method, **asked), f"{verb} {self._url(name)}", unless)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, Any]], doing: str, unless: Sequence[str] = ()) -> Any:
-        """Return the result of `work`, or None as in `_ask`. doing: for messages, such as "read s3://..."."""
+        """Return the result of `work`, or None like `_ask`. doing: names the work in messages, such as "read s3://..."."""
         loop = self._files.loop
         from fsspec.asyn import sync
 
@@ -200,7 +200,7 @@ _BUSY = ("500", "502", "503", "504", "InternalError", "ServiceUnavailable", "Slo
 _RIGHTS = {
     False: "They need s3:GetObject and s3:ListBucket.",
     True: (
-        "Cached results can be read, but others must be built and written. Use credentials with s3:PutObject and "
+        "Cached results can be read, but new results must be written. Use credentials with s3:PutObject and "
         "s3:DeleteObject."
     ),
 }
@@ -217,7 +217,7 @@ def bucket_address() -> str:
 
 
 def server_name() -> str:
-    """Return host and port of the server, without secrets."""
+    """Return the host and port of the server, without secrets."""
     try:
         address = urlsplit(bucket_address())
         return f"{address.hostname}{f':{address.port}' if address.port else ''}" if address.hostname else "AWS"
@@ -238,5 +238,5 @@ def _file_system(process: int, server: str) -> Any:
     retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
     settings = {"retries": retries, "connect_timeout": CONNECT_SECONDS, "read_timeout": READ_SECONDS}
     files = S3FileSystem(config_kwargs=settings, skip_instance_cache=True, use_listings_cache=False)
-    files.retries = 1  # botocore's own are enough
+    files.retries = 1  # botocore repeats requests itself
     return files

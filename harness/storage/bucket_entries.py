@@ -1,8 +1,8 @@
 """A bucket that machines share, with a local copy of the entries that this machine has used.
 
-An entry consists of the objects `<kind>/<key>/<file>.<sha256, cut>` and a `manifest.json`, written last and only if
-there is none: if machines race, one wins, and a finished entry is never overwritten. Entries are built in and read from
-the local copy, which has the layout of a cache folder. Using an entry again sends no request.
+An entry consists of the objects `<kind>/<key>/<file>.<beginning of its sha256>` and a `manifest.json`. The manifest is
+written last, and only if there is none: the first of several machines wins, and a finished entry is never overwritten.
+Entries are built in the local copy and read from it. Using an entry again sends no request.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from harness.storage.entries import (
 from harness.storage.locks import Lease, require_conditions
 
 log = logging.getLogger(__name__)
-AT_ONCE = 4  # files of an entry that are sent or fetched in parallel
-MANIFESTS_AT_ONCE = 16  # that are read in parallel
+AT_ONCE = 4  # number of files that are sent or fetched in parallel
+MANIFESTS_AT_ONCE = 16  # number of manifests that are read in parallel
 FETCHING = ".fetching"  # folder of the local copy, for entries that have arrived in part
 CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
 USED_SECONDS = 86_400  # a use is noted once a day
@@ -57,7 +57,7 @@ class BucketEntries(FolderEntries):
     def __init__(self, bucket: Bucket, root: Path) -> None:
         super().__init__(root)
         self._bucket = bucket
-        self._checked = False  # whether the server was checked to respect conditions
+        self._checked = False  # whether the server is known to respect conditions
 
     @property
     def location(self) -> str:
@@ -101,7 +101,7 @@ class BucketEntries(FolderEntries):
         while self._bucket.create(f"{name}/{MANIFEST}", text) is None:
             first = self._bucket.read(f"{name}/{MANIFEST}")
             if first and first.data == text:
-                break  # the same result, or ours, sent twice
+                break  # another machine has the same result, or the request was repeated
             if self._fetched(name, held=True):
                 delete(unfinished)
                 return
@@ -113,12 +113,12 @@ class BucketEntries(FolderEntries):
         yield [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
 
     def entries(self) -> list[CacheEntry]:
-        """Return all entries in order of name. The time of their last use is exact to a day."""
+        """Return all entries in order of name. Their time of last use is exact to a day."""
         objects: dict[str, list[StoredObject]] = defaultdict(list)
         for one in self._bucket.listed(""):
             parts = one.name.split("/")
             depth = 3 if parts[0] == "pairs" and KEY.fullmatch(parts[1] if parts[1:] else "") else 2
-            if len(parts) > depth:  # others are locks and foreign objects
+            if len(parts) > depth:  # shorter names belong to locks and foreign objects
                 objects["/".join(parts[:depth])].append(one)
 
         def described(name: str) -> CacheEntry:
@@ -148,7 +148,7 @@ class BucketEntries(FolderEntries):
         if not (lease := self._lease(name)).acquire():
             return False
         try:
-            self._bucket.delete([f"{name}/{MANIFEST}"])  # first, so that a half deleted entry does not count
+            self._bucket.delete([f"{name}/{MANIFEST}"])  # first: a half deleted entry does not count
             self._bucket.delete([one.name for one in self._bucket.listed(f"{name}/")])
         finally:
             lease.release()
@@ -165,7 +165,7 @@ class BucketEntries(FolderEntries):
 
     @contextlib.contextmanager
     def adding(self, name: str) -> Iterator[None]:
-        """Hold the lease of a log, and send the rows that this process adds."""
+        """Hold the lease of a log while rows are added, and send them."""
         with self._lease(name).held():
             self._bucket.create(f"{name}/{MANIFEST}", (self.root / name / MANIFEST).read_bytes())
             with self._log(name).adding():
@@ -223,7 +223,7 @@ class BucketEntries(FolderEntries):
         def fetch(file: str) -> bool:
             path, (size, sha256) = arriving / file, files[file]
             path.parent.mkdir(parents=True, exist_ok=True)
-            for attempt in range(3):  # a second try repairs damage on the way
+            for attempt in range(3):  # a second attempt repairs damage in transit
                 if path.is_file() and path.stat().st_size == size and checksum(path) == sha256:
                     return True
                 if attempt == 2 or not self._bucket.download(_object(name, file, sha256), path):
@@ -244,14 +244,14 @@ class BucketEntries(FolderEntries):
 
     @cached_property
     def _machine(self) -> str:
-        """The name of the local copy; its users share locks."""
+        """The name of the local copy, whose users share locks."""
         file = self.root / ".machine"
         create_text(file, uuid.uuid4().hex)
         return file.read_text("utf-8")
 
 
 def _object(name: str, file: str, sha256: str) -> str:
-    """Return the name of a file's object. It changes with the content, so finished files stay."""
+    """Return the name of a file's object. It changes with the content, so that finished files are never overwritten."""
     return f"{name}/{file}.{sha256[:CHECKSUM]}"
 
 

@@ -1,7 +1,7 @@
 """The cache of slow results, addressed by their identities.
 
-An entry is a folder `<kind>/<key>`; key is the sha256 of the canonical JSON of its identity. A bucket, if there is one,
-keeps the entries for all machines, and the cache's folder is this machine's copy.
+An entry is a folder `<kind>/<key>`. The key is the sha256 of the entry's identity as canonical JSON. If machines share
+a bucket, it keeps the entries, and the cache's folder is this machine's copy.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from harness.storage.entries import CacheEntry, FolderEntries, fill, missing_ent
 from retrievers.base import Ranking, load_array
 
 LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable that names the folder of local copies
-FLUSH_SECONDS = 5.0  # between two segments of scored pairs; a killed process loses at most this work
-AT_ONCE = 4  # segments of scored pairs that are fetched in parallel
+FLUSH_SECONDS = 5.0  # time between two segments of scored pairs, the most that a killed process loses
+AT_ONCE = 4  # number of segments of scored pairs that are fetched in parallel
 
 
 def open_cache(path: str) -> Cache:
-    """Return the cache at a folder, created if needed, or at `s3://BUCKET/PREFIX`, not asked until a look-up."""
+    """Return the cache in a folder, created if needed, or in `s3://BUCKET/PREFIX`. This sends no request."""
     if place := bucket_place(path):
         return _in_bucket(place, local_copy(place), bucket_address())
     return Cache(Path(path))
@@ -59,8 +59,8 @@ def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
 class Cache:
     """Results that processes share. An entry's name is `<kind>/<key>`, or `pairs/<key>/<key>` for a segment of pairs.
 
-    root: the folder of the entries on this machine; created if missing. backend: keeps the entries; None: `root` alone.
-    sealed: raise BadInput for a missing or changed result instead of building it.
+    root: folder of the entries on this machine; created if missing. backend: keeps the entries; None for `root` alone.
+    sealed: whether a missing or changed result raises BadInput instead of being built.
     """
 
     def __init__(self, root: Path, backend: FolderEntries | None = None, sealed: bool = False) -> None:
@@ -124,7 +124,7 @@ class Cache:
     def ranking_depth(self, identity: Mapping[str, Any], depth: int) -> int | None:
         """Return the least cached depth >= `depth`; None if there is none."""
         start = f"{_name('rankings', identity)}-"
-        for names in self.backend.names(start):  # deeper ones begin with the same documents
+        for names in self.backend.names(start):  # deeper rankings begin with the same documents
             depths = (int(name.removeprefix(start)) for name in names)
             if (least := min((other for other in depths if other >= depth), default=None)) is not None:
                 return least
@@ -139,13 +139,13 @@ class Cache:
         keys: Sequence[bytes],
         compute: Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]],
     ) -> np.ndarray:
-        """Return a score for each key, such as a (query, document) pair: float64 [n]. Compute each once.
+        """Return a score for each key, such as a (query, document) pair: float64 [n]. Each is computed once.
 
         New scores are cached in segments, every FLUSH_SECONDS and when `compute` ends or fails.
 
-        identity: everything but the key that determines a score, as plain JSON.
-        keys: all with the same number of bytes; they may repeat.
-        compute: called with the positions in `keys` of missing scores; yields (positions in that argument, scores).
+        identity: everything except the key that determines a score, as plain JSON.
+        keys: of equal length in bytes; they may repeat.
+        compute: takes the positions in `keys` of missing scores; yields (positions in its argument, scores).
         """
         name = _name("pairs", identity)
         known = self._known_pairs(name, keys)
@@ -189,7 +189,7 @@ class Cache:
         self.backend.put(name)
 
     def _known_pairs(self, name: str, keys: Sequence[bytes], held: bool = False) -> dict[bytes, float]:
-        """Return key -> score from whole segments: this machine's, then the bucket's if keys are missing."""
+        """Return key -> score from the undamaged segments, first from those on this machine."""
         known: dict[bytes, float] = {}
         read: set[str] = set()
         for names in self.backend.names(f"{name}/"):
@@ -237,8 +237,7 @@ def load_ranking(folder: Path) -> Ranking:
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Join small parts into (rows, scores) of FLUSH_SECONDS each. Before raising an error, yield the
-    parts that were finished."""
+    """Join parts into (rows, scores) of FLUSH_SECONDS each. If `computed` fails, yield the finished parts first."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     began = time.monotonic()
     failed: BaseException | None = None

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
 _PART_WRITTEN = re.compile(r"\d+ requested and \d+ written")  # numpy's words for a full disk, without an errno
-KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # the name of an entry's folder; a ranking's ends with its depth
+KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # name of an entry's folder; that of a ranking ends with its depth
 
 _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mtime) of a file -> its sha256
 
@@ -40,10 +40,12 @@ _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mt
 class CacheEntry:
     """One result in the cache.
 
-    kind: such as "indexes" or "rankings". key: sha256 of its identity; for a foreign folder, its name.
-    bytes: a file that two entries share counts for the first. used: time of the last use, in seconds since 1970.
-    state: "unfinished": being built, or left by a killed process. "damaged": its manifest cannot be read, or files are
-        missing or of another size. "foreign": not made by the cache.
+    kind: kind of the result, such as "indexes" or "rankings".
+    key: sha256 of the identity, or the name of a foreign folder.
+    bytes: size of the files; a file that two entries share counts for the first.
+    used: time of the last use, in seconds since 1970.
+    state: "unfinished" while it is built, or if its process was killed; "damaged" if the manifest cannot be read, or if
+        files are missing or have another size; "foreign" if the cache did not make the folder.
     identity: empty unless the entry is finished.
     """
 
@@ -144,7 +146,7 @@ class FolderEntries:
 
     def _delete(self, name: str) -> bool:
         place = self.root / name
-        for left in (place / MANIFEST, place, unfinished_of(place)):  # a half deleted entry does not count
+        for left in (place / MANIFEST, place, unfinished_of(place)):  # without its manifest, an entry does not count
             delete(left)
         return True
 
@@ -165,7 +167,7 @@ class FolderEntries:
 
 
 def fill(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
-    """Build an entry as `<key>.unfinished`. The caller must hold its lock."""
+    """Build an entry as `<key>.unfinished`. The caller must hold its `turn`."""
     unfinished = unfinished_of(place)
     if intact(unfinished):
         return  # a process was killed before it could rename the folder or send it
@@ -198,9 +200,9 @@ def _manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str
 
 
 def _described(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
-    """Describe the entry in a folder of the cache `root`. seen: (device, inode) of counted files; extended."""
+    """Describe the entry in a folder of the cache `root`. seen: (device, inode) of each counted file; it grows."""
     size = 0
-    for folder, _, names in os.walk(place):  # leave out files that vanish meanwhile
+    for folder, _, names in os.walk(place):  # files that vanish meanwhile are left out
         for name in names:
             with contextlib.suppress(OSError):
                 about = Path(folder, name).lstat()
@@ -220,7 +222,7 @@ def _described(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntr
 
 
 def missing_entry(place: Path, identity: Mapping[str, Any]) -> BadInput:
-    """Return the error for an entry that a read-only cache lacks, with the differences from the most similar entry."""
+    """Return the error for an entry that a read-only cache lacks. It names the differences from the nearest entry."""
     ours = flatten(identity)
     cached = [flatten(read_entry_manifest(other.parent)["identity"]) for other in place.parent.glob(f"*/{MANIFEST}")]
     differences = [{key: value for key, value in one.items() if ours.get(key) != value} for one in cached]
@@ -228,7 +230,7 @@ def missing_entry(place: Path, identity: Mapping[str, Any]) -> BadInput:
     return BadInput(
         f"{place.parents[1]} has no entry in {place.parent.name} that matches this configuration"
         f"{''.join(f'; {key} was {value!r} and is {ours.get(key)!r}' for key, value in smallest.items())}. "
-        "It is read-only, so nothing is built: restore the versions, models and files that it was built with."
+        "The cache is read-only and builds nothing: restore the versions, models and files that its entries need."
     )
 
 
@@ -243,11 +245,11 @@ def verify_entry(place: Path) -> None:
         if not (file := place / name).is_file():
             raise BadInput(f"{file} is missing. {restore}")
         if file.stat().st_size != size or checksum(file) != known:
-            raise BadInput(f"{file} has changed: its sha256 is not {known[:12]}… of the manifest. {restore}")
+            raise BadInput(f"{file} has changed: its sha256 differs from {known[:12]}… in the manifest. {restore}")
 
 
 def lock_name(name: str) -> str:
-    """Return the lock of the entry `<kind>/<key>`. All segments of scored pairs in a folder share one."""
+    """Return the name of an entry's lock file. All segments of scored pairs in a folder share one lock."""
     return f"{'/'.join(name.split('/')[:2])}.lock"
 
 
@@ -280,7 +282,7 @@ def read_entry_manifest(place: Path) -> dict[str, Any]:
 
 
 def parsed_manifest(content: bytes) -> dict[str, Any]:
-    """Raise ValueError if the manifest is damaged or names a file outside its folder."""
+    """Parse a manifest. Raise ValueError if it is damaged or names a file outside its folder."""
     try:
         parsed: Any = json.loads(content.decode("utf-8"))
     except RecursionError:
@@ -305,7 +307,7 @@ def intact(place: Path) -> bool:
 
 
 def checksum(path: Path, sync: bool = False) -> str:
-    """Return the sha256 of a file, computed again only if the file changes. sync: flush the file to disk first."""
+    """Return the sha256 of a file, and keep it until the file changes. sync: flush the file to disk first."""
     with path.open("rb") as file:
         if sync:
             os.fsync(file.fileno())

@@ -1,7 +1,7 @@
 """Locks between processes, claims of work, and leases between machines.
 
-The system releases locks and claims even after SIGKILL. A lease is an object in a bucket that one machine creates and
-renews. After DEAD_SECONDS without renewal, by the clock of a waiting machine, that machine takes it over.
+The operating system releases locks and claims even after SIGKILL. A lease is an object in a bucket that one machine
+creates and renews. A waiting machine takes it over when it has seen no renewal for DEAD_SECONDS.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-BEAT_SECONDS = 15.0  # between two renewals
-DEAD_SECONDS = 60.0  # without renewal, until a lease counts as abandoned
-LOOK_SECONDS = (0.1, 3.0)  # between two checks of a taken lease: at first, and at most
-PROBE = ".conditions"  # an object that shows whether the server respects conditions
+BEAT_SECONDS = 15.0  # time between two renewals
+DEAD_SECONDS = 60.0  # time without renewal after which a lease counts as abandoned
+LOOK_SECONDS = (0.1, 3.0)  # first and longest time between two checks of a taken lease
+PROBE = ".conditions"  # the object that tests whether the server respects conditions
 
 
 @contextmanager
 def locked(file: Path, waits_for: str) -> Iterator[None]:
-    """Hold the lock of a file. waits_for: the other holder's work, such as "judges this test set"."""
+    """Hold the lock of a file. waits_for: what the present holder does, such as "judges this test set"."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(file)
@@ -53,7 +53,7 @@ def locked(file: Path, waits_for: str) -> Iterator[None]:
 
 
 class Claim(Generic[T]):
-    """A claim that this process has locked. work: None if its process died before writing it."""
+    """A claim of work, locked by this process. work: None if the process that made the claim died before writing it."""
 
     def __init__(self, file: Path, lock: FileLock | None, work: T | None) -> None:
         self.file, self.work, self._lock = file, work, lock
@@ -63,18 +63,18 @@ class Claim(Generic[T]):
         return self.file.name
 
     def release(self) -> None:
-        """Remove the claim of finished work."""
+        """Remove the claim, because the work is finished."""
         self.file.unlink(missing_ok=True)
         self.unlock()
 
     def unlock(self) -> None:
-        """Leave the claim to the next command."""
+        """Keep the claim for the next command."""
         if self._lock:
             self._lock.release()
 
 
 def claim(folder: Path, work: T) -> Claim[T]:
-    """Claim work, a dataclass, before it begins. File systems without locks do not protect the claim."""
+    """Claim work, a dataclass, before it begins. On a file system without locks, the claim protects nothing."""
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -83,7 +83,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
         lock = FileLock(file, fallback_to_soft=False)
         try:
             lock.acquire(timeout=0)
-        except Timeout:  # another process took it for abandoned before it was locked
+        except Timeout:  # another process has just taken the file for an abandoned claim
             continue
         except OSError:
             file.unlink(missing_ok=True)
@@ -91,7 +91,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
         made = Claim(file, lock, work)
         try:
             file.write_text(json.dumps(encoded(work)), "utf-8")
-        except OSError as error:  # such as of a full disk
+        except OSError as error:  # for example, the disk is full
             made.release()
             error.filename = str(file)
             raise
@@ -99,7 +99,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
 
 
 def abandoned(folder: Path, kind: type[T]) -> Iterator[Claim[T]]:
-    """Yield claims of `kind` on this host whose processes have died. Each stays locked until the loop goes on."""
+    """Yield the claims of dead processes on this host. Each is locked until the next. kind: the class of the work."""
     from filelock import FileLock, Timeout
 
     for file in sorted(folder.glob(f"{_host()}~*")):
@@ -108,7 +108,7 @@ def abandoned(folder: Path, kind: type[T]) -> Iterator[Claim[T]]:
         lock = FileLock(file, fallback_to_soft=False)
         try:
             lock.acquire(timeout=0)
-        except (Timeout, OSError):  # in use, just released, or of another user
+        except (Timeout, OSError):  # in use, just released, or owned by another user
             continue
         found: Claim[T] = Claim(file, lock, None)
         try:
@@ -134,18 +134,18 @@ def require_conditions(bucket: Bucket) -> None:
 
 
 class Lease:
-    """A lease, for a process that holds its machine's lock. A lease that the same machine abandoned is free at once."""
+    """A lease. The process must hold its machine's lock, so it can take over a lease of the same machine at once."""
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
         self._bucket, self._name, self._machine = bucket, name, machine
-        self._etag = ""  # of the object while this process holds it
-        self._seen = ("", 0.0)  # the ETag of another's lease, and when it was first seen
+        self._etag = ""  # ETag of the lease's object while this process holds the lease
+        self._seen = ("", 0.0)  # ETag of another machine's lease, and when it was first seen
         self._over = threading.Event()
         self._renewal = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     @contextmanager
     def held(self, until: Callable[[], object] | None = None) -> Iterator[None]:
-        """Hold the lease once it is free. Stop waiting once `until` returns a true value."""
+        """Wait for the lease and hold it. Continue without it once `until` returns a true value."""
         pause, most = LOOK_SECONDS
         with stage("waiting for another machine that computes the same result"):
             while not self.acquire() and not (until and until()):
@@ -157,12 +157,12 @@ class Lease:
             self.release()
 
     def acquire(self) -> bool:
-        """Take the lease if it is free or abandoned; return whether it was."""
+        """Take the lease if it is free or abandoned. Return whether it was taken."""
         etag = self._bucket.create(self._name, self._content())
         if etag is None and (other := self._bucket.read(self._name)):
             if other.etag != self._seen[0]:
                 self._seen = other.etag, time.monotonic()
-            # A process of this machine would still hold the lock of this machine.
+            # A living process of this machine would hold the machine's lock.
             if self._is_ours(other.data) or time.monotonic() - self._seen[1] >= DEAD_SECONDS:
                 etag = self._bucket.replace(self._name, self._content(), other.etag)
         if etag is not None:
@@ -180,12 +180,12 @@ class Lease:
                 self._bucket.delete([self._name])
 
     def _renew(self) -> None:
-        """Renew the lease until it is released. After losing it, the process continues: the first result counts."""
+        """Renew the lease until its release. A process that loses it continues: the first result counts."""
         while self._etag and not self._over.wait(BEAT_SECONDS):
             try:
                 etag = self._bucket.replace(self._name, self._content(), self._etag)
                 if etag is None and (found := self._bucket.read(self._name)) and self._is_ours(found.data):
-                    etag = found.etag  # a repeated request: the first had arrived
+                    etag = found.etag  # the request was repeated after it had arrived
             except (BadInput, Failed):
                 continue  # the server may answer the next time
             if etag is None:
@@ -196,5 +196,5 @@ class Lease:
         return content.startswith(self._machine.encode())
 
     def _content(self) -> bytes:
-        """Return content that differs each time, because the ETag must."""
+        """Return new content each time, so that the ETag changes."""
         return f"{self._machine} {platform.node()} {time.time_ns()}\n".encode()

@@ -16,12 +16,12 @@ from typing import Any, Literal, TypeVar, cast
 from harness.errors import BadInput, did_you_mean
 
 T = TypeVar("T")
-Read = Callable[[Any, str], Any]  # (value, name of its field) -> converted value; or raises _Unfit
+Read = Callable[[Any, str], Any]  # (value, name of its field) -> converted value; raises _Unfit
 _PLAIN = {str: "text", int: "a whole number", float: "a number", bool: "true or false", types.NoneType: "null"}
 
-HIDDEN = {"json": "hidden"}  # metadata of a field that is left out
-OPTIONAL = {"json": "optional"}  # left out if it is None
-INLINE = {"json": "inline"}  # a dataclass or mapping whose keys stand beside the other fields
+HIDDEN = {"json": "hidden"}  # metadata of a field that JSON leaves out
+OPTIONAL = {"json": "optional"}  # a field that JSON leaves out if it is None
+INLINE = {"json": "inline"}  # a dataclass or mapping whose keys become fields of the outer object
 
 
 class _Unfit(ValueError):
@@ -32,8 +32,8 @@ def row_as(kind: type[T], row: Any, where: str) -> T:
     """Build the dataclass `kind` from a JSON object, with all dataclasses inside it.
 
     A field may be text, a number, a truth value, a Literal, a mapping, a sequence, another dataclass or a union of
-    these. Lists become tuples if the field is a Sequence. Names in `json_too` are ignored. Raise BadInput for a missing
-    or unknown field, a value of another type, and a value that the dataclass refuses. where: position in the file.
+    these. Lists become tuples if the field is a Sequence. Names in `json_too` are ignored. Raise BadInput for missing
+    and unknown fields, values of another type, and values that the dataclass refuses. where: position in the file.
     """
     try:
         return cast(T, _reader(cast(Any, kind))(row, ""))
@@ -49,9 +49,9 @@ def key_named(name: str) -> Mapping[str, str]:
 def encoded(value: Any) -> Any:
     """Convert a value to dicts, lists, texts, numbers, truth values and None.
 
-    A dataclass becomes a dict by field name, changed by the metadata above; the properties named in its class attribute
-    `json_too` follow. NaN and infinity become None, a Path its text, an Enum its value, NumPy scalars numbers, and
-    arrays and sequences lists. Keys of mappings are kept.
+    A dataclass becomes a dict by field name, changed by the metadata above. It also gets the properties named in the
+    class attribute `json_too`. NaN and infinity become None, a Path its text, an Enum its value, NumPy scalars numbers,
+    and arrays and sequences lists. Keys of mappings are kept.
     """
     if value is None or (isinstance(value, str | bool | int) and not isinstance(value, Enum)):
         return value
@@ -111,7 +111,7 @@ def _reader(hint: Any) -> Read:
         if kind in (list, tuple, Sequence):
             return type(value) is list
         if kind in (int, float) and type(value) is int:
-            return abs(value) < 2**63  # as a database keeps them
+            return abs(value) < 2**63  # the range of a database
         return type(value) is kind
 
     def read(value: Any, name: str) -> Any:

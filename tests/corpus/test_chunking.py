@@ -167,6 +167,7 @@ def test_separators_cannot_take_for_ever():
         ({"separator": r"(?:x+?y?){2,}z"}, "repeats a repetition"),
         ({"separator": "(" * 5000 + "a" + ")" * 5000}, "is not a regular expression"),
         ({"unit": "tokens"}, "chunk.unit=tokens needs chunk.tokenizer"),
+        ({"note": 3}, "chunk.note=3 is not"),
         ({"tokenizer": "BAAI/bge-m3"}, "chunk.tokenizer does nothing with chunk.unit=characters"),
     ],
 )
