@@ -489,5 +489,5 @@ def test_labels_alone_suffice_for_lists(harness, tmp_path):
     labels = package.load_dataset("dataset=trec", "dataset.qrels=qrels")
     assert repr(labels) == "trec: 0 documents, 0 queries, 2 labelled"
     assert package.evaluate("run", labels, ["mrr"]).metrics == {"mrr": 0.75}  # second, and first
-    with pytest.raises(package.BadInput, match="The dataset has labels alone"):
+    with pytest.raises(package.BadInput, match="The dataset has only labels"):
         package.evaluate(two_words, labels)

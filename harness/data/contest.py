@@ -14,10 +14,10 @@ from retrievers.base import Document, Query
 
 
 class Contest:
-    """JSON lines as in the contest on scientific questions.
+    """JSON lines in the format of the contest on scientific questions.
 
-    documents.jsonl: {docid, title, src, content}; title and src are optional, and the title is indexed too
-    eval.jsonl:      {eval_id, msg: [{role, content}, ...]}, a question or a conversation
+    documents.jsonl: {docid, title, src, content}; title and src are optional, and the title is indexed too.
+    eval.jsonl:      {eval_id, msg: [{role, content}, ...]}, a question or a conversation.
     qrels.jsonl:     {eval_id, relevant: [docid, ...] or {docid: grade}}, or a row of `harness.data.labels`; optional.
                      Grades are finite and > 0. An empty `relevant` means that the query needs no retrieval.
 

@@ -1,4 +1,4 @@
-"""A dataset: documents, queries and labels that fit together, with fingerprints of its content."""
+"""A dataset, the checks of its parts, and the fingerprints of its content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Dataset:
     """Documents, queries and labels that fit together.
 
     documents: in ascending order of doc_id; a tuple, or `ShardedDocuments` on disk.
-    queries: in the order of the file. notes: sentences about unusual content.
+    queries: in the order of their file. notes: sentences about unusual content.
     """
 
     name: str
@@ -53,10 +53,10 @@ class Dataset:
 
     @cached_property
     def fingerprints(self) -> dict[str, str | None]:
-        """sha256 of "documents", "queries" and "qrels", and of the "evidence" from which the labels were made.
+        """The sha256 of "documents", "queries", "qrels", and the "evidence" from which the labels were made.
 
-        They depend on ids, titles, texts, turns, grades and the order of the queries. They do not depend on line ends,
-        `source`, the order of keys, documents and labels, or whether an id was a number.
+        They depend on ids, titles, texts, turns, grades and the order of queries. They do not depend on line ends,
+        `source`, the order of keys, documents and labels, or whether an id is a number in its file.
         """
         queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
         found = {"documents": fingerprint_of(self.documents), "queries": _sha256(queries), "qrels": None}
@@ -68,9 +68,9 @@ class Dataset:
 
 
 def checked_dataset(source: Source, name: str, documents: Sequence[Document] | None = None) -> Dataset:
-    """Read a source. Raise BadInput if its labels name unknown queries, or unknown relevant documents.
+    """Read a source. Raise BadInput if its labels name unknown queries, or unknown documents as relevant.
 
-    Empty documents and unlabelled queries stay, and `notes` reports them.
+    Empty documents and unlabelled queries are kept, and `notes` reports them.
     documents: the source's documents in ascending order of doc_id; None to read them here.
     """
     if documents is None:
@@ -94,15 +94,17 @@ def in_memory(source: Source) -> tuple[Document, ...]:
 def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None = None) -> tuple[Query, ...]:
     """Return the queries to search, in order, each with one user turn.
 
-    text: `user_turns` joins all user turns with a space; `last` takes the last one; `file` reads the text from `file`,
-    JSON lines {eval_id, standalone_query}. Raise BadInput unless the file has exactly these queries, each once.
+    text: `user_turns` joins all user turns with a space; `last` takes the last one; `file` reads the texts from `file`,
+    JSON lines {eval_id, standalone_query}. Raise BadInput unless the file has each query once, and no other.
     """
     if text not in _TEXTS:
         raise BadInput(f"query.text={text!r} is not one of {', '.join(_TEXTS)}.{did_you_mean(text, _TEXTS)}")
     if text == "file" and not file:
         raise BadInput("query.text=file needs query.file=FILE, JSON lines {eval_id, standalone_query}.")
     if text != "file" and file:
-        raise BadInput(f"query.file={file} is not read with query.text={text}. Use query.text=file, or leave it out.")
+        raise BadInput(
+            f"query.file={file} is not read with query.text={text}. Use query.text=file, or leave out query.file."
+        )
     if file:
         texts = _rewritten(dataset, Path(file))
     elif text == "last":
@@ -115,7 +117,7 @@ def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None 
 
 
 def conversations(queries: Iterable[Query]) -> dict[str, bool]:
-    """Return query_id -> whether it has more than one user turn."""
+    """Return query_id -> whether the query has more than one user turn."""
     return {query.query_id: len(query.user_turns) > 1 for query in queries}
 
 

@@ -1,7 +1,7 @@
-"""The folder that `harness prepare` writes: documents, with the texts and files from which they are cut.
+"""The folder that `harness prepare` writes: documents, and the texts and files from which they were cut.
 
 documents.jsonl: {docid, title, content, src, spans: [{text, start, end}, ...]}, one line per document.
-texts/TEXT.txt:  the extracted text with this id.
+texts/TEXT.txt:  the extracted text with the id TEXT.
 files.jsonl:     {path, text, ...}, one line per file; `text` is the id of its text.
 near_duplicates.jsonl: {a, b, similarity}, ids of near-duplicate documents.
 manifest.json:   {version, ...}, written last: a folder without it is unfinished.
@@ -39,14 +39,14 @@ TEXT_ID = 20  # hexadecimal digits
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A document and its places: several if equal chunks became one document."""
+    """A document and its places in texts; several places if equal chunks became one document."""
 
     document: Document
     spans: tuple[Span, ...]
 
 
 class DocumentsFolder:
-    """A folder that `harness prepare` has finished. Raises BadInput for others. key: the config key that names it."""
+    """A folder that `harness prepare` has finished; else raise BadInput. key: the config key that names the folder."""
 
     def __init__(self, path: Path, key: str = "documents") -> None:
         self.path = path
@@ -56,7 +56,7 @@ class DocumentsFolder:
 
     @functools.cached_property
     def fingerprint(self) -> str:
-        """sha256 of the documents with their spans."""
+        """The sha256 of the documents with their spans."""
         return sha256_of(self.path / DOCUMENTS)
 
     def chunks(self) -> Iterator[Chunk]:
@@ -66,7 +66,7 @@ class DocumentsFolder:
             document = Document(doc_id, field(row, "content", str, where), title, source, native)
             spans = tuple(read_span(one, where) for one in field(row, "spans", list, where))
             if not spans:
-                raise BadInput(f"{where}: spans is empty, but a document has at least one place in a text.")
+                raise BadInput(f"{where}: spans is empty, but a document needs at least one place in a text.")
             yield Chunk(document, spans)
 
     def text(self, text_id: str) -> str:
@@ -91,7 +91,7 @@ class DocumentsFolder:
         return found
 
     def near_duplicates(self) -> dict[str, tuple[str, ...]]:
-        """Return doc_id -> the ids of its group of near-duplicates, itself included, ascending; {} without the file."""
+        """Return doc_id -> the ids in its group of near-duplicates, ascending; {} without the file of pairs."""
         path = self.path / NEAR_DUPLICATES
         groups: dict[str, list[str]] = {}
         for number, row in json_lines(path) if path.exists() else ():
@@ -105,7 +105,7 @@ class DocumentsFolder:
 
 
 def read_span(value: Any, where: str) -> Span:
-    """Return the span {text, start, end}. Raise BadInput for other values, and for an empty span."""
+    """Return the span in an object {text, start, end}. Raise BadInput for other values and for an empty span."""
     if not isinstance(value, Mapping):
         raise BadInput(f"{where}: {value!r:.60} is not a span, an object {{text, start, end}}.")
     text, start, end = field(value, "text", str, where), required(value, "start", where), required(value, "end", where)

@@ -1,4 +1,4 @@
-"""Reading and writing files: lines, JSON and single values. Errors name the file and the line, from 1.
+"""Read and write files of lines and JSON. Errors name the file and the line, counted from 1.
 
 Files are UTF-8, with or without a BOM, with LF or CRLF, plain or gzipped (detected by content, not by name).
 """
@@ -25,7 +25,7 @@ DAMAGED = (OSError, EOFError, zlib.error)  # raised by reading a file or a gzip 
 BLOCK = 1 << 20  # bytes that are read at once
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
 UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # a file may unpack to this many bytes, or to this many times its size
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate, paired or not: only encoding can tell
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate; encoding shows whether it is paired
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object", bool: "true or false"}
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading bytes; unpack it if it is gzipped. Raise BadInput if it cannot be opened."""
+    """Open a file for reading bytes, and unpack it if it is gzipped. Raise BadInput if it cannot be opened."""
     if path.is_dir():
         raise BadInput(f"{path} is a folder, but a file is expected. Name a file in it.")
     if path.exists() and not path.is_file():  # reading it could wait for ever
@@ -76,7 +76,7 @@ class _Unpacked(io.RawIOBase):
         if self._packed.tell() > self._most:
             raise BadInput(
                 f"{self._path} unpacks to more than {self._most:,} bytes and more than {MOST_PACKED} times its size, "
-                "which is unusual for texts. Is it the right one? If so, unpack it with gunzip."
+                "which is unusual for texts. If it is the right file, unpack it with gunzip."
             )
         return len(block)
 
@@ -121,7 +121,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def json_rows(raw: bytes, path: Path, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield what `json_lines` yields, for a part of a file. first: number of its first line."""
+    """Yield the same as `json_lines`, for a part of a file. first: the number of its first line."""
     for number, raw_line in enumerate(raw.split(b"\n"), start=first):
         line = _decode(raw_line.rstrip(b"\r"), path, number)
         if line.strip():
@@ -145,7 +145,7 @@ def text_file(path: Path, most: int) -> str:
 
 
 def json_file(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file, as strictly checked as by `json_lines`."""
+    """Return the JSON object in a file, checked like the lines of `json_lines`."""
     content = _whole(path)
     if not isinstance(content, dict):
         raise BadInput(f"{path}: the file must be one JSON object, in braces, not {content!r:.60}.")
@@ -153,7 +153,7 @@ def json_file(path: Path) -> dict[str, Any]:
 
 
 def json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (`FILE:line` or `FILE: item n`, object) of every JSON line, or every element of a JSON array."""
+    """Yield (`FILE:line`, object) of every JSON line, or (`FILE: item n`, object) of every item of a JSON array."""
     _, first = next(numbered_lines(path), (0, ""))
     if not first.lstrip().startswith("["):
         yield from ((f"{path}:{number}", row) for number, row in json_lines(path))
@@ -166,7 +166,7 @@ def json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def field(row: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
-    """Return row[key], which must exist and be a `kind` (str, list, dict or bool). where: position in the file."""
+    """Return row[key]. Raise BadInput unless it is a `kind` (str, list, dict or bool). where: position in the file."""
     value = required(row, key, where)
     if not isinstance(value, kind):
         raise BadInput(f"{where}: {key} is {value!r:.60}, but must be {_WORDS[kind]}.")
@@ -176,14 +176,14 @@ def field(row: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
 def finished_folder(
     path: Path, manifest: str, version: int, *, key: str, give: str, finish: str, name: str = "version"
 ) -> dict[str, Any]:
-    """Return the manifest of a folder. Raise BadInput if the manifest is missing or has another version.
+    """Return the manifest of a folder. Raise BadInput if it is missing or has another version.
 
     key: the config key of the folder. give, finish: remedies for a missing folder and a missing manifest.
-    name: the manifest's field with the version.
+    name: the manifest's field that holds the version.
     """
     try:
         found = path.is_dir()
-    except OSError as error:  # such as a name that is too long
+    except OSError as error:  # for example, the name is too long
         raise BadInput(f"{key}={path!s:.60}…: {error.strerror}. Name another folder.") from None
     if not found:
         what = "this is a file, not a folder" if path.exists() else "there is no such folder"
@@ -211,12 +211,12 @@ def optional_text(row: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def identifier(row: Mapping[str, Any], key: str, where: str) -> tuple[str, int | None]:
-    """Return the id in row[key] as text, and its number, or None if it is text in the file."""
+    """Return the id in row[key] as text, and as a number if it is a number in the file, else None."""
     return as_id(required(row, key, where), key, where)
 
 
 def as_id(value: Any, key: str, where: str) -> tuple[str, int | None]:
-    """Return a value as an id, like `identifier`. Raise BadInput unless it is a whole number or text, not blank."""
+    """Convert a value to an id, like `identifier`. Raise BadInput unless it is a whole number or non-blank text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value), value
     if not isinstance(value, str) or not value.strip():
@@ -242,14 +242,14 @@ def once(seen: dict[Any, Any], key: Any, what: str, path: Path, position: int | 
 
 
 def repeated_key(key: Any, what: str, path: Path, position: int | str, before: int | str) -> BadInput:
-    """Return the error for a key that occurs again. before: where it first occurs."""
+    """Return the error for a key that occurs twice. before: its first position."""
     return BadInput(f"{path}:{position}: {what} {key!r:.80} is already at {path}:{before}. Remove one of them.")
 
 
 def unique_rows(
     path: Path, rows: Iterable[tuple[int | str, dict[str, Any]]], key: str
 ) -> Iterator[tuple[str, str, int | None, dict[str, Any]]]:
-    """Yield (file:position, id, its number or None, row). Raise BadInput if there is no row, or if an id repeats."""
+    """Yield (file:position, id, number of the id or None, row). Raise BadInput for no rows and for repeated ids."""
     seen: dict[str, int | str] = {}
     for position, row in rows:
         where = f"{path}:{position}"
@@ -261,7 +261,7 @@ def unique_rows(
 
 
 def check_pairs(predictions: Path, ours: Collection[str], references: Path, theirs: Collection[str]) -> None:
-    """Raise BadInput, with the ids that are missing and superfluous, unless both files have the same ids."""
+    """Raise BadInput, with the missing and superfluous ids, unless both files have the same ids."""
     missing, extra = [one for one in theirs if one not in ours], [one for one in ours if one not in theirs]
     problems = [f"no prediction for {len(missing)} of {len(theirs)} ids: {some(missing)}"] if missing else []
     problems += [f"{len(extra)} of its {len(ours)} ids not in {references}: {some(extra)}"] if extra else []
@@ -274,7 +274,7 @@ def no_rows(path: Path) -> BadInput:
 
 
 def some(ids: Collection[str], n: int = 5, count: int | None = None) -> str:
-    """Return the first n ids, each cut to 60 characters, as "a, b and 3 more". count: of all ids, if not len(ids)."""
+    """Return the first n ids as "a, b and 3 more", each cut to 60 characters. count: of all ids, if not len(ids)."""
     count = len(ids) if count is None else count
     return ", ".join(f"{one:.60}" for one in list(ids)[:n]) + (f" and {count - n} more" if count > n else "")
 
@@ -291,7 +291,9 @@ def _read(path: Path, most: int) -> bytes:
     raw = bytearray()
     try:
         with open_unpacked(path) as file:
-            while len(raw) <= most and (block := file.read(BLOCK)):  # reading at once would reserve memory for `most`
+            while len(raw) <= most and (
+                block := file.read(BLOCK)
+            ):  # reading all at once would reserve memory for `most`
                 raw += block
     except DAMAGED as error:
         raise _unreadable(path, error) from None

@@ -1,13 +1,13 @@
-"""Frozen test sets: labels that were resolved from judgements and never change.
+"""Frozen test sets, whose labels were decided from judgements and never change.
 
 queries.jsonl:        {eval_id, msg, kind, answer}, one line per query.
-labels.jsonl:         {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}, one each.
-evidence.jsonl:       {eval_id, evidence: [{text, start, end, exact, prefix, suffix, grade}, ...]}, if any.
+labels.jsonl:         {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}, likewise.
+evidence.jsonl:       {eval_id, evidence: [{text, start, end, exact, prefix, suffix, grade}, ...]}; may be empty.
 frozen.json:          {format, version, documents, counts, strata, files, sha256, ...}, written last.
 
 If people have checked some of a model's labels, there are two more files like labels.jsonl:
 model_labels.jsonl:   labels of all queries by the model alone.
-checked_labels.jsonl: labels of the checked queries by people alone, with {stratum}.
+checked_labels.jsonl: labels of the checked queries by people alone, each with its {stratum}.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _AGAIN = "A frozen test set is never edited: make a new version with `harness te
 
 
 class Frozen(SpanLabelled):
-    """A frozen test set. The documents folder must have all judged documents unchanged; all others are unjudged."""
+    """A frozen test set. The documents folder must have all judged documents, unchanged. Others are unjudged."""
 
     recorded_as = "dataset/frozen"
 
@@ -76,7 +76,7 @@ class Frozen(SpanLabelled):
 
     @cached_property
     def rows(self) -> list[EvidencedQuery]:
-        self.manifest  # noqa: B018 (the files are checked first)
+        self.manifest  # noqa: B018 (it checks the files)
         evidence = {}
         path = self.path / EVIDENCE
         for number, row in json_lines(path):
@@ -96,7 +96,7 @@ class Frozen(SpanLabelled):
         ]
 
     def labels(self, name: str) -> list[Label]:
-        """Return the labels in a file of the set. Raise BadInput unless they label its queries."""
+        """Return the labels in a file of the set. Raise BadInput for unknown and for missing queries."""
         path, known = self.path / name, {one.query.query_id for one in self.rows}
         found = [
             read_label(row, where, query_id)
@@ -164,11 +164,11 @@ class Frozen(SpanLabelled):
                 "errors, let people check queries drawn at random: harness testset review, sample=audit."
             )
         if self.folder.fingerprint != manifest["documents"].get("sha256"):
-            yield "The documents differ from the pooled ones: new ones are unjudged."
+            yield "The documents are not those that were pooled: new documents are unjudged."
 
 
 def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:
-    """Return `frozen.json`. Raise BadInput if the set is unfinished or was edited. key: config key of the folder."""
+    """Return `frozen.json`. Raise BadInput if the set is unfinished or was edited. key: the folder's config key."""
     where = path / FROZEN
     inside = sorted(one.parent.name for one in path.glob(f"v*/{FROZEN}"))
     make = "Freeze a test set with `harness testset freeze testset=FOLDER`."
@@ -183,7 +183,7 @@ def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:
     )
     required(manifest, "version", str(where))
     files = field(manifest, "files", dict, str(where))
-    both = {MODEL_LABELS, CHECKED_LABELS}  # there are both, or none
+    both = {MODEL_LABELS, CHECKED_LABELS}  # either both files exist or neither
     expected = {QUERIES, LABELS, EVIDENCE} | (both if both & files.keys() else set())
     if {*files} != expected:
         raise BadInput(f"{where}: files are {some(files)}, but must be {some(sorted(expected))}. {_AGAIN}")
@@ -196,7 +196,7 @@ def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:
 
 
 def manifest_digest(manifest: Mapping[str, Any]) -> str:
-    """Return the sha256 of the content of `frozen.json`, without that sha256 and the path of the documents."""
+    """Return the sha256 of the content of `frozen.json`, except for `sha256` and the path of the documents."""
     said = {key: value for key, value in manifest.items() if key != "sha256"}
     if isinstance(documents := said.get("documents"), Mapping):
         said["documents"] = {key: value for key, value in documents.items() if key != "path"}
@@ -208,7 +208,7 @@ def judged_documents(labels: Iterable[Label]) -> set[str]:
 
 
 def documents_digest(documents: Iterable[Document]) -> str:
-    """Return the sha256 of the documents' ids, titles and texts. Their order does not matter."""
+    """Return the sha256 of the documents' ids, titles and texts, whatever their order."""
     digest = hashlib.sha256()
     for one in sorted(documents, key=lambda document: document.doc_id):
         digest.update(json.dumps([one.doc_id, one.title, one.text], ensure_ascii=False).encode() + b"\n")

@@ -2,8 +2,8 @@
 
 {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}
 
-A document in neither list is unjudged. A row {eval_id, relevant}, the contest's form, does not say which documents were
-judged; if its `relevant` is empty, the query needs no retrieval.
+A document in neither list is unjudged. A row in the contest's form, {eval_id, relevant}, does not say which documents
+were judged. If its `relevant` is empty, the query needs no retrieval.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Label:
 
     kind: one of `harness.data.testset.KINDS`; "" if unknown. relevant: doc_id -> grade, finite and > 0.
     not_relevant: documents judged not relevant; None if it is unknown which documents were judged.
-    basis: who decided, such as "human" or "llm"; "" if unknown.
+    basis: who judged, such as "human" or "llm"; "" if unknown.
     """
 
     query_id: str
@@ -124,7 +124,7 @@ def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
 def qrels_of(labels: Iterable[Label]) -> Qrels:
     """Return the labels of all queries.
 
-    If some rows say which documents were judged, only the relevant documents count as judged in the other rows.
+    If some labels say which documents were judged, only the relevant documents count as judged in all other labels.
     """
     rows = list(labels)
     answerable = [one for one in rows if one.kind != UNANSWERABLE]

@@ -1,4 +1,4 @@
-"""Predictions from the contest's format, a TREC run, or Python objects: mappings, tables, functions that search."""
+"""Predictions from files in the contest's format, TREC runs, mappings, tables, and functions that search."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _TREC_FIELDS = 6  # query_id Q0 doc_id rank score tag
 class Predictions:
     """Ranked lists of Q queries, in the file's order and with its duplicates.
 
-    docs: int32 [Q, K], indices into `doc_ids`, which are unique; -1 pads the end of a row.
-    whole: whether the lists hold all that a system ranked, like a TREC run's; others may have been cut.
+    docs: int32 [Q, K], indices into the unique `doc_ids`; -1 pads the end of a row.
+    whole: whether a list holds all documents that the system ranked, as in a TREC run, or may have been cut.
     """
 
     query_ids: tuple[str, ...]
@@ -40,8 +40,8 @@ class Predictions:
 def read_predictions(path: Path) -> Predictions:
     """Return lists from contest JSON lines {eval_id, topk: [docid, ...]} or a TREC run, detected by content.
 
-    Keep the order and duplicates of contest lists. Sort a TREC run by `trec_order`. Raise BadInput for other formats,
-    for a query in two rows, and for a document twice in a TREC list.
+    Contest lists keep their order and duplicates. A TREC run is sorted by `trec_order`. Raise BadInput for other
+    formats, for a query in two rows, and for a document twice in a TREC list.
     """
     number, line = next(numbered_lines(path), (0, ""))
     if not number:
@@ -53,12 +53,12 @@ def read_predictions(path: Path) -> Predictions:
 
 
 def is_contest(line: str) -> bool:
-    """Return whether a file that begins with this line has contest rows; otherwise it is a TREC run."""
+    """Return whether a file that begins with this line has contest rows, or is a TREC run."""
     return line.lstrip().startswith(("{", "["))
 
 
 def contest_rows(path: Path) -> Iterator[tuple[str, str, list[str], list[float] | None]]:
-    """Yield (file:line, query_id, doc_ids, scores) of every contest row. scores: None if a document has none."""
+    """Yield (file:line, query_id, doc_ids, scores) for each contest row. scores: None if a document has no score."""
     for where, query_id, _, row in unique_rows(path, _prediction_lines(path), "eval_id"):
         topk = [as_id(value, "an id in topk", where)[0] for value in field(row, "topk", list, where)]
         yield where, query_id, topk, _scores(row.get("references"), len(topk))
@@ -83,7 +83,7 @@ def _prediction_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def trec_scores(path: Path) -> dict[str, dict[str, float]]:
-    """Return query_id -> {doc_id: score} of a TREC run, with queries in order of their first line."""
+    """Return query_id -> {doc_id: score} of a TREC run, with the queries in order of their first lines."""
     run: dict[str, dict[str, float]] = {}
     for number, line in numbered_lines(path):
         fields = line.split()
@@ -105,14 +105,14 @@ def trec_scores(path: Path) -> dict[str, dict[str, float]]:
 
 
 def trec_order(scores: Mapping[str, float]) -> list[str]:
-    """Return doc_ids in trec_eval's order: by score in single precision, then by doc_id, both descending."""
+    """Sort doc_ids as trec_eval does: by score in single precision, then by doc_id, both descending."""
     with np.errstate(over="ignore"):  # scores beyond float32 become infinite, as in trec_eval
         single = np.fromiter(scores.values(), np.float64, len(scores)).astype(np.float32).tolist()
     return [doc_id for _, doc_id in sorted(zip(single, scores, strict=True), reverse=True)]
 
 
 def predictions_of(lists: Mapping[str, Sequence[str]]) -> Predictions:
-    """Return predictions from query_id -> doc_ids. lists: of at least one query."""
+    """Return predictions from query_id -> doc_ids, with at least one query."""
     index_of: dict[str, int] = {}
     docs = np.full((len(lists), max(map(len, lists.values()))), -1, np.int32)
     for row, doc_ids in enumerate(lists.values()):
@@ -121,7 +121,7 @@ def predictions_of(lists: Mapping[str, Sequence[str]]) -> Predictions:
 
 
 def from_mapping(given: Mapping[Any, Any]) -> Predictions:
-    """Return predictions from {query_id: [doc_id, ...]}, or {query_id: {doc_id: score}} in trec_eval's order."""
+    """Return predictions from {query_id: [doc_id, ...]}, or from {query_id: {doc_id: score}} by `trec_order`."""
     if not given:
         raise BadInput("predictions are empty. Give a list of document ids for each query.")
     scored = [isinstance(row, Mapping) for row in given.values()]
@@ -160,7 +160,9 @@ def searched(search: Search, dataset: Dataset, k: int) -> Ranking:
     name = getattr(search, "__name__", type(search).__name__)
     check_callable(search, name)
     if not dataset.queries:
-        raise BadInput("The dataset has labels alone: a function needs its queries and documents, too.")
+        raise BadInput(
+            "The dataset has only labels, but a function needs queries and documents, too. Use another dataset."
+        )
     queries = search_queries(dataset)
     return ranking_of(queries, search([query.text for query in queries], k), k, dataset.by_id, name)
 

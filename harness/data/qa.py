@@ -29,10 +29,10 @@ from retrievers.base import Document, Query
 
 
 class Squad:
-    """SQuAD 1 and 2 and KorQuAD 1 JSON: the task is to find the paragraph of each question.
+    """JSON files of SQuAD 1 and 2 and KorQuAD 1. The task is to find the paragraph of each question.
 
-    Each distinct context is a document `title#n`; n counts the contexts under its first title. A question marked
-    `is_impossible` (SQuAD 2) is unlabelled.
+    Each distinct context is a document `title#n`; n counts the contexts of the title. A context under several titles
+    belongs to the first. A question marked `is_impossible` (SQuAD 2) is unlabelled.
     """
 
     recorded_as = "dataset/squad"
@@ -74,7 +74,7 @@ class Squad:
 class Autorag:
     """AutoRAG's parquet files: corpus.parquet {doc_id, contents}, qa.parquet {qid, query, retrieval_gt}.
 
-    retrieval_gt is a list of ids, or of lists of ids, all relevant. If it has none, the query needs no retrieval.
+    retrieval_gt: a list of ids, or of lists of ids, all relevant. If it has no id, the query needs no retrieval.
     corpus, qa: a file to use instead of the one in the folder.
     """
 

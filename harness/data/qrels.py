@@ -23,21 +23,21 @@ class Qrels:
     """Relevance labels. A document that is in neither `grades` nor `not_relevant` of a query is unjudged.
 
     grades: query_id -> {doc_id: grade}, every grade finite and > 0. A query that is not a key is unlabelled.
-    abstention: the meaning of an empty dict in `grades`. True (the contest's labels): the query needs no retrieval,
-        unless it is in `unmet`. False (TREC and BEIR labels): it was judged and has no relevant document.
+    abstention: what an empty dict in `grades` means. If True (the contest's labels), the query needs no retrieval,
+        unless it is in `unmet`. If False (TREC and BEIR labels), it was judged and has no relevant document.
     not_relevant: query_id -> documents judged not relevant; queries without any may be missing. None if the labels do
         not say which documents were judged.
     pooled: query_id -> documents that were pooled, but not judged (TREC's grade -1).
     unmet: labelled queries that need retrieval, but have no relevant document among the judged ones.
     unanswerable: queries that need retrieval, but have no answer in the documents. They are unlabelled and scored
-        apart, by the documents shown for them.
+        apart, by whether documents are shown.
     counts_unanswerable: whether `unanswerable` is part of the fingerprint.
 
-    Labels on prepared texts only:
+    Only labels on prepared texts have:
 
     places: doc_id -> spans of the document; several if its text occurs more than once. None if unknown.
-    evidence: query_id -> evidence at its present place, of each labelled query that needs retrieval.
-    checked: None if people have judged every pair, or if no queries were drawn for them.
+    evidence: query_id -> evidence at its present place, for each labelled query that needs retrieval.
+    checked: None if people have judged every pair, or if no queries were drawn for people.
     """
 
     grades: Mapping[str, Mapping[str, float]]
@@ -57,12 +57,12 @@ class Qrels:
         return bool(self.grades[query_id]) or not self.abstention or query_id in self.unmet
 
     def content(self) -> Iterator[Any]:
-        """Yield the content for the fingerprint, equal for all files with the same labels."""
+        """Yield the content of the fingerprint, which is equal for all files with the same labels."""
         yield self.abstention
         for query_id, grades in sorted(self.grades.items()):
             yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())
         judged = _listed(self.not_relevant or {})
-        # TREC and BEIR labels say which documents were judged even if all of them are relevant.
+        # TREC and BEIR labels say which documents were judged even if all judged documents are relevant.
         if judged or (self.not_relevant is not None and self.abstention):
             yield "not_relevant", judged
         if pooled := _listed(self.pooled):
@@ -80,7 +80,7 @@ class Qrels:
             yield sorted(self.checked.strata.items())
 
     def sources(self) -> Iterator[Any]:
-        """Yield the evidence of each query, whatever the cut of the texts; nothing without `places`."""
+        """Yield the evidence of each query, however the texts are cut; nothing without `places`."""
         for query_id in sorted(self.grades) if self.places is not None else ():
             pieces = self.evidence.get(query_id, ())
             yield query_id, sorted((*_place(one.span), float(one.grade)) for one in pieces)

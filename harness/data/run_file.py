@@ -1,4 +1,4 @@
-"""A retriever that reads its rankings from a file of another system instead of searching."""
+"""A retriever that does not search, but reads the rankings in another system's file."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Scored = dict[str, float]  # doc_id -> score, best first
 class RunFile:
     """The rankings in a file: a TREC run, or contest rows {eval_id, topk, references}.
 
-    A TREC run is in trec_eval's order; contest rows keep their order. Tied scores are lowered by the least that keeps
-    the order. Without scores, rank r scores 1 / r. Queries outside the dataset are ignored. Raises BadInput, with file
-    and line, for unknown documents, repeated documents and scores that are not finite.
+    A TREC run is sorted like in trec_eval; contest rows keep their order. Tied scores are lowered slightly by rank.
+    Without scores, rank r scores 1 / r. Queries outside the dataset are ignored. Raises BadInput, with file and line,
+    for unknown documents, repeated documents and scores that are not finite.
 
-    scores: `file`, or `rank` for 1 / r throughout.
-    missing: `error` raises BadInput for a query without a list; `empty` gives it an empty list.
+    scores: `file` for the scores in the file, `rank` for 1 / r.
+    missing: `error` raises BadInput for a query without a list; `empty` gives the query an empty list.
     """
 
     recorded_as = "retriever/file"
@@ -75,13 +75,13 @@ class RunFile:
         if unknown:
             raise BadInput(
                 f"{_line_with(self._path, unknown[0])}: the dataset does not have these documents of the file: "
-                f"{some(unknown)}. Make the file from the same documents, or remove them."
+                f"{some(unknown)}. Make the file from the same documents, or remove these documents from it."
             )
 
     def _check_queries(self, lists: Mapping[str, Scored], queries: Sequence[Query]) -> int:
         lacking = [query.query_id for query in queries if query.query_id not in lists]
         if lacking and (self._missing == "error" or len(lacking) == len(queries)):
-            empty = "Add them, or count them as empty lists: retriever.NAME.missing=empty."
+            empty = "Add the lists, or treat them as empty: retriever.NAME.missing=empty."
             remedy = empty if len(lacking) < len(queries) else "Is it about this dataset?"
             raise BadInput(
                 f"{self._path} has no list for {len(lacking)} of {len(queries)} queries: {some(lacking)}. It has lists "
@@ -91,11 +91,11 @@ class RunFile:
 
 
 def _known_sha256(path: Path) -> str:
-    """Return the sha256 of a file. Each trial of a sweep asks for it: read the file again only if it has changed."""
+    """Return the sha256 of a file. The file is read again only if it has changed, as every trial asks for this."""
     try:
         about = path.stat()
     except OSError:
-        return sha256_of(path)  # says what is wrong
+        return sha256_of(path)  # raises BadInput with the problem
     return _sha256(path.absolute(), about.st_ino, about.st_size, about.st_mtime_ns)
 
 
@@ -119,7 +119,7 @@ def read_lists(path: Path, by_rank: bool = False) -> dict[str, Scored]:
 
 
 def _contest_lists(path: Path, by_rank: bool) -> Iterator[tuple[str, Scored]]:
-    first: dict[bool, str] = {}  # whether a list has scores -> the first such list
+    first: dict[bool, str] = {}  # whether a list has scores -> position of the first such list
     for where, query_id, topk, scores in contest_rows(path):
         if len(set(topk)) < len(topk):
             twice = sorted({one for one in topk if topk.count(one) > 1})
@@ -129,7 +129,7 @@ def _contest_lists(path: Path, by_rank: bool) -> Iterator[tuple[str, Scored]]:
             if len(first) > 1:
                 raise BadInput(
                     f"{first[False]}: there is no score for each document, but there is at {first[True]}. Add the "
-                    "scores, or do without them: retriever.NAME.scores=rank."
+                    "scores, or use the ranks instead: retriever.NAME.scores=rank."
                 )
             _check_order(where, topk, scores or [])
         yield query_id, descending(topk, None if by_rank else scores)
@@ -140,7 +140,7 @@ def _check_order(where: str, topk: Sequence[str], scores: Sequence[float]) -> No
         if scores[place] > scores[place - 1]:
             raise BadInput(
                 f"{where}: {topk[place]!r:.60} scores {scores[place]}, more than {topk[place - 1]!r:.60} above it. "
-                "Correct the order, or use it without the scores: retriever.NAME.scores=rank."
+                "Correct the order, or use the ranks instead of scores: retriever.NAME.scores=rank."
             )
 
 

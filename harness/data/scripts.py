@@ -1,4 +1,4 @@
-"""Scripts and languages of texts: Korean is told by Hangul, English by its most frequent words."""
+"""Detect scripts and languages of texts: Korean by its script, English by its most frequent words."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from harness.data.shards import IndexedTexts
 from retrievers.base import Document
 
-_SAME = {"CJK": "HAN", "HIRAGANA": "HAN", "KATAKANA": "HAN"}  # Japanese uses three of them at once
-SAMPLE, LENGTH = 300, 1000  # documents read to tell the language, and characters read of each
-KOREAN = 0.2  # least share of Hangul letters in Korean texts
-ENGLISH = 0.03  # least share of FUNCTION_WORDS in English texts
+_SAME = {"CJK": "HAN", "HIRAGANA": "HAN", "KATAKANA": "HAN"}  # Japanese mixes all of these scripts
+SAMPLE, LENGTH = 300, 1000  # number of documents in a sample, and characters of each
+KOREAN = 0.2  # least share of Hangul among the letters of Korean texts
+ENGLISH = 0.03  # least share of FUNCTION_WORDS among the words of English texts
 FUNCTION_WORDS = frozenset({"the", "of", "and", "to", "in", "is", "for", "that"})
-STEMMERS = {"Korean": "kiwi", "English": "snowball"}  # language -> the tokenizer that knows its word forms
+STEMMERS = {"Korean": "kiwi", "English": "snowball"}  # language -> tokenizer that knows its word forms
 UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # no spaces between words
 
 
@@ -29,7 +29,7 @@ def _script(letter: str) -> str:  # the first word of its Unicode name, such as 
 
 
 def shares(text: str) -> dict[str, float]:
-    """Return script -> its share of the letters, greatest first."""
+    """Return script -> share of the letters, in descending order."""
     counts = Counter(filter(None, map(_script, text)))
     return {script: count / counts.total() for script, count in counts.most_common()}
 
@@ -40,7 +40,7 @@ def main_script(text: str) -> str:
 
 
 def language(texts: Sequence[str]) -> str:
-    """Return Korean, English, or "" for any other language, judged by a sample of the texts."""
+    """Return "Korean", "English", or "" for another language, from a sample of the texts."""
     sample = _sample(texts)
     letters = [letter for text in sample for letter in text if letter.isalpha()]
     if sum("가" <= letter <= "힣" for letter in letters) >= KOREAN * len(letters) > 0:
@@ -78,7 +78,7 @@ class Writing:
         if knows in (None, self.language) or not self.script:
             return None
         if own == "snowball" and self.script == "LATIN":
-            return None  # it stems other European languages, too
+            return None  # it also stems other European languages
         known = f"in {self.language}" if self.language else f"mostly in {self.script.capitalize()} letters"
         suits = STEMMERS.get(self.language) or ("char_ngram" if self.script in UNSPACED else "word")
         why = f"The documents are {known}, but tokenizer={own} is for {knows}: tokenizer={suits} suits them better."

@@ -2,14 +2,14 @@
 
 A shard is a folder of n documents:
 
-documents.txt: id, title, text and source of each document, UTF-8, without separators.
-ends.npy:      int64 [4 n + 1], 0 and then the end of each of these four in bytes, document by document.
+documents.txt: id, title, text and source of each document, in UTF-8 without separators.
+ends.npy:      int64 [4 n + 1], 0 and then the end of each id, title, text and source in bytes.
 numbers.npy:   bool [n], whether the id is a number in the original file.
 
-A corpus is a folder with its D ids and the table of its shards, which are stored elsewhere:
+A corpus is a folder with the ids of its D documents and the table of its shards, which are stored elsewhere:
 
-corpus.json:   {fingerprint, empty: {count, first}, shards: [[fingerprint, documents], ...]}.
-ids.txt:       all ids in ascending order, UTF-8, without separators.
+corpus.json:   {fingerprint, empty: {count, first}, shards: [[fingerprint, number of documents], ...]}.
+ids.txt:       all ids in ascending order, in UTF-8 without separators.
 id_ends.npy:   int64 [D + 1], 0 and then the end of each id in bytes.
 """
 
@@ -35,10 +35,10 @@ from retrievers.base import Document
 
 TEXTS, ENDS, NUMBERS = "documents.txt", "ends.npy", "numbers.npy"
 TABLE, IDS, ID_ENDS = "corpus.json", "ids.txt", "id_ends.npy"
-FIELDS = 4  # of a document in documents.txt
-BLOCK = 1024  # documents read at a time
-OPEN_SHARDS = 32  # kept open for lookups of single documents; each takes two open files
-FIRST_EMPTY = 5  # most ids of empty documents in the table, for a note
+FIELDS = 4  # number of texts of a document in documents.txt
+BLOCK = 1024  # number of documents read at a time
+OPEN_SHARDS = 32  # number kept open for lookups of single documents; each takes two open files
+FIRST_EMPTY = 5  # number of ids of empty documents in the table
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 T = TypeVar("T")
@@ -58,12 +58,12 @@ def json_row(value: Any) -> bytes:
 
 
 def fingerprint_row(document: Document) -> bytes:
-    """Return a document's row. The fingerprint of a corpus is the sha256 of all its rows."""
+    """Return a document's row for the fingerprint of a corpus, which is the sha256 of all rows."""
     return json_row((document.doc_id, document.title, document.text))
 
 
 def fingerprint_of(documents: Iterable[Document]) -> str:
-    """Return the sha256 of the documents' ids, titles and texts, in their order."""
+    """Return the sha256 of the ids, titles and texts of documents, in order."""
     if isinstance(documents, ShardedDocuments):
         return documents.fingerprint
     digest = hashlib.sha256()
@@ -89,8 +89,8 @@ def empty_documents(documents: Sequence[Document]) -> tuple[int, Sequence[str]]:
 def begins_shard(doc_id: str, size: int, before: int) -> bool:
     """Return whether a document begins a new shard. before: number of documents in the current shard.
 
-    A shard has size // 2 to 2 * size documents, `size` on average. In between, a hash of the id decides: changed
-    documents then move few boundaries.
+    A shard has size // 2 to 2 * size documents, `size` on average. Between these limits, a hash of the id decides, so
+    that changed documents move few boundaries.
     """
     least = max(1, size // 2)
     if before < least:
@@ -136,7 +136,7 @@ class ShardWriter:
 
 
 class _Lazy(Sequence[T]):
-    """A sequence that reads its items on demand. Its slices are tuples."""
+    """A sequence that reads its items on demand. Slices are tuples."""
 
     def _at(self, number: int) -> T:
         raise NotImplementedError
@@ -152,7 +152,7 @@ class _Lazy(Sequence[T]):
 
 
 class OpenShard(_Lazy[Document]):
-    """The documents of a shard, memory-mapped. Raises BadInput if its files are damaged."""
+    """The documents of a shard, memory-mapped. Raises BadInput if the files are damaged."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -206,7 +206,7 @@ class IndexedTexts(_Lazy[str]):
 
 
 class CorpusWriter:
-    """Write the table of a corpus of `documents` documents: `add` each, by ascending id, and `cut` after each shard."""
+    """Write a corpus: `add` each document by ascending id, `cut` after each shard, and `close`. documents: how many."""
 
     def __init__(self, folder: Path, documents: int) -> None:
         self._folder = folder
@@ -215,7 +215,7 @@ class CorpusWriter:
         about = {"descr": "<i8", "fortran_order": False, "shape": (documents + 1,)}
         np.lib.format.write_array_header_1_0(self._ends_file, about)
         self._ends_file.write(bytes(8))
-        self._end, self._ends = 0, array("q")  # of the ids since the last cut
+        self._end, self._ends = 0, array("q")  # ends of the ids since the last cut
         self._digest = hashlib.sha256()
         self._shards: list[tuple[str, int]] = []
         self._empty = 0
@@ -231,7 +231,7 @@ class CorpusWriter:
                 self._first_empty.append(document.doc_id)
 
     def cut(self, fingerprint: str) -> None:
-        """End a shard: the documents since the last call. fingerprint: from `ShardWriter.close`."""
+        """End a shard, the documents since the last call. fingerprint: from `ShardWriter.close`."""
         self._shards.append((fingerprint, len(self._ends)))
         self._ends_file.write(self._ends.tobytes())
         self._ends = array("q")
@@ -251,7 +251,7 @@ class CorpusWriter:
 
 
 class ShardedDocuments(_Lazy[Document]):
-    """The documents of a corpus that `CorpusWriter` wrote, by ascending doc_id. find: shard's fingerprint -> folder."""
+    """The documents of a corpus that `CorpusWriter` wrote, by ascending id. find: fingerprint of a shard -> folder."""
 
     def __init__(self, folder: Path, find: Callable[[str], Path]) -> None:
         self._find = find
@@ -279,7 +279,7 @@ class ShardedDocuments(_Lazy[Document]):
 
     def __iter__(self) -> Iterator[Document]:
         for number in range(len(self.shards)):
-            yield from self.shard(number)  # not kept open: only one shard is mapped at a time
+            yield from self.shard(number)  # not kept open, so that only one shard is mapped at a time
 
     def _at(self, number: int) -> Document:
         shard = bisect_right(self._firsts, number) - 1
@@ -296,7 +296,7 @@ def _table(path: Path) -> tuple[str, int, tuple[str, ...], list[tuple[str, int]]
 
 
 class _ById(Mapping[str, Document]):
-    """doc_id -> document, by a binary search in the mapped ids. UTF-8 sorts like code points."""
+    """doc_id -> document, by binary search in the mapped ids. UTF-8 sorts like code points."""
 
     def __init__(self, folder: Path, documents: Sequence[Document]) -> None:
         self._folder, self._documents = folder, documents
@@ -340,7 +340,7 @@ def _array(path: Path) -> np.ndarray:
         return np.asarray(np.lib.format.open_memmap(path, mode="r"))
     except OSError:
         raise
-    except Exception as error:  # numpy evaluates the header as Python code, which may raise anything
+    except Exception as error:  # numpy evaluates the header as Python code, which may raise any error
         raise ValueError(f"{path.name}: {error}") from None
 
 
@@ -367,4 +367,4 @@ def _are_ends(ends: np.ndarray, size: int) -> bool:
 
 
 def _damaged(folder: Path, error: Exception) -> BadInput:
-    return BadInput(f"{folder} is damaged ({error!s:.400}). Delete this folder: it is made again from the data set.")
+    return BadInput(f"{folder} is damaged ({error!s:.400}). Delete this folder: it is made again from the dataset.")

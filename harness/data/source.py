@@ -1,7 +1,7 @@
-"""The protocol of a dataset format, and helpers for reading one.
+"""The protocol of dataset formats, and helpers for reading a format.
 
 To add a format, write a class like `Source` in a module of this folder, and a file in conf/dataset/. The constructor's
-arguments are the keys of `dataset.` in a config. Errors in files are BadInput with file and line.
+arguments are the keys under `dataset.` in a config. Errors in files are BadInput with file and line.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from retrievers.base import Document, Query, Turn
 ROLES = ("user", "assistant", "system")
 
 Grades = dict[str, dict[str, float]]  # query_id -> doc_id -> grade
-MOST_GRADE = 1_000_000  # sums over the longest list neither overflow nor lose the digits of small grades
+MOST_GRADE = 1_000_000  # sums over the longest list then neither overflow nor lose small grades
 
 
 class Source(Protocol):
-    """The files of a dataset, read when a method is called. Methods raise BadInput for errors in their file."""
+    """The files of a dataset. Methods read them, and raise BadInput for errors in them."""
 
     @property
     def qrels_file(self) -> Path | None:
@@ -32,7 +32,7 @@ class Source(Protocol):
         ...
 
     def documents(self) -> Iterable[Document]:
-        """Return all documents, each once, in any order. Return `Streamed` if a corpus may be larger than memory."""
+        """Return each document once, in any order; `Streamed` if a corpus may be larger than memory."""
         ...
 
     def queries(self) -> list[Query]:
@@ -48,9 +48,9 @@ class Source(Protocol):
 class Streamed(Iterable[Document]):
     """The documents of a file, read again for each iteration. The first error in the file raises BadInput.
 
-    form: name of the format; with the content of the file, it determines the documents.
-    key: the field with the ids. rows: return (position, row) of every row.
-    document: make a document from (row, file:position, id, number of the id or None).
+    form: name of the format; together with the file's content, it determines the documents.
+    key: the field with the ids. rows: returns (position, row) of every row.
+    document: makes a document from (row, file:position, id, number of the id or None).
     """
 
     path: Path
@@ -64,7 +64,7 @@ class Streamed(Iterable[Document]):
             yield self.document(row, where, doc_id, native)
 
     def placed(self) -> Iterator[tuple[str, Document]]:
-        """Yield (position in the file, document). Ids may repeat: the caller must check them."""
+        """Yield (position in the file, document). The caller must check for repeated ids."""
         position: int | str | None = None
         for position, row in self.rows():
             where = f"{self.path}:{position}"
@@ -93,7 +93,7 @@ def single_turn(query_id: str, text: str, native_id: int | None) -> Query:
 
 
 def turns(row: Mapping[str, Any], where: str, key: str = "msg") -> tuple[Turn, ...]:
-    """Return the conversation in row[key]: objects {role, content}, at least one by the user."""
+    """Return the conversation in row[key], objects {role, content}. Raise BadInput without a turn by the user."""
     conversation = tuple(_turn(turn, where, key) for turn in field(row, key, list, where))
     if not any(turn.role == "user" for turn in conversation):
         raise BadInput(f"{where}: {key} has no user turn. Add one, or remove the query.")
@@ -110,9 +110,9 @@ def _turn(turn: Any, where: str, key: str) -> Turn:
 
 
 def source_path(key: str, given: str | None, folder: str | None, name: str) -> Path:
-    """Return the path of the file for `dataset.<key>`, which need not exist: `given`, or else `name` in `folder`.
+    """Return the path of a file, which need not exist: `given`, or else `name` or `name`.gz in `folder`.
 
-    given: value of `dataset.<key>`. folder: value of `dataset.path`. name: the file may be gzipped as NAME.gz.
+    given: value of `dataset.<key>`. folder: value of `dataset.path`.
     """
     if given:
         return Path(given)

@@ -1,8 +1,8 @@
-"""Places in texts: where a document stands, and which documents contain the evidence for an answer.
+"""Places of documents and evidence in texts, and the labels that follow from them.
 
 A text is extracted from a file, in Unicode NFC with `\n` as line end. Its id is the first 20 hexadecimal digits of the
-sha256 of its UTF-8 bytes. Positions count code points. Evidence has a place in a text, not in a document: labels can be
-made for any cut of the texts.
+sha256 of its UTF-8 bytes. Positions count code points. Evidence has a place in a text, not in a document, so labels can
+be made however the texts are cut.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Span:
 class Evidence:
     """A passage that answers a question, with the selectors of the W3C Web Annotation Data Model.
 
-    exact: the text at `span`. prefix, suffix: the text before and after it, to find it again after an edit.
-    grade: of a document that contains it, > 0.
+    exact: the text at `span`. prefix, suffix: the text before and after it, for finding it again after an edit.
+    grade: the grade of a document that contains the passage, > 0.
     """
 
     span: Span = field(metadata=INLINE)
@@ -55,9 +55,11 @@ HALF = 0.5  # least share of the evidence in a document that counts as containin
 class EvidenceFinding:
     """A remark about one piece of a query's evidence.
 
-    what: "split": no document contains half of it, so the one that contains most is labelled. "uncovered": no document
-    contains any of it. "lost": its text is gone, and no single place has it now. "moved": its text is gone, and it was
-    found in another.
+    what: one of
+        "split": no document contains half of the passage, so the one that contains most is labelled.
+        "uncovered": no document contains any of the passage.
+        "lost": the text is gone, and the passage is in no other place, or in several.
+        "moved": the text is gone, and the passage was found in another text.
     """
 
     query_id: str
@@ -66,7 +68,7 @@ class EvidenceFinding:
 
 
 class Places:
-    """Where documents are in their texts. spans: doc_id -> its spans."""
+    """The places of documents in texts. spans: doc_id -> spans of the document."""
 
     def __init__(self, spans: Mapping[str, Sequence[Span]]) -> None:
         self._of_text: dict[str, list[tuple[int, int, str]]] = {}
@@ -79,11 +81,11 @@ class Places:
             self._longest[text] = max(end - start for start, end, _ in rows)
 
     def covers(self, evidence: Span) -> dict[str, float]:
-        """Return doc_id -> the greatest share of the evidence in one of its places, in (0, 1]; in text order."""
+        """Return doc_id -> share of the evidence in the document's best place, in (0, 1], in order of these places."""
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):
             if (share := cover(place, evidence)) > found.get(doc_id, 0.0):
-                found.pop(doc_id, None)  # move it to the end, in the order of the counting places
+                found.pop(doc_id, None)  # move it to the end, in the order of the best places
                 found[doc_id] = share
         return found
 

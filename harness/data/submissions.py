@@ -1,4 +1,4 @@
-"""Submissions in the contest's format: making them from rankings, and validating them."""
+"""Make submissions in the contest's format from rankings, and validate them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.data.predictions import contest_rows
 from harness.errors import BadInput
 from retrievers.base import Document, Query, Ranking, remembered
 
-_LISTED = 10  # most problems in one error message
+_LISTED = 10  # greatest number of problems in an error message
 
 
 def submission_rows(
@@ -27,8 +27,8 @@ def submission_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield contest rows {eval_id, standalone_query, topk, answer, references: [{score, content}, ...]}, one per query.
 
-    Ids keep their type in the file, and scores have six decimals. queries: as searched, in the ranking's order.
-    contents: whether references contain the documents' texts (`with_contents` can add them later).
+    Ids keep the type of their file, and scores have six decimals. queries: as searched, in the ranking's order.
+    contents: whether references contain the documents' texts, which `with_contents` can add later.
     """
     if [query.query_id for query in queries] != list(ranking.query_ids):
         raise ValueError("a submission needs the queries of the ranking, in its order")
@@ -50,7 +50,7 @@ def submission_rows(
 
 
 def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray, texts: Mapping[str, Document]) -> str:
-    """Return the text of a submission without contents, with the first `lengths` [Q] documents of each query."""
+    """Return the text of a submission without contents. lengths: number of documents of each query, int [Q]."""
     encoded = _encoded_lines(candidates)  # trials that differ only in `lengths` share most lines
     longest = int(lengths.max(initial=0))
     if longest > encoded.depth:
@@ -67,7 +67,7 @@ def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray
 
 @dataclasses.dataclass
 class _EncodedLines:
-    """The lines of a ranking encoded so far. depth: documents in `rows`. lines: (row, number of documents) -> line."""
+    """Encoded lines of a ranking. depth: number of documents in `rows`. lines: (row, number of documents) -> line."""
 
     depth: int = -1
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -80,7 +80,7 @@ def _encoded_lines(candidates: Ranking) -> _EncodedLines:
 
 
 def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
-    """Return the text of a validated contest file, and add documents' texts to references that lack them."""
+    """Return the text of a validated contest file, with documents' texts in all references."""
     lines = []
     for number, row in json_lines(path):
         references = field(row, "references", list, f"{path}:{number}") if "references" in row else ()
@@ -93,7 +93,7 @@ def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
 
 
 def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Collection[str], top_k: int) -> None:
-    """Raise BadInput, with each problem, unless a contest file has each query once with at most top_k known ids."""
+    """Raise BadInput, with all problems, unless a contest file has each query once, with at most top_k known ids."""
     known_queries, submitted = set(query_ids), set[str]()
     problems = []
     for where, query_id, topk, _ in contest_rows(path):
@@ -114,7 +114,7 @@ def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Collectio
 
 
 def validate_against(path: Path, sample_path: Path) -> None:
-    """Raise BadInput unless a contest file has the query ids of the sample submission in the same order and types."""
+    """Raise BadInput unless a contest file has the sample submission's query ids, in the same order and types."""
     ours, theirs = _native_ids(path), _native_ids(sample_path)
     problems = []
     if missing := [query_id for query_id in theirs if query_id not in ours]:

@@ -1,4 +1,4 @@
-"""CSV tables that the harness writes and reads back unchanged: RFC 4180 with LF line ends."""
+"""Write CSV tables (RFC 4180 with LF line ends), and read them back unchanged."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ AGAIN = "The file is damaged: make it again."
 
 
 def strict_reader(lines: Iterable[str]) -> Any:
-    """Return a csv.reader that takes cells of any length, and raises csv.Error for broken quotes."""
-    csv.field_size_limit(sys.maxsize)  # else 131,072 characters, less than some documents have
+    """Return a csv.reader that accepts cells of any length and raises csv.Error for broken quotes."""
+    csv.field_size_limit(sys.maxsize)  # the default, 131,072 characters, is less than some documents have
     return csv.reader(lines, strict=True)
 
 
 def csv_text(columns: Mapping[str, Sequence[Any]]) -> str:
-    """Return CSV with a header. columns: name -> values, equally many. None becomes an empty cell."""
+    """Return CSV with a header. columns: name -> values, as many in each column. None becomes an empty cell."""
     return "".join(map(_line, (columns, *zip(*columns.values(), strict=True))))
 
 
 def read_columns(path: Path) -> dict[str, list[str]]:
-    """Return name -> cells of a file that `csv_text` made. Raise BadInput, with file and line, if it is damaged."""
+    """Return name -> cells from a file that `csv_text` made. Raise BadInput, with file and line, if it is damaged."""
     number = 1
     try:
         with open_unpacked(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
@@ -60,7 +60,7 @@ def taken(columns: dict[str, list[str]], name: str, path: Path) -> list[str]:
 
 
 def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str, ...]:
-    """Remove a column of ids and return it, like `taken`. Raise BadInput, with the rows, if an id occurs twice."""
+    """Remove a column of ids and return it, like `taken`. Raise BadInput, with both rows, if an id occurs twice."""
     ids, rows = taken(columns, name, path), dict[str, int]()
     for row, one in enumerate(ids, start=1):
         if rows.setdefault(one, row) != row:
@@ -69,7 +69,7 @@ def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str
 
 
 def number_column(cells: Sequence[str], name: str, path: Path, lacking: bool = False) -> np.ndarray:
-    """Return the finite numbers in a column, float64 [n]; NaN for an empty cell if `lacking`. Else raise BadInput."""
+    """Return the finite numbers in a column, float64 [n]. If `lacking`, an empty cell is NaN. Else raise BadInput."""
     try:
         values = np.array([float(cell or "nan") for cell in cells], np.float64)
         empty = [lacking and not cell for cell in cells]

@@ -2,8 +2,8 @@
 
 queries.jsonl: {eval_id, msg, kind, needs, answer, docid, evidence, flags}, one line per query. Each item of `evidence`
                is {text, start, end, exact, prefix, suffix, grade}.
-testset.json:  {version, documents: {path}}, written last: a folder without it is unfinished. `path` is the documents
-               folder, relative to the test set; `documents` may be missing.
+testset.json:  {version, documents: {path}}, written last: a folder without this file is unfinished. `path` is the
+               documents folder, relative to the test set. `documents` may be missing.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from retrievers.base import Document, Query
 def find_again(
     lost: Sequence[Evidence], text_ids: Sequence[str], text_of: Callable[[str], str]
 ) -> list[Evidence | None]:
-    """Return each piece of evidence at its new place; None if no text has its passage, or if several places tie.
+    """Return each piece of evidence at its new place; None if no text has the passage, or if several places tie.
 
-    The best place keeps most characters of the prefix and suffix, counted outwards from the passage. text_of: called
-    once for each text.
+    The best place keeps most characters of the prefix and suffix, counted outwards from the passage. text_of: text id
+    -> text; called once for each text.
     """
-    found: list[tuple[int, list[Span]]] = [(-1, []) for _ in lost]  # unchanged characters, places with so many
+    found: list[tuple[int, list[Span]]] = [(-1, []) for _ in lost]  # (number of unchanged characters, up to two places)
     with watch("evidence: searching the texts") as progress:
         for done, text_id in enumerate(text_ids, start=1):
             text = text_of(text_id)
@@ -62,7 +62,7 @@ def _shared(one: str, other: str) -> int:
     return next(differ, min(len(one), len(other)))
 
 
-# Kinds of queries. The last two have no evidence: `none` needs no retrieval, `unanswerable` has no answer in the texts.
+# Kinds of queries. `none` needs no retrieval, and `unanswerable` has no answer in the texts: both have no evidence.
 KINDS = ("fact", "search", "conversation", "none", "unanswerable")
 QUERIES, MANIFEST = "queries.jsonl", "testset.json"
 VERSION = 1
@@ -70,7 +70,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class EvidencedQuery:
-    """A query of a test set. where: its file and line. answer: in words; "" if unknown."""
+    """A query of a test set. where: its file and line. answer: the answer in words; "" if unknown."""
 
     query: Query
     kind: str
@@ -80,11 +80,11 @@ class EvidencedQuery:
 
 
 class SpanLabelled:
-    """A test set with evidence, on the documents of `harness prepare`.
+    """A test set with evidence, for the documents of `harness prepare`.
 
-    Its labels remain valid for other documents cut from the same texts, and after edits that keep the evidence.
+    Its labels remain valid if the texts are cut differently, and after edits that keep the evidence.
 
-    path: the folder of the test set. documents: the documents folder; None for the one that the test set names.
+    path: the folder of the test set. documents: the documents folder; None for the folder that the test set names.
     """
 
     recorded_as = "dataset/testset"
@@ -125,12 +125,12 @@ class SpanLabelled:
 
 
 def documents_of(folder: Path, key: str = "dataset.path", other: str = "dataset.documents") -> DocumentsFolder:
-    """Return the documents folder that a test set names. key, other: config keys of the test set and of documents."""
+    """Return the documents folder that a test set names. key, other: config keys of the test set and the documents."""
     return documents_named(folder / MANIFEST, read_testset_manifest(folder, key), other)
 
 
 def documents_named(file: Path, manifest: Mapping[str, Any], other: str = "dataset.documents") -> DocumentsFolder:
-    """Return the documents folder that a manifest names. file: of the manifest. other: config key of documents."""
+    """Return the documents folder that a manifest names. file: the manifest. other: config key of the documents."""
     if manifest.get("documents") is None:
         raise BadInput(f"{file} names no documents folder. Give it: {other}=FOLDER.")
     path = field(field(manifest, "documents", dict, str(file)), "path", str, str(file))
@@ -175,7 +175,7 @@ def check_kind(kind: str, needs: bool, where: str) -> None:
 
 
 def read_evidence(value: Any, where: str) -> Evidence:
-    """Return evidence from {text, start, end, exact, prefix, suffix, grade}; the last three may be missing."""
+    """Read evidence from {text, start, end, exact, prefix, suffix, grade}. The last three fields may be missing."""
     span = read_span(value, where)
     exact, grade = field(value, "exact", str, where), grade_of(value.get("grade", 1), "grade", where)
     if len(exact) != span.end - span.start:
@@ -188,9 +188,9 @@ def read_evidence(value: Any, where: str) -> Evidence:
 
 
 def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folder: DocumentsFolder) -> Qrels:
-    """Return the labels of these queries for the documents of a folder.
+    """Return the labels of queries for the documents of a folder.
 
-    A query whose evidence is gone stays unlabelled, because the texts may still answer it or not. Raise BadInput if
+    A query whose evidence is gone is unlabelled, because the texts may still answer it or not. Raise BadInput if
     evidence, or a document in a text with evidence, differs from the text at its span.
     """
     spans = {chunk.document.doc_id: chunk.spans for chunk in chunks}
@@ -217,7 +217,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # the queries already say it: they have neither labels nor evidence
+        counts_unanswerable=False,  # such queries are already known by their lack of labels and evidence
         evidence=evidence,
         places=spans,
         findings=tuple(findings),
@@ -246,8 +246,8 @@ def _placed(
         for piece, where in pieces:
             if text[piece.span.start : piece.span.end] != piece.exact:
                 raise BadInput(
-                    f"{where}: what text {text_id} has from {piece.span.start} to {piece.span.end} differs from "
-                    f"`exact`, {piece.exact!r:.60}. Correct the evidence, or remove the line."
+                    f"{where}: text {text_id} from {piece.span.start} to {piece.span.end} differs from `exact`, "
+                    f"{piece.exact!r:.60}. Correct the evidence, or remove the line."
                 )
             placed[piece] = piece
     if gone:

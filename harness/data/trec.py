@@ -34,8 +34,8 @@ _NO_TEXT = (
 class Beir:
     """A BEIR folder: corpus.jsonl {_id, title, text}, queries.jsonl {_id, text}, qrels/SPLIT.tsv with a header.
 
-    Only queries with labels in the split are used, or all if there is no qrels folder. Grades are as in `Trec`.
-    documents, queries, qrels: a file to use instead of the one in the folder.
+    Only queries with labels in the split are used, or all queries if there is no qrels folder. Grades mean the same as
+    in `Trec`. documents, queries, qrels: a file to use instead of the one in the folder.
     """
 
     recorded_as = "dataset/beir"
@@ -85,10 +85,10 @@ class Beir:
 
 
 class Trec:
-    """TREC labels, lines `query_id iteration doc_id grade`, for scoring a TREC run; there are no texts.
+    """TREC labels without texts, in lines `query_id iteration doc_id grade`, for scoring a TREC run.
 
     As in trec_eval, grade 0 means judged not relevant, and a grade < 0 means pooled but not judged. These labels cannot
-    say that a query needs no retrieval.
+    express that a query needs no retrieval.
     """
 
     recorded_as = "dataset/trec"
@@ -165,7 +165,7 @@ def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
 def judged_pairs(qrels: Qrels) -> Iterator[tuple[str, str, float]]:
     """Yield (query_id, doc_id, grade) by ascending doc_id: grade 0 if judged not relevant, -1 if only pooled.
 
-    Leave out queries that need no retrieval or have no such documents: TREC and BEIR files cannot express them.
+    Leave out queries that need no retrieval or have no documents, which TREC and BEIR files cannot express.
     """
     for query_id, grades in qrels.grades.items():
         if not qrels.needs_retrieval(query_id):

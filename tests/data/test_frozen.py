@@ -52,7 +52,7 @@ def test_more_documents_are_unjudged_and_change_no_label(made):
     after = read(documents="more")
     assert after.qrels.grades == before.qrels.grades
     assert after.qrels.evidence == before.qrels.evidence
-    assert any("new ones are unjudged" in note for note in after.notes)
+    assert any("new documents are unjudged" in note for note in after.notes)
     assert not any("unjudged" in note for note in before.notes)
 
 
