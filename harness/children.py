@@ -1,4 +1,4 @@
-"""Start processes that import no code from the working folder, since its files may come from a stranger.
+"""Start processes that import no code from the working folder, since its files may come from a stranger; find ports.
 
 Python puts the working folder first on the import path of `python -c`, `python -m` and workers that libraries start.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from harness.errors import BadInput
 
+T = TypeVar("T")
 SAFE = {"PYTHONSAFEPATH": "1"}  # like -P, for all Python processes that inherit it
 
 
@@ -42,3 +43,17 @@ def start(words: Sequence[str], variables: Mapping[str, str] | None = None, **op
     """Start Python. words: its arguments. variables: added to the environment. options: of `subprocess.Popen`."""
     environment = {**os.environ, **SAFE, **(variables or {})}
     return subprocess.Popen([sys.executable, "-P", *words], env=environment, **options)  # noqa: S603
+
+
+def on_port(serve: Callable[[int], T], host: str, port: int) -> T:
+    """Return serve(port); if the port is taken, serve(0), which takes a free one.
+
+    Raise BadInput if `host` is not an address of this machine.
+    """
+    try:
+        return serve(port)
+    except OSError:
+        try:
+            return serve(0)
+        except OSError as error:
+            raise BadInput(f"host={host}: {error.strerror}. Use an address of this machine.") from None

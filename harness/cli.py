@@ -28,13 +28,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if words[:1] == ["help"] and words[1:]:
         words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
-        print(_overview())  # noqa: T201
-        sys.exit(0)
+        sys.exit(_say(_overview()))
     if words[0] == "--version":
         import importlib.metadata
 
-        print(importlib.metadata.version("retrieval-harness"))  # noqa: T201
-        sys.exit(0)
+        sys.exit(_say(importlib.metadata.version("retrieval-harness")))
     command = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in COMMANDS), None)
     if command is None:
         _print_error(_no_command(words))
@@ -44,6 +42,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     interruption.stop_listening()
     gc.freeze()  # skips the interpreter's last collection, which would take as long
     sys.exit(code)
+
+
+def _say(text: str) -> int:
+    """Print a text. Return 0, or 1 if the reader has closed the output."""
+    try:
+        print(text, flush=True)  # noqa: T201
+    except BrokenPipeError:
+        _drop_output()
+        return 1
+    return 0
 
 
 def _no_command(words: Sequence[str]) -> str:
@@ -137,13 +145,11 @@ def _complete(words: Sequence[str]) -> int:
 
     what, _, shell = (words[1] if words[1:] else "").partition("=")
     if what == "install" and shell in help.SCRIPTS:
-        print(help.SCRIPTS[shell])  # noqa: T201
-    elif what == "query":
-        print(" ".join(help.candidates(os.environ.get("COMP_LINE", ""))))  # noqa: T201
-    else:
-        _print_error(f"Write `harness -sc install=SHELL`, with one of {', '.join(help.SCRIPTS)}.")
-        return 2
-    return 0
+        return _say(help.SCRIPTS[shell])
+    if what == "query":
+        return _say(" ".join(help.candidates(os.environ.get("COMP_LINE", ""))))
+    _print_error(f"Write `harness -sc install=SHELL`, with one of {', '.join(help.SCRIPTS)}.")
+    return 2
 
 
 def _overview() -> str:

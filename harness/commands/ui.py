@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from harness import children, interruption
 from harness.config.check import Invocation
 from harness.config.commands import UiConfig
-from harness.errors import BadInput
 from harness.recording.recording import open_store
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
@@ -28,7 +27,7 @@ START_SECONDS = 120  # limit; a cold start takes 12 to 31
 
 def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:
     """Serve MLflow's pages until Ctrl-C, and print their addresses. If a server runs already, only print these."""
-    host, port = config.host, _free_port(config.host, config.port)
+    host, port = config.host, children.on_port(lambda port: _probed(config.host, port), config.host, config.port)
     address = f"http://{host}:{port}"
     tracker = open_store(config, "keeps no runs to look at")
     assert tracker.uri is not None
@@ -88,18 +87,11 @@ def _announce(config: UiConfig, address: str, pages: Mapping[str, str], tracker:
     return CommandAnswer(document, None)
 
 
-def _free_port(host: str, wanted: int) -> int:
-    for port in (wanted, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError as error:
-                if port == 0 or isinstance(error, socket.gaierror):
-                    raise BadInput(f"host={host}: {error.strerror}. Use an address of this machine.") from None
-                continue
-            return probe.getsockname()[1]
-    raise AssertionError
+def _probed(host: str, port: int) -> int:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, port))
+        return int(probe.getsockname()[1])
 
 
 def _wait(server: subprocess.Popen[str], health: str) -> None:

@@ -91,6 +91,12 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
     if others:
         return f"{start}. It is a key of `harness {'`, `harness '.join(others)}`."
     known = [*own.keys, *own.groups]
+    if key.startswith("hydra."):
+        from harness.config.leash import NUMBERS
+
+        known = [f"hydra.{name}" for name in NUMBERS]
+        if key in known:
+            return f"{start}: the launcher does not have it. Choose another one: hydra/launcher=NAME."
     for group, choice in choices.items():
         known += manual.manual_keys(group, choice, folders)
     if near := _near(key, known):

@@ -132,6 +132,8 @@ KEYS = [
     ("run port", r"It is a key of `harness testset review`, `harness ui`\."),
     ("run search.trials", r"It is a key of `harness sweep`\."),
     ("run llm.modell", r"Did you mean 'llm\.model'\?"),
+    ("run hydra.launcher.n_job", r"Did you mean 'hydra\.launcher\.n_jobs'\?"),
+    ("run hydra.launcher.n_jobs", r"the launcher does not have it\. Choose another one: hydra/launcher=NAME\."),
     ("run xyzzy", r"xyzzy is unknown here\. See `harness run --help`\."),
 ]
 

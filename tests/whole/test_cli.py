@@ -160,6 +160,16 @@ def test_the_traceback_of_an_unknown_error_shows_no_secret(monkeypatch, capsys):
     assert "0123456789" not in shown
 
 
+def test_a_reader_that_has_gone_ends_the_help_quietly(monkeypatch, capsys):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as output:
+        monkeypatch.setattr(sys, "stdout", output)
+        with pytest.raises(SystemExit) as end:
+            cli.main(["--help"])
+    assert (end.value.code, capsys.readouterr().err) == (1, "")
+
+
 def test_version():
     assert harness("--version").stdout.strip().count(".") == 2
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
+from harness import children
 from harness.errors import BadInput
 from harness.reports.markup import TEMPLATES
 from harness.storage.typed import row_as
@@ -65,13 +66,7 @@ class ReviewServer(ThreadingHTTPServer):
         self.desks = {secrets.token_urlsafe(18): desk for desk in desks}
         self.host = host
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        for wanted in (port, 0):
-            try:
-                super().__init__((host, wanted), _Handler)
-                break
-            except OSError as error:
-                if wanted == 0 or isinstance(error, socket.gaierror):
-                    raise BadInput(f"host={host}: {error.strerror}. Use an address of this machine.") from None
+        children.on_port(lambda port: ThreadingHTTPServer.__init__(self, (host, port), _Handler), host, port)
 
     @property
     def links(self) -> dict[str, str]:
