@@ -1,1 +1,1 @@
-"""Language models: a client with structured, cached replies, and their cost."""
+"""Language models: a client, structured replies, a log of replies, and their cost."""

@@ -1,7 +1,8 @@
-"""The client for language models with OpenAI's chat completions, hosted or local.
+"""A client for language models, hosted or local, that speak the API of OpenAI's chat completions.
 
-Each reply is logged before its thread sends the next request, so a restart repeats only requests that were under way.
-Prompts and replies reach no other log. The key is read from the environment for each request and stored nowhere.
+A thread logs each reply before it sends its next request, so a restart repeats only the requests that were under way.
+No log contains prompts, and no other log contains replies. The API key is read from the environment for each request
+and never stored.
 """
 
 from __future__ import annotations
@@ -43,24 +44,25 @@ __all__ = ["Chat", "ChatModel", "Prompt", "Reply", "Schema", "WrongReply", "json
 
 REQUEST = {"temperature": 0}
 RESERVED = {"model", "messages", "stream", "n", "response_format"}  # fields that the harness sets
-ATTEMPTS = 3  # at a usable reply
-USELESS = 10  # unusable replies, with no usable one before, after which asking stops
-SHORTEST_SECRET = 8  # characters: shorter keys are placeholders for servers that need none
+ATTEMPTS = 3  # requests for a usable reply, at most
+USELESS = 10  # if the first 10 replies are unusable, asking stops
+SHORTEST_SECRET = 8  # characters; shorter keys are placeholders for servers that need no key
 
 T = TypeVar("T")
-_Asked = tuple["Prompt", dict[str, Any]]  # a prompt and the request for it
+_Asked = tuple["Prompt", dict[str, Any]]  # a prompt and its request
 
 
 @dataclass(eq=False)
 class ChatModel:
     """A language model at an endpoint.
 
-    model: its name there; None: asking is refused. base_url: https, or http on this machine, where no key is needed.
-    request: further fields of each request; None: `REQUEST`. Fields that are None are left out.
-    replies: `json_schema` sends the schema, which the server enforces. `json_object` demands JSON and `text` demands
-        nothing; both describe the schema in the prompt.
-    price: `input` and `output`, money per million tokens; None: unknown.
-    timeout, retries, parallel: as in `http_client.Limits`.
+    model: the name of the model; None: asking is refused.
+    base_url: an https address, or an http address on this machine, where no key is needed.
+    request: further fields of each request; None: `REQUEST`. Fields with the value None are left out.
+    replies: how to get structured replies. `json_schema` sends the schema, and the server enforces it. `json_object`
+        demands JSON, and `text` demands nothing; both describe the schema in the prompt.
+    price: `input` and `output`, in money per million tokens; None: unknown.
+    timeout, retries, parallel: see `http_client.Limits`.
     """
 
     recorded_as = "llm/chat"
@@ -89,29 +91,29 @@ class ChatModel:
     def identify(
         cls, model: str | None, base_url: str, request: dict[str, Any] | None, replies: str, **_: Any
     ) -> dict[str, Any]:
-        """Return what decides replies: everything but the price and the keys under `runtime`."""
+        """Return the arguments that decide the replies: all except the price and the keys under `runtime`."""
         fields = {name: value for name, value in (REQUEST if request is None else request).items() if value is not None}
         return {"model": model, "base_url": base_url.rstrip("/"), "request": fields, "replies": replies}
 
     def require(self) -> None:
-        """Raise BadInput unless the model has a name, and a key if one is needed."""
+        """Raise BadInput if the model has no name, or if the endpoint needs a key and none is set."""
         if not self.model:
             raise BadInput("llm.model is missing. Give it on the command line: llm.model=NAME")
         if self._secrets.unset() and not self._address.local:
             raise BadInput(
                 f"The environment variable {self.api_key_env} holds no key for {self.base_url}. Set it, name another "
-                "variable with llm.runtime.api_key_env, or use a server on this machine, such as "
-                "llm.base_url=http://localhost:8000/v1, which needs no key."
+                "variable with llm.runtime.api_key_env, or use a server on this machine, which needs no key, such as "
+                "llm.base_url=http://localhost:8000/v1."
             )
         self._secrets.headers()
 
     def log_identity(self, purpose: str) -> dict[str, Any]:
-        """Return the identity of a log of replies. Processes with different purposes, such as "gate", do not wait for
-        each other."""
+        """Return the identity of a log of replies. Each purpose, such as "gate", has its own log, so processes with
+        different purposes do not wait for each other."""
         return {"model": self.model, "base_url": self.base_url, "purpose": purpose}
 
     def client(self) -> HttpClient:
-        """Return the client of the endpoint. Raise BadInput as `require` does."""
+        """Return an HTTP client for the endpoint. Raise BadInput as `require` does."""
         self.require()
         return HttpClient(self._address, self._limits, self._secrets, frozenset({400}))
 
@@ -134,10 +136,11 @@ class ChatModel:
 class Prompt:
     """A request to a model.
 
-    turns: a first turn with the role `system` is an instruction. schema: of a structured reply; None: plain text.
-    request: further fields, such as max_tokens; they override the config's, and None omits a field.
-    name: for messages, such as "query 'q1'"; it is not sent.
-    expects: likely number of tokens in a reply, for estimates; None: unknown.
+    turns: the messages. A first turn with the role `system` is an instruction.
+    schema: the form of a structured reply; None: the reply is plain text.
+    request: further fields, such as max_tokens. They override the fields in the config; None leaves a field out.
+    name: what messages call the prompt, such as "query 'q1'". The name is not sent.
+    expects: expected number of tokens in the reply, for estimates; None: unknown.
     """
 
     turns: tuple[Turn, ...]
@@ -149,7 +152,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Reply(Generic[T]):
-    """value: as read from the text; None if no reply was usable. problem: why the text is not usable; "" if it is."""
+    """value: the value read from the text; None if the text is unusable. problem: why the text is unusable, or ""."""
 
     value: T | None
     text: str
@@ -157,11 +160,11 @@ class Reply(Generic[T]):
 
 
 class Chat:
-    """A model and its replies. Cached replies need no key; asking without one raises BadInput.
+    """A model and its replies. Cached replies need no key; asking the model without a key raises BadInput.
 
-    replies: folder of the log; None: keep replies in this object only, and print nothing about tokens.
-    unasked: why the model must not be asked, and what to do instead; "": ask for replies that are not cached.
-    turn: as in `ReplyLog`.
+    replies: folder of the log of replies; None: keep replies only in this object, and print nothing about tokens.
+    unasked: why the model must not be asked, and what to do instead; "": the model may be asked.
+    turn: see `ReplyLog`.
     """
 
     def __init__(self, model: ChatModel, replies: Path | None, unasked: str = "", turn: Holding = nullcontext) -> None:
@@ -173,38 +176,39 @@ class Chat:
     def ask(self, prompts: Sequence[Prompt], read: Callable[[str], T], label: str) -> list[Reply[T]]:
         """Return the replies in the order of the prompts. Equal prompts are asked once; logged replies cost nothing.
 
-        An unusable reply is asked for again, up to three times in all, and then returned with its problem. Raise Failed
-        if the endpoint does not answer or the first ten replies are unusable. No new requests start then; replies under
-        way are kept.
+        If a reply is unusable, its request is sent again, at most three times in all; then the last reply is returned
+        with its problem. Raise Failed if the endpoint does not answer or if the first ten replies are unusable. No new
+        requests start after a failure, but replies under way are kept.
 
-        read: returns the value of a text, always the same for the same text, or raises WrongReply to refuse it.
-        label: what asks, for progress and messages.
+        read: return the value of a text, always the same for the same text, or raise WrongReply if it is unusable.
+        label: name of the work in progress bars and messages, such as "judging".
         """
         keys, asked = self._requests(prompts)
         self._log.refresh()
         found = self._known(asked, read)
         cached = len(found)
-        if len(found) < len(asked):
+        if cached < len(asked):
             with self._log.adding():
                 found = self._known(asked, read)  # another process may have asked meanwhile
                 cached = len(found)
-                self._complete(asked, found, read, label)
+                if cached < len(asked):
+                    self._complete(asked, found, read, label)
         self.spent = replace(self.spent, cached=self.spent.cached + cached)
         return [found[key] for key in keys]
 
     def known(self, prompts: Sequence[Prompt], read: Callable[[str], T]) -> list[Reply[T] | None]:
-        """Return the cached replies as `ask` does; None where the model would be asked. Send nothing."""
+        """Return the cached replies as `ask` would, and None where `ask` would send a request. Send nothing."""
         self._log.refresh()
         return [_judged(self._log[key], read) for key in self._requests(prompts)[0]]
 
     def estimate(self, prompts: Sequence[Prompt]) -> UsageEstimate:
-        """Estimate what asking would take. Send nothing."""
+        """Estimate the requests, tokens and cost of asking. Send nothing."""
         self._log.refresh()
         _, asked = self._requests(prompts)
         return self._estimate(asked, {key for key in asked if self._log[key]})
 
     def taken(self, prompts: Sequence[Prompt]) -> Usage:
-        """Return the usage of all logged replies to these prompts, including unusable ones and those of other
+        """Return the usage of all logged replies to these prompts, including unusable replies and replies to other
         processes."""
         found = Usage(self._model.money)
         for key in {*self._requests(prompts)[0]}:
@@ -214,14 +218,15 @@ class Chat:
 
     def _estimate(self, asked: Mapping[str, _Asked], cached: Collection[str]) -> UsageEstimate:
         missing = [one for key, one in asked.items() if key not in cached]
-        given = round(sum(tokens_of(body) for _, body in missing) * usage.correction(self._log.completions()))
-        mean = usage.mean_output(self._log.completions())
+        correction, mean = usage.calibration([*self._log.completions()])
+        given = round(sum(tokens_of(body) for _, body in missing) * correction)
         expected = [prompt.expects if mean is None else mean for prompt, _ in missing]
         taken = None if None in expected else round(sum(filter(None, expected)))
         return UsageEstimate(len(missing), len(asked) - len(missing), given, taken, self.spent.price.of(given, taken))
 
     def _requests(self, prompts: Sequence[Prompt]) -> tuple[list[str], dict[str, _Asked]]:
-        """Return (each prompt's key, key -> request). A key is the sha256 of all that decides a reply."""
+        """Return (each prompt's key, key -> prompt and request). A key is the sha256 of everything that decides a
+        reply."""
         keys, asked = [], {}
         for prompt in prompts:
             body = self._model.body(prompt)
@@ -245,8 +250,6 @@ class Chat:
     def _complete(
         self, asked: Mapping[str, _Asked], found: dict[str, Reply[T]], read: Callable[[str], T], label: str
     ) -> None:
-        if len(found) == len(asked):
-            return
         where, before = f"{self._model.model} at {self._model.base_url}", self.spent
         if self._unasked:
             lacking = f"{len(asked) - len(found)} of {len(asked)} replies from {where} are not cached"
@@ -267,7 +270,7 @@ class Chat:
                             raise Failed(f"{label}: {self._useless(key, asked[key][0], read)}")
         except Unanswered as error:
             prompt, _ = asked[missing[error.place]]
-            kept = f"{len(found)} of {len(asked)} replies are cached. Run again to request only the others."
+            kept = f"{len(found)} of {len(asked)} replies are cached. Run again to request only the missing ones."
             raise Failed(
                 f"{label}: {prompt.name or 'a prompt'} has no reply from {where}: {error}"
                 + ("" if self._quiet else f" {kept}")
@@ -277,7 +280,7 @@ class Chat:
                 self._say(f"{label}: {self.spent.since(before).text()}.")
 
     def _replied(self, missing: Sequence[str], asked: Mapping[str, _Asked]) -> Iterator[str]:
-        """Send each request once. Yield its key when its reply is in the log."""
+        """Send each request once. Yield the key of a request as soon as its reply is in the log."""
 
         def keep(place: int, reply: http_client.HttpReply) -> None:
             completion = _completion(reply, round(tokens_of(asked[missing[place]][1])))
@@ -296,8 +299,8 @@ class Chat:
         except WrongReply as error:
             why = f" To {prompt.name or 'the last prompt'}: {error}."
         return (
-            f"none of {USELESS} replies from {self._model.model} at {self._model.base_url} is usable, and no more "
-            f"are asked for.{why} Try another prompt, another model, or another way to demand structure (llm.replies)."
+            f"the first {USELESS} replies from {self._model.model} at {self._model.base_url} are all unusable, so no "
+            f"more are requested.{why} Try another prompt, another model, or another value of llm.replies."
         )
 
     def _say(self, line: str) -> None:
@@ -306,7 +309,8 @@ class Chat:
 
 
 def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Reply[T] | None:
-    """Return the first usable reply to a request, else what was wrong with the last; None: send the request (again)."""
+    """Return the first usable reply to a request, or else the last reply with its problem; None if the request is to be
+    sent, or sent again."""
     problem = ""
     for one in completions:
         try:
@@ -323,7 +327,8 @@ def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Repl
 
 
 def _completion(reply: http_client.HttpReply, expected_input: int) -> Completion:
-    """Return the completion in a response, or a content filter's refusal; raise FailedAttempt for anything else."""
+    """Return the completion in a response, or the refusal by a content filter. Raise FailedAttempt for anything
+    else."""
     try:
         content = json.loads(reply.text)
         if reply.status == 400:
@@ -345,7 +350,7 @@ def _completion(reply: http_client.HttpReply, expected_input: int) -> Completion
 
 
 def _filtered(error: Any) -> dict[str, Any]:
-    """Return the refusal of a hosted model's content filter, in the form of a completion."""
+    """Return a refusal by a hosted model's content filter, in the form of a completion."""
     if error["code"] != "content_filter":
         raise ValueError
     return {"choices": [{"message": {"content": str(error["message"])}, "finish_reason": "content_filter"}]}
@@ -366,7 +371,7 @@ def _with_schema(turns: Sequence[Turn], schema: Schema) -> list[Turn]:
 
 
 def checked_request(request: Any, key: str) -> dict[str, Any]:
-    """Return further fields of a request. Raise BadInput for fields that the harness sets. key: their config key."""
+    """Return the fields. Raise BadInput if the harness sets one of them itself. key: config key of the fields."""
     if not isinstance(request, Mapping):
         raise BadInput(f"{key}={request!r:.60} must be a group of fields, such as {key}.max_tokens=16.")
     if reserved := RESERVED & set(request):
@@ -375,13 +380,13 @@ def checked_request(request: Any, key: str) -> dict[str, Any]:
 
 
 def _checked_address(base_url: str) -> Address:
-    """Return the address. Errors must not show secrets in it."""
+    """Return the checked address. Error messages must not show secrets in it."""
     address = Address.of(base_url.rstrip("/"), "llm.base_url")
     if urlsplit(address.url).query:
         raise BadInput("base_url contains a query, which would be logged with the run. Remove it.")
     if not address.encrypted:
         raise BadInput(
-            f"base_url={base_url}: http would send the key and the prompts unencrypted. Use https; http is only for "
-            "this machine, such as http://localhost:8000/v1 (or a tunnel that ends there)."
+            f"base_url={base_url}: http would send the key and the prompts unencrypted. Use https, or a server on this "
+            "machine, such as http://localhost:8000/v1, which may be the end of a tunnel."
         )
     return address

@@ -1,6 +1,6 @@
-"""Structured replies of language models, checked by the part of JSON Schema that prompts use; and prompt files.
+"""Prompt files, and structured replies, which are checked by the part of JSON Schema that prompts use.
 
-A prompt file is UTF-8 text with `{name}` where a value is filled in. Other braces, such as JSON's, stay.
+A prompt file is a UTF-8 text with places `{name}` for values. Other braces, such as those of JSON, are plain text.
 """
 
 from __future__ import annotations
@@ -25,23 +25,25 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 class WrongReply(Exception):
-    """A reply that cannot be used. The message says why, without a full stop."""
+    """A reply is unusable. The message says why, without a full stop."""
 
 
 @dataclass(frozen=True)
 class Schema:
-    """The form of a reply. name: of letters, digits, `_` and `-`, as endpoints demand. document: a JSON Schema of an
-    object.
+    """The form of a reply.
 
-    Strict servers want all properties in `required`, and `additionalProperties: false`, at each level. `read` checks
-    type, properties, required, additionalProperties, items and enum; only the server heeds other keywords.
+    Strict servers demand, at each level, that `required` lists all properties and that `additionalProperties` is false.
+    `read` checks type, properties, required, additionalProperties, items and enum; only the server checks other keys.
+
+    name: letters, digits, `_` and `-`, as endpoints demand.
+    document: a JSON Schema of an object.
     """
 
     name: str
     document: Mapping[str, Any]
 
     def read(self, text: str) -> Any:
-        """Return the JSON in a reply. Raise WrongReply, naming the place, if it breaks the schema."""
+        """Return the JSON value in a reply. Raise WrongReply, which names the place, if the value breaks the schema."""
         value = json_value(text)
         _check(value, self.document, "the reply")
         return value
@@ -53,8 +55,8 @@ def without_thought(text: str) -> str:
 
 
 def json_value(text: str) -> Any:
-    """Return the JSON of a reply, alone or in a fenced block, after any <think>…</think>. Raise WrongReply for anything
-    else, including numbers that are not finite."""
+    """Return the JSON value of a reply. The JSON may stand in a fenced block, and may follow <think>…</think>. Raise
+    WrongReply for anything else, including NaN and infinite numbers."""
     text = without_thought(text)
     try:
         return json.loads(_unfenced(text.strip()), parse_constant=_refuse)
@@ -68,7 +70,7 @@ def _unfenced(text: str) -> str:
 
 
 def quoted_reply(text: str) -> str:
-    """Return the beginning of a reply on one line and in quotation marks, for messages."""
+    """Return the beginning of a reply, in quotation marks and on one line."""
     words = " ".join(text.split())
     return repr(words if len(words) <= 200 else f"{words[:200]}…")
 
@@ -103,13 +105,13 @@ def _is(value: Any, kind: str) -> bool:
     return isinstance(value, _TYPES[kind]) and (not isinstance(value, bool) or kind == "boolean")
 
 
-MOST = 200_000  # bytes of a prompt file
+MOST = 200_000  # bytes of a prompt file, at most
 _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 @dataclass(frozen=True)
 class PromptText:
-    """The text of a prompt file, checked by `read_prompt`. places: names that occur in it."""
+    """The text of a prompt file, checked by `read_prompt`. places: the names of its places."""
 
     text: str
     places: tuple[str, ...]
@@ -119,15 +121,15 @@ class PromptText:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def filled(self, **values: str) -> str:
-        """Return the text with its places filled in. Values without a place are ignored; braces in values stay."""
+        """Return the text with values in its places. Values without a place are ignored; braces in values stay."""
         return _PLACE.sub(lambda found: values[found[1]], self.text)
 
 
 def read_prompt(path: Path, needed: Sequence[str], optional: Sequence[str] = (), key: str = "") -> PromptText:
-    """Read a prompt file. Raise BadInput if it is empty or too long, lacks a needed name, or has an unknown one.
+    """Read a prompt file. Raise BadInput if it is empty or too long, lacks a needed name, or has an unknown name.
 
-    needed: names that must occur as `{name}`. optional: names that may. key: the config key that named the file; "":
-    none.
+    needed: names that must occur as `{name}`. optional: names that may occur.
+    key: the config key with the path of the file; "": the file was not named by a config key.
     """
     where = f"{key}={path}" if key else str(path)
     try:

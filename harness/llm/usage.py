@@ -1,7 +1,7 @@
-"""The log of language models' replies, so none is paid for twice; their cost, and estimates of it.
+"""The log of language models' replies, so that no reply is paid for twice; and their tokens and cost.
 
-A row has the request's key, the reply and the endpoint's token counts, never the prompt or the API key. Files beside
-the log hold other machines' rows and never change.
+A row has the key of the request, the reply, and the token counts from the endpoint, but neither the prompt nor the API
+key. Other files in the folder hold rows from other machines and never change.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -25,9 +25,12 @@ Holding = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A language model's reply. text: the reply or refusal. finish: why it ended, in the endpoint's words: `stop`,
-    `length` (cut off), `content_filter` or `refusal`. input_tokens, output_tokens: None if the endpoint does not count
-    them. expected_input: the estimate of input_tokens."""
+    """A reply or refusal by a language model.
+
+    finish: why the reply ended, as the endpoint calls it: `stop`, `length` (cut off), `content_filter` or `refusal`.
+    input_tokens, output_tokens: None if the endpoint does not count tokens.
+    expected_input: the estimate of `input_tokens`.
+    """
 
     text: str
     finish: str = "stop"
@@ -43,17 +46,17 @@ class _Row:
 
 
 class ReplyLog:
-    """Replies by the key of their request, in order of arrival. Threads may add at the same time; processes take turns
-    by the lock `FOLDER.lock`.
+    """Replies by the key of their request, in order of arrival. Threads may add replies at the same time; processes
+    take turns by the lock `FOLDER.lock`.
 
-    folder: None: replies are kept for this process only.
-    turn: what else to hold while adding; `Cache.adding` gives it.
+    folder: folder of the log; None: keep replies only in memory.
+    turn: a second lock to hold while adding, from `Cache.adding`.
     """
 
     def __init__(self, folder: Path | None, turn: Holding = nullcontext) -> None:
         self._turn = turn
         self._log = _log(folder / FILE, folder.with_name(f"{folder.name}.lock")) if folder else None
-        self._others: set[Path] = set()  # files of other machines that have been read
+        self._others: set[Path] = set()  # files from other machines that have been read
         self._found: dict[str, list[Completion]] = defaultdict(list)
         self._position = START
         self._add: Callable[..., None] = lambda row: None
@@ -64,7 +67,7 @@ class ReplyLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Hold the lock, after reading what other processes have added."""
+        """Hold the lock, and first read the rows that other processes have added."""
         if self._log is None:
             yield
             return
@@ -73,7 +76,7 @@ class ReplyLog:
             yield
 
     def add(self, key: str, completion: Completion) -> None:
-        """Add a reply, inside `adding`; it is on disk when this returns. Raise OSError if it cannot be written."""
+        """Add a reply, inside `adding`, and return once it is on disk. Raise OSError if it cannot be written."""
         with self._adding:
             if self._log is None:
                 self._found[key].append(completion)
@@ -82,12 +85,12 @@ class ReplyLog:
                 self._read_on(self._log)
 
     def refresh(self) -> None:
-        """Read what was added since the last time. Damaged lines are skipped, with a warning."""
+        """Read the rows that were added since the last call. Skip damaged lines, with a warning."""
         if self._log is None:
             return
         try:
             self._read_on(self._log)
-        except Shortened:  # the entry was pruned meanwhile
+        except Shortened:  # The cache entry was pruned meanwhile.
             self._found.clear()
             self._others.clear()
             self._position = START
@@ -113,14 +116,14 @@ def _log(file: Path, lock: Path | None = None) -> AppendLog[_Row]:
     return AppendLog(file, _Row, sync="end", lenient=True, lock=lock)  # a lost reply can be asked for again
 
 
-BYTES = 4  # of UTF-8 in a token
-MESSAGE_TOKENS = 4  # that frame each message
-CALIBRATED = 20  # logged replies needed before their counts correct estimates
+BYTES = 4  # bytes of UTF-8 in a token
+MESSAGE_TOKENS = 4  # tokens that frame a message
+CALIBRATED = 20  # logged replies with counts that are needed to correct estimates
 
 
 @dataclass(frozen=True)
 class Price:
-    """Money per million tokens, in any currency; None: unknown."""
+    """The price of a million input and output tokens, in any currency; None: unknown."""
 
     input: float | None = None
     output: float | None = None
@@ -139,8 +142,13 @@ class Price:
 
 @dataclass(frozen=True)
 class Usage:
-    """requests: answered by the endpoint, unusable replies included. cached: replies that came from the log.
-    input_tokens, output_tokens: as the endpoint counts them. uncounted: replies without such counts."""
+    """The cost of replies.
+
+    requests: number of answered requests, including those with unusable replies.
+    cached: number of replies that came from the log.
+    input_tokens, output_tokens: totals, as counted by the endpoint.
+    uncounted: number of replies without token counts.
+    """
 
     json_too: ClassVar = ("cost",)
 
@@ -153,7 +161,7 @@ class Usage:
 
     @property
     def cost(self) -> float | None:
-        """Return the money; None without prices, or if the endpoint has not counted every reply."""
+        """Return the cost in money; None if a price or the count of a reply is unknown."""
         return None if self.uncounted else self.price.of(self.input_tokens, self.output_tokens)
 
     def since(self, earlier: Usage) -> Usage:
@@ -183,10 +191,11 @@ class Usage:
 
 @dataclass(frozen=True)
 class UsageEstimate:
-    """What asking will take, if each request gets a usable reply at once.
+    """The cost of asking, if the first reply to each request is usable.
 
-    input_tokens: `estimated_tokens`, corrected by logged counts. output_tokens: the mean of logged replies, or else
-    what the prompts expect; None without either. cost: None without prices or output_tokens.
+    input_tokens: the sum of `tokens_of`, corrected by logged counts.
+    output_tokens: from the mean of logged replies, or else from the tokens that the prompts expect; None without both.
+    cost: None if a price or `output_tokens` is unknown.
     """
 
     requests: int
@@ -205,33 +214,28 @@ class UsageEstimate:
 
 
 def estimated_tokens(text: str) -> float:
-    """Estimate the tokens of a text: one for four bytes of UTF-8, so for four Latin letters or 1.3 of Hangul.
+    """Estimate the tokens of a text: one token for 4 bytes of UTF-8, which are 4 Latin letters or 1.3 of Hangul.
 
-    Compared with the tokenizer of Mistral Nemo (131,072 entries), this is 6 % too high for Korean encyclopedia texts, 3
-    % too high for Python, and 8 to 16 % too low for Markdown. A tokenizer of 32,000 entries (Mistral 7B) needs 1.9
-    times as many tokens for Korean, and 1.2 to 1.3 times as many for code and English.
+    Compared with the tokenizer of Mistral Nemo (131,072 entries), the estimate is 6 % too high for Korean encyclopedia
+    texts, 3 % too high for Python, and 8 to 16 % too low for Markdown. A tokenizer of 32,000 entries (Mistral 7B) needs
+    1.9 times as many tokens for Korean, and 1.2 to 1.3 times as many for code and English.
     """
     return len(text.encode("utf-8", "surrogatepass")) / BYTES
 
 
 def tokens_of(body: Mapping[str, Any]) -> float:
-    """Estimate the input tokens of a request, including its schema, as servers may put it into the prompt."""
+    """Estimate the input tokens of a request. The schema counts too, since servers may put it into the prompt."""
     schema = json.dumps(body["response_format"], ensure_ascii=False) if "response_format" in body else ""
     return estimated_tokens(schema) + sum(MESSAGE_TOKENS + estimated_tokens(one["content"]) for one in body["messages"])
 
 
-def correction(completions: Iterable[Completion]) -> float:
-    """Return the ratio of counted to estimated input tokens of logged replies; 1 if too few are counted."""
+def calibration(completions: Sequence[Completion]) -> tuple[float, float | None]:
+    """Return (the ratio of counted to estimated input tokens of logged replies, their mean output tokens). With fewer
+    than `CALIBRATED` counts, these are 1 and None."""
     counts = [(one.input_tokens, one.expected_input) for one in completions if one.input_tokens and one.expected_input]
-    if len(counts) < CALIBRATED:
-        return 1.0
-    return sum(given for given, _ in counts) / sum(expected for _, expected in counts)
-
-
-def mean_output(completions: Iterable[Completion]) -> float | None:
-    """Return the mean tokens of logged replies; None if too few are counted."""
-    counts = [one.output_tokens for one in completions if one.output_tokens is not None]
-    return sum(counts) / len(counts) if len(counts) >= CALIBRATED else None
+    outputs = [one.output_tokens for one in completions if one.output_tokens is not None]
+    given, expected = (sum(several) for several in zip(*counts, strict=True)) if len(counts) >= CALIBRATED else (1, 1)
+    return given / expected, sum(outputs) / len(outputs) if len(outputs) >= CALIBRATED else None
 
 
 def _tokens(given: int, taken: int | None) -> str:

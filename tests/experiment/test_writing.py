@@ -46,7 +46,7 @@ def test_each_conversation_becomes_a_query_that_stands_alone(harness, tracker, t
         done = harness("run", *words)
         assert done.code == 1
         assert "query.text=rewrite: query '5' has no reply from tiny" in done.err
-        assert "2 of 3 replies are cached. Run again to request only the others." in done.err
+        assert "2 of 3 replies are cached. Run again to request only the missing ones." in done.err
         down[0], before = False, len(server.asked)
         found = rows(harness("run", *words))
         assert len(server.asked) == before + 1 == 4, "equal conversations are asked once, single turns as well"

@@ -226,7 +226,7 @@ def test_errors_for_ever_end_the_run_after_the_retries(tmp_path):
         assert len(server.asked) == 3 + 3
         assert message == (
             f"test: prompt 'd' has no reply from tiny at {server.url}: HTTP 500: out of memory. "
-            "3 of 4 replies are cached. Run again to request only the others."
+            "3 of 4 replies are cached. Run again to request only the missing ones."
         )
 
 
@@ -447,7 +447,7 @@ def test_nothing_more_is_paid_for_where_no_reply_is_usable(monkeypatch):
             ask(server, texts, read, parallel=2)
         assert 10 <= len(server.asked) <= 10 + 2
         turn.release(2)
-    assert str(caught.value).startswith(f"test: none of 10 replies from tiny at {server.url} is usable, and no more")
+    assert str(caught.value).startswith(f"test: the first 10 replies from tiny at {server.url} are all unusable, so no")
     assert "the reply is 'I would say 7' instead of JSON." in str(caught.value)
     with ChatServer(lambda text, time: '{"n": 1}' if text == "p3" else "no") as server:  # it can, so all are asked for
         assert list(filter(None, values(ask(server, texts, NUMBER.read, parallel=1)))) == [{"n": 1}]

@@ -105,7 +105,7 @@ def test_a_draft_whose_endpoint_is_down_goes_on_where_it_ended(drafting, tmp_pat
         done = drafting(server, *words, "llm.runtime.retries=0", "llm.runtime.parallel=1")
         assert done.code == 1
         assert f"has no reply from tiny at {server.url}: HTTP 503: down for maintenance. 5 of 6 replies" in done.err
-        assert "are cached. Run again to request only the others." in done.err
+        assert "are cached. Run again to request only the missing ones." in done.err
         assert not (tmp_path / "ts").exists()
         back = True
         assert drafting(server, *words, "format=json").json["usage"]["requests"] == 7
