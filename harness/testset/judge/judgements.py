@@ -1,6 +1,7 @@
-"""The judgements of a test set: `judgements.jsonl`, the append-only log that every label comes from.
+"""The judgements of a test set: `judgements.jsonl`, the append-only log from which all labels come.
 
-A later judgement by the same judge, of the same pair and round, replaces the earlier one; `withdrawn` revokes it.
+A later judgement by the same judge, of the same pair and round, replaces the earlier judgement, or revokes it if
+`withdrawn` is set.
 """
 
 from __future__ import annotations
@@ -21,26 +22,28 @@ from harness.testset.pool.pool import PooledPair, read_pool
 from retrievers.base import Query
 
 JUDGEMENTS = "judgements.jsonl"
-GRADES = (0, 1, 2, 3)  # UMBRELA's: unrelated, related without an answer, answers in part, answers
+GRADES = (0, 1, 2, 3)  # as in UMBRELA: unrelated, related without an answer, answers in part, answers
 HUMAN, LLM, ADJUDICATED = "human", "llm", "adjudicated"
-BASES = (ADJUDICATED, HUMAN, LLM)  # the first decides
-SAMPLES = ("audit", "repair", "all", "")  # why a pair was judged; only `audit` enters estimates. "": judged by a model
+BASES = (ADJUDICATED, HUMAN, LLM)  # earlier ones override later ones
+SAMPLES = ("audit", "repair", "all", "")  # why a pair was judged; "": by a model. Only `audit` enters estimates.
 
-Pair = tuple[str, str | None]  # query_id, doc_id; None: the query's need for retrieval
+Pair = tuple[str, str | None]  # query_id, doc_id (None: the query's need for retrieval)
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """One judgement of a query and a document, or of a query's need for retrieval.
 
-    text: `text_digest` of the query as it was judged. at: ISO 8601 in UTC, such as 2026-11-22T09:30:00Z.
-    doc_id: None if the judgement is about the need for retrieval, in `needs`; otherwise it is in `grade`.
+    text: `text_digest` of the query as it was judged.
+    doc_id: None: the judgement is about the query's need for retrieval, and its value is `needs` instead of `grade`.
     grade: 0 to 3; None if the judge cannot tell, which leaves an open question.
     by: `human:NAME`, `llm:MODEL#PROMPT` (the first digits of the prompt's sha256) or `adjudicated:NAME`.
+    at: time in ISO 8601 and UTC, such as 2026-11-22T09:30:00Z.
     round: 2 if the pair is deliberately judged a second time, to measure agreement.
-    sample: of SAMPLES. pi: the query's probability of being drawn; 1 if nothing was drawn.
-    blind: whether the judge saw no other judgement, rank, score or name of a retriever.
-    quote: the passage that supports the grade; "" if none.
+    sample: one of SAMPLES.
+    pi: probability that the query was drawn; 1 if nothing was drawn.
+    blind: whether the judge saw no other judgements, ranks, scores or names of retrievers.
+    quote: the passage that supports the grade, or "".
     """
 
     query_id: str
@@ -72,7 +75,7 @@ class Judgement:
 
     @property
     def basis(self) -> str:
-        """Return the kind of judge, one of BASES."""
+        """Return the kind of the judge: one of BASES."""
         return self.by.partition(":")[0]
 
     @property
@@ -81,8 +84,8 @@ class Judgement:
 
 
 def text_digest(query: Query) -> str:
-    """Return 12 hexadecimal digits of the sha256 of a query's turns. If they change, earlier judgements no longer
-    count."""
+    """Return 12 hexadecimal digits of the sha256 of a query's turns. Judgements of a query whose turns have changed no
+    longer count."""
     turns = [[turn.role, turn.content] for turn in query.turns]
     return hashlib.sha256(json.dumps(turns, ensure_ascii=False).encode()).hexdigest()[:12]
 
@@ -93,15 +96,13 @@ def judged_now() -> str:
 
 
 class JudgementLog(AppendLog[Judgement]):
-    """The judgements of the test set in a folder."""
-
     def __init__(self, folder: Path) -> None:
         super().__init__(folder / JUDGEMENTS, Judgement, sync="row")
 
 
 def current(judgements: Iterable[Judgement], queries: Mapping[str, Query]) -> list[Judgement]:
-    """Return the judgements that count: for each judge, pair and round the last one. A withdrawn judgement does not
-    count, nor does one of a query that has changed since. queries: those of the test set, by id."""
+    """Return the judgements that count: the last one for each judge, pair and round. Withdrawn judgements do not count,
+    and neither do judgements of queries that have changed since. queries: the test set's queries by id."""
     digests = {query_id: text_digest(query) for query_id, query in queries.items()}
     last: dict[tuple[Pair, str, int], Judgement] = {}
     for one in judgements:
@@ -121,7 +122,7 @@ def by_pair(judgements: Sequence[Judgement]) -> dict[Pair, list[Judgement]]:
 
 @dataclass(frozen=True, eq=False)
 class JudgedSet:
-    """A test set with its pool and the judgements that count. queries: by id. judgements: from `current`."""
+    """A test set with its pool and the judgements that count. queries: queries by id. judgements: from `current`."""
 
     queries: Mapping[str, EvidencedQuery]
     pairs: Sequence[PooledPair]
@@ -129,7 +130,7 @@ class JudgedSet:
 
     @cached_property
     def pooled(self) -> Mapping[str, Sequence[PooledPair]]:
-        """Return query_id -> pooled pairs; empty if nothing was pooled for it."""
+        """Return query_id -> pooled pairs, for all queries."""
         found: dict[str, list[PooledPair]] = {query_id: [] for query_id in self.queries}
         for pair in self.pairs:
             if pair.query_id in found:
@@ -138,7 +139,7 @@ class JudgedSet:
 
     @cached_property
     def of_people(self) -> Mapping[Pair, Sequence[Judgement]]:
-        """Return pair -> judgements by people, including both rounds and adjudications."""
+        """Return pair -> judgements by people, of both rounds and including adjudications."""
         return by_pair([one for one in self.judgements if one.basis != LLM])
 
     @cached_property
@@ -147,17 +148,18 @@ class JudgedSet:
         return by_pair([one for one in self.judgements if one.basis == LLM])
 
     def first_round(self, pair: Pair, audit: bool = False) -> list[Judgement]:
-        """Return people's first-round judgements of a pair. audit: only those made for the audit."""
+        """Return people's judgements of a pair in the first round. audit: leave out judgements for other samples."""
         return [one for one in self.of_people.get(pair, ()) if one.round == 1 and (not audit or one.sample == "audit")]
 
     def unneeded(self, query_id: str) -> bool:
-        """Return whether the last adjudication, or else every person, says that the query needs no retrieval."""
+        """Return whether the query needs no retrieval, by the last adjudication or else by all people's judgements."""
         said = self.first_round((query_id, None))
         deciding = [one for one in said if one.basis == ADJUDICATED][-1:] or said
         return bool(deciding) and all(one.needs is False for one in deciding)
 
     def checked(self, query_id: str) -> bool:
-        """Return whether people have judged, for the audit, everything there is to judge of a query."""
+        """Return whether people have judged a query in full for the audit: its need for retrieval and, unless it needs
+        none, all of its pooled pairs."""
         if not self.first_round((query_id, None), audit=True):
             return False
         pairs = () if self.unneeded(query_id) else self.pooled[query_id]
@@ -165,8 +167,8 @@ class JudgedSet:
 
 
 def read_judged_set(folder: Path) -> JudgedSet:
-    """Read a test set with its pool and judgements, without those of queries that have been edited since. Raise
-    BadInput if a file is wrong."""
+    """Read a test set, its pool and its judgements, leaving out pairs and judgements of queries that have been edited
+    since. Raise BadInput if a file is wrong."""
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     texts = {query_id: text_digest(one.query) for query_id, one in queries.items()}
     pool = read_pool(folder)
@@ -176,8 +178,5 @@ def read_judged_set(folder: Path) -> JudgedSet:
 
 
 def held(folder: Path, file: str, does: str) -> AbstractContextManager[None]:
-    """Hold the lock of a test set's file. A second process waits, then sees what the first has written.
-
-    does: what the message says of the other process, such as "judges".
-    """
+    """Hold the lock of a test set's file. does: what messages say of a process that holds it, such as "judges"."""
     return locked(folder / f".{file}.lock", f"{does} this test set")

@@ -1,7 +1,7 @@
-"""The request to grade a pair, its reply, and the search for the passage that the reply quotes.
+"""The request to grade a pair, the reply, and the search for the passage that the reply quotes.
 
-Models change line breaks and quotation marks when they quote. So white space may differ or be missing, and all
-quotation marks are equal. All other characters must match: a reworded passage is not found.
+Models change line breaks and quotation marks when they quote. Therefore white space may differ or be missing, and any
+quotation mark matches any other. All other characters must match, so a reworded passage is not found.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ _ONE_MARK = str.maketrans(dict.fromkeys(MARKS, '"'))
 
 
 def locate_quote(quote: str, text: str, inside: tuple[int, int]) -> tuple[int, int] | None:
-    """Return [start, end), in code points of `text`, of the first match of `quote` in a document; None without a match.
+    """Return the place of the first match of `quote` in a document, as [start, end) in code points of `text`; None
+    without a match.
 
-    A match never cuts a number or a word in Latin letters: `11` is not found in `2011`. Quotation marks around the
+    A match never cuts a number or a word in Latin letters: `11` does not match in `2011`. Quotation marks around the
     whole quotation are ignored if the text has none there. text: in Unicode NFC. inside: [start, end) of the document.
     """
     start, end = inside
@@ -77,14 +78,14 @@ def _is_latin(letter: str) -> bool:
     return letter.isascii() and letter.isalpha()
 
 
-TOKENS = 60  # expected in a reply, until logged replies give a mean
-PROMPT_DIGITS = 8  # of the prompt's sha256, in a judge's name
+TOKENS = 60  # expected tokens of a reply, until logged replies give a mean
+PROMPT_DIGITS = 8  # digits of the prompt's sha256 in a judge's name
 
 SCHEMA = Schema(
     "relevance_grade",
     {
         "type": "object",
-        # The quotation comes first: models write in this order, and the grade should follow from it.
+        # The quotation comes first, since models write in this order and the grade should follow from the quotation.
         "properties": {"quote": {"type": "string"}, "grade": {"type": "integer", "enum": list(GRADES)}},
         "required": ["quote", "grade"],
         "additionalProperties": False,
@@ -116,8 +117,8 @@ class Judge:
 
 @dataclass(frozen=True)
 class Verdict:
-    """grade: None if open. quote: the passage that supports the grade, exactly as in the document, or "". reason: why
-    the grade is open, such as "no quotation"; "" if it is not."""
+    """What a model says of a pair. grade: None if open. quote: the passage that supports the grade, exactly as in the
+    document, or "". reason: why the grade is open, such as "no quotation", or ""."""
 
     grade: int | None
     quote: str = ""
@@ -129,30 +130,30 @@ class Verdict:
 
 
 def read_judge_prompt(language: str, file: Path | None) -> PromptText:
-    """Return the prompt in `file`, or if None the shipped prompt of a language, ko or en."""
+    """Return the prompt in `file`; if None, the shipped prompt in a language, ko or en."""
     path = file or SHIPPED / language / "judge.txt"
     return read_prompt(path, ("query", "document"), ("conversation", "note"), "prompt" if file else "")
 
 
 def check_conversations(prompt: PromptText, queries: Iterable[Query]) -> None:
-    """Raise BadInput if some queries have several messages but the prompt shows only the last."""
+    """Raise BadInput if the prompt shows only the last message, but some queries have several messages."""
     longer = [query.query_id for query in queries if len(query.turns) > 1]
     if longer and "conversation" not in prompt.places:
         raise BadInput(
             f"prompt has no {{conversation}}, but {counted(len(longer), 'query')} ({some(longer)}) cannot be judged "
-            "without the messages before the last. Put {conversation} into the prompt; its paragraph is left out for "
-            "a query of one message."
+            "without the messages before the last. Put {conversation} into a paragraph of the prompt; queries with a "
+            "single message are sent without this paragraph."
         )
 
 
 def read_reply(text: str) -> tuple[int, str]:
-    """Return (grade, quotation) of a reply. Raise WrongReply unless it matches SCHEMA."""
+    """Return the grade and the quotation in a reply. Raise WrongReply if the reply does not match SCHEMA."""
     found = SCHEMA.read(text)
     return found["grade"], found["quote"]
 
 
 def reply_verdict(reply: Reply[tuple[int, str]], document: Document) -> Verdict:
-    """Return the verdict of a reply. A grade of 2 or 3 stays open unless its quotation is in the document."""
+    """Return the verdict in a reply. A grade of 2 or 3 is open unless the document contains the quotation."""
     if reply.value is None:
         return Verdict(None, reason="no usable reply")
     grade, quote = reply.value
