@@ -25,12 +25,9 @@ Holding = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A reply or refusal by a language model.
-
-    finish: why the reply ended, as the endpoint calls it: `stop`, `length` (cut off), `content_filter` or `refusal`.
-    input_tokens, output_tokens: None if the endpoint does not count tokens.
-    expected_input: the estimate of `input_tokens`.
-    """
+    """A reply or refusal by a language model. finish: why it ended, as the endpoint says: `stop`, `length` (cut off),
+    `content_filter` or `refusal`. input_tokens, output_tokens: None if the endpoint does not count tokens.
+    expected_input: the estimate of `input_tokens`."""
 
     text: str
     finish: str = "stop"
@@ -142,13 +139,9 @@ class Price:
 
 @dataclass(frozen=True)
 class Usage:
-    """The cost of replies.
-
-    requests: number of answered requests, including those with unusable replies.
-    cached: number of replies that came from the log.
-    input_tokens, output_tokens: totals, as counted by the endpoint.
-    uncounted: number of replies without token counts.
-    """
+    """The cost of replies. requests: number of answered requests, including those with unusable replies. cached: number
+    of replies from the log. input_tokens, output_tokens: as counted by the endpoint. uncounted: number of replies
+    without these counts."""
 
     json_too: ClassVar = ("cost",)
 

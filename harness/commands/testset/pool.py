@@ -65,7 +65,12 @@ class TestSet:
                     f"({some(before.about.queries)}). Does it belong to another test set? Move {pools.POOL} and "
                     f"{pools.MANIFEST} away to begin a new pool."
                 )
-            pooling.require_documents(before.pairs, testset.dataset.by_id)
+            if gone := dict.fromkeys(one.doc_id for one in before.pairs if one.doc_id not in testset.dataset.by_id):
+                raise BadInput(
+                    f"The documents folder lacks pooled documents: {some(gone)}. Were the files prepared again? Name "
+                    "the folder that was pooled (documents=FOLDER), or move pool.jsonl and pool.json away to begin a "
+                    "new pool."
+                )
         return testset
 
     @cached_property

@@ -1,14 +1,14 @@
 """Audits: draw queries for people to check, compare people with the model, and estimate the worth of more checks.
 
-A stratum holds the queries of one kind that are about equally hard for the pooled runs, by the model's judgements. The
-first draw fixes the strata. A pilot of ten queries is drawn in proportion to stratum size. Once people have checked the
-pilot, the rest is drawn in proportion to size times the standard deviation of the differences between people's and the
-model's values (Neyman 1934). Estimates weight strata by size: the sum of W_s * mean_s, where W_s is the share of
-stratum s. The pilot stays in the sample, so a bias of the order of 1/n remains where differences are skewed. In
-simulations with 40 of 270 queries the bias is 0 to 0.2 standard errors, and intervals lose at most half a point of
-coverage.
+A stratum contains queries of one kind that are about equally hard for the pooled runs, by the model's judgements. The
+first draw fixes the strata. A pilot of ten queries is drawn in proportion to the sizes of the strata. Once people have
+checked the pilot, the rest is drawn in proportion to size times the standard deviation of the differences between
+people's and the model's values (Neyman 1934). Estimates weight strata by size: the sum of W_s * mean_s, where W_s is
+the share of stratum s. Since the pilot stays in the sample, a bias of the order of 1/n remains where differences are
+skewed. In simulations with 40 of 270 queries, the bias is 0 to 0.2 standard errors, and intervals lose at most half a
+point of coverage.
 
-Only blind judgements made for the audit count: people who see the model's grade tend to repeat it.
+Only blind judgements for the audit count, since people who see the model's grade tend to repeat it.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ from harness.testset.pool.pool import Pool, pooled_ranking
 from harness.testset.review.resolution import RELEVANT_FROM, Resolved, resolve
 
 AUDIT = "audit.json"
-AGREEMENT = "agreement.json"  # what `harness testset audit` writes
-PILOT = 10  # queries of the first draw
-AGAIN = 5  # each of this many drawn queries is judged twice
-LEVELS = {1: ("",), 2: ("/easier", "/harder"), 3: ("/easy", "/medium", "/hard")}  # by the number of classes
-UNKNOWN = "unjudged"  # the class of queries that no model has judged or no run was pooled for
+AGREEMENT = "agreement.json"  # the file that `harness testset audit` writes
+PILOT = 10  # queries in the first draw
+AGAIN = 5  # Every fifth drawn query is judged twice.
+LEVELS = {1: ("",), 2: ("/easier", "/harder"), 3: ("/easy", "/medium", "/hard")}  # number of classes -> their names
+UNKNOWN = "unjudged"  # the class of queries without judgements by a model or without pooled runs
 ADDED = "/added "  # precedes the number of a later draw that found new queries
-PRIOR = 2.0  # degrees of freedom given to the variance of the larger group
+PRIOR = 2.0  # degrees of freedom for the variance of the larger group
 MORE = 20  # further checked queries to imagine
-IMAGINED = 30  # imagined samples; their half-widths are averaged
+IMAGINED = 30  # number of imagined samples; their half-widths are averaged
 
-Rated = tuple[str, int, int]  # query_id, value by the first rater, value by the second
+Rated = tuple[str, int, int]  # query_id, value by the first rater, value by the second rater
 
 
 def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int], total: int) -> list[int]:
-    """Return whole numbers in proportion to weights, by Webster's method.
+    """Return whole numbers in proportion to the weights, by Webster's method.
 
-    Each unit goes where w / (n + 1/2) is largest, with w the weight and n the number so far. Ties go to the first. A
-    weight of 0 gets only its least number, so the sum may stay below total. A larger total makes no number smaller.
-    least, most: bounds of each number; they override proportion and total.
+    Each unit is added where w / (n + 1/2) is largest, for a weight w and the number n so far; ties go to the first. A
+    weight of 0 gets only its least number, so the sum may stay below `total`. A larger total makes no number smaller.
+    least, most: bounds of each number. They override the proportion and the total.
     """
     counts = [min(low, high) for low, high in zip(least, most, strict=True)]
     for _ in range(total - sum(counts)):
@@ -71,11 +71,11 @@ def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int
 
 
 def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[float]:
-    """Return the standard deviation of each stratum, from few values: sqrt((SS + 2 V) / (n - 1 + 2)).
+    """Estimate the standard deviation of each stratum from few values: sqrt((SS + 2 V) / (n - 1 + 2)).
 
-    SS is the sum of squares around the mean of the stratum's n values. V is the variance of its group, estimated the
-    same way from the group's values and the variance of all; a few equal values therefore do not give 0. With fewer
-    than two values in all, or if all are equal, every spread is 1. groups: the group of each stratum.
+    SS is the sum of squares around the mean of the stratum's n values. V is the variance of its group, estimated in the
+    same way from the group's values and the variance of all values. Therefore a few equal values do not give 0. If all
+    values are equal, or there are fewer than two, each result is 1. groups: the group of each stratum.
     """
     everything = [value for stratum in strata for value in stratum]
     overall = float(np.var(everything, ddof=1)) if len(everything) > 1 else 0.0
@@ -95,8 +95,8 @@ def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[fl
 
 @dataclass(frozen=True)
 class AuditSample:
-    """The content of `audit.json`. strata: query_id -> stratum, for every query that could be drawn. drawn: in drawing
-    order. twice: drawn queries to judge a second time."""
+    """The content of `audit.json`. strata: query_id -> stratum, for all queries that could be drawn. drawn: query ids
+    in the order of the draw. twice: drawn queries to judge a second time."""
 
     seed: int
     strata: Mapping[str, str]
@@ -112,7 +112,7 @@ class AuditSample:
                 raise ValueError(f"{name} has {repeated[0]!r:.60} twice.")
 
     def pi(self, query_id: str) -> float:
-        """Return a query's probability of being drawn: the drawn share of its stratum."""
+        """Return the probability that a query is drawn: the drawn share of its stratum."""
         stratum = self.strata[query_id]
         return self.counts[stratum] / self.sizes[stratum]
 
@@ -126,24 +126,24 @@ class AuditSample:
 
 
 def read_audit(folder: Path) -> AuditSample | None:
-    """Return the sample of a test set; None before the first draw. Raise BadInput if the file is damaged."""
+    """Return the sample of a test set; None before the first draw. Raise BadInput for a damaged file."""
     path = folder / AUDIT
     return row_as(AuditSample, json_file(path), str(path)) if path.exists() else None
 
 
 def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
-    """Draw the sample of a test set, or enlarge it to `size` queries; write and return it.
+    """Draw the sample of a test set, or enlarge it to `size` queries. Write and return the sample.
 
     The first draw stops at the pilot. The first call after people have checked the pilot draws the rest. Each stratum
     gives at least two queries if it has them, even beyond `size`. A smaller `size` removes nothing. Queries that left
-    the test set leave the sample; added queries form new strata. seed: later draws must repeat the first draw's.
+    the test set leave the sample; added queries form new strata. seed: the same in all draws.
     """
     with held(folder, AUDIT, "draws for"):
         before = read_audit(folder)
         if before and before.seed != seed:
             raise BadInput(
-                f"audit.seed={seed}, but {folder / AUDIT} was drawn with {before.seed}. A new draw "
-                f"after people have judged would be a chosen sample: give audit.seed={before.seed}."
+                f"audit.seed={seed}, but {folder / AUDIT} was drawn with {before.seed}. A new draw after people have "
+                f"judged would not be random. Give audit.seed={before.seed}."
             )
         after = draw_sample(before, judged, size, seed)
         if after != before:
@@ -171,7 +171,7 @@ def _enlarged(sample: AuditSample, values: _Values, size: int) -> AuditSample:
     for query_id, stratum in sample.strata.items():
         members[stratum].append(query_id)
     names, already = sorted(members), {*sample.drawn}
-    sizes, counts = [len(members[name]) for name in names], [sample.counts[name] for name in names]
+    sizes, counts = ([of[name] for name in names] for of in (sample.sizes, sample.counts))
     if size < sum(sizes) and sum(counts) < min(PILOT, size):
         wanted = apportion(sizes, counts, sizes, min(PILOT, size))
     else:
@@ -186,8 +186,8 @@ def _enlarged(sample: AuditSample, values: _Values, size: int) -> AuditSample:
 
 
 def _strata(values: _Values, queries: Sequence[str], size: int, old: AuditSample) -> dict[str, str]:
-    """Return query_id -> stratum of new queries. Kinds are split into at most three classes of difficulty, if each gets
-    two drawn queries."""
+    """Return query_id -> stratum of new queries. A kind is divided into two or three classes of difficulty if at least
+    two queries can be drawn from each class."""
     groups: dict[str, list[str]] = defaultdict(list)
     kinds = {query_id: values.judged.queries[query_id].kind for query_id in queries}
     judged = {kind for query_id, kind in kinds.items() if values.known(query_id)}
@@ -206,8 +206,8 @@ def _strata(values: _Values, queries: Sequence[str], size: int, old: AuditSample
 
 
 class _Values:
-    """A query's value: the pooled runs' mean nDCG over the documents of their rankings that the pool knows. Grades
-    count from `RELEVANT_FROM` on; unjudged documents are not relevant. A query that needs no retrieval scores 0."""
+    """The value of a query is the mean nDCG of the pooled runs, computed from the pooled part of their rankings. Lower
+    grades than `RELEVANT_FROM` and missing grades count as 0. A query that needs no retrieval has the value 0."""
 
     def __init__(self, judged: JudgedSet) -> None:
         queries = tuple(judged.queries.values())
@@ -242,7 +242,7 @@ class _Values:
 
 
 def _dcg(ranked: Iterable[tuple[int, int]]) -> float:
-    """Return the sum of grade / log2(rank + 1) over (rank, grade) pairs."""
+    """Return the sum of grade / log2(rank + 1) for (rank, grade) pairs."""
     return sum(grade / math.log2(rank + 1) for rank, grade in ranked)
 
 
@@ -252,9 +252,9 @@ def _ordered(queries: Iterable[str], seed: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Progress:
-    """checked: drawn queries whose need for retrieval and pooled documents people have all judged. stand_for: number of
-    queries in their strata. open: pairs of checked queries that people disagree about or cannot tell. not_blind: number
-    of judgements left out."""
+    """drawn: number of drawn queries. checked: those that people have judged in full. stand_for: number of queries in
+    the strata of the checked queries. open: number of pairs of checked queries that people disagree about or cannot
+    tell. not_blind: number of judgements that were left out because they are not blind."""
 
     drawn: int
     checked: tuple[str, ...]
@@ -265,7 +265,8 @@ class Progress:
 
 @dataclass(frozen=True)
 class RaterAgreement:
-    """counts: [a][b] is the number of pairs that the first grades a and the second b; for needs, 0 is no and 1 yes."""
+    """The agreement of two raters. counts: [a][b] is the number of pairs with grade a by the first rater and grade b by
+    the second rater. For needs for retrieval, 0 is no and 1 is yes."""
 
     first: str
     second: str
@@ -275,10 +276,14 @@ class RaterAgreement:
 
 @dataclass(frozen=True)
 class Audit:
-    """The comparison of judges. models: those that judged pairs of the checked queries. model, needs: people against
-    the model (None if it judged no pair), and against the drafts on the need for retrieval. people: every two people
-    who judged the same pairs. alpha: None if no pair was judged by two. again: people's first and second judgements of
-    the same pairs."""
+    """The comparison of judges on the checked queries.
+
+    models: models that judged pairs. model: people against the model; None if they share no pair.
+    kinds: the same for each kind of query. people: each two people who judged the same pairs.
+    alpha: Krippendorff's alpha of all people; None if no pair was judged by two people.
+    again: people's first and second judgements of the same pairs.
+    needs: people against the drafts on the need for retrieval. differing: queries where they differ.
+    """
 
     relevant_from: int
     progress: Progress
@@ -293,13 +298,13 @@ class Audit:
 
 
 def blind(judged: JudgedSet) -> JudgedSet:
-    """Return the test set without people's judgements that were not blind."""
+    """Return the test set without people's judgements that are not blind."""
     kept = [one for one in judged.judgements if one.blind or one.basis != HUMAN]
     return JudgedSet(judged.queries, judged.pairs, kept)
 
 
 def audited(judged: JudgedSet, sample: AuditSample, relevant_from: int, seed: int = 0) -> Audit:
-    """Compare the judges on the queries that people have checked. seed: for resampling."""
+    """Compare the judges on the queries that people have checked. seed: seed of the resampling."""
     every, judged = judged, blind(judged)
     checked = tuple(one for one in sample.drawn if one in judged.queries and judged.checked(one))
     rows = {query_id: row for row, query_id in enumerate(checked)}
@@ -360,7 +365,7 @@ NEED_STATISTICS = {
 
 
 def _grade_statistics(relevant_from: int) -> tuple[dict[str, Statistic], dict[str, Statistic]]:
-    """Return the statistics for grades by (two people, people and a model)."""
+    """Return the statistics (of two people, of people and a model)."""
 
     def sides(of: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda tables: of(agreement.at_threshold(tables, relevant_from))
@@ -380,7 +385,7 @@ def _grade_statistics(relevant_from: int) -> tuple[dict[str, Statistic], dict[st
 
 
 def _grades_by_person(said: Iterable[Judgement]) -> dict[Pair, dict[str, list[int]]]:
-    """Return pair -> person -> grades for the audit, first round first."""
+    """Return pair -> person -> grades for the audit, in the order of the rounds."""
     found: dict[Pair, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
     for one in said:
         if one.basis == HUMAN and one.sample == "audit" and one.grade is not None:
@@ -394,7 +399,7 @@ def _grades_by_person(said: Iterable[Judgement]) -> dict[Pair, dict[str, list[in
 def _alpha(
     grades: Mapping[Pair, Mapping[str, Sequence[int]]], rows: Mapping[str, int], design: Drawn, seed: int
 ) -> DesignEstimate | None:
-    """Return Krippendorff's alpha of people's first grades; None if no pair was judged by two."""
+    """Return Krippendorff's alpha of people's first grades; None if no pair was judged by two people."""
     units = [(rows[query_id], persons) for (query_id, _), persons in grades.items() if len(persons) > 1]
     if not units:
         return None
@@ -407,8 +412,8 @@ def _alpha(
 
 @dataclass(frozen=True)
 class Width:
-    """Half of a 95 % interval from people's and the model's labels (PPI++), and from people's alone; NaN if there is
-    none. checked: number of queries that people have settled and the model has judged."""
+    """Half of a 95 % interval; NaN if there is none. together: from people's and the model's labels (PPI++). people:
+    from people's labels alone. checked: number of queries that people have settled and the model has judged."""
 
     checked: int
     together: float
@@ -417,8 +422,8 @@ class Width:
 
 @dataclass(frozen=True)
 class Worth:
-    """The worth of checking more queries, for the pooled run that is best by the model's labels. more: expected with 20
-    more queries, or with all that are left; None if none are."""
+    """The worth of checking more queries, for the pooled run that is best by the model's labels. more: the expected
+    width with `MORE` further queries, or with all that are left; None if no query is left."""
 
     metric: str
     run: str
@@ -427,15 +432,15 @@ class Worth:
 
 
 def measure_of(metric: str, pool: Pool) -> Measure:
-    """Return the measure named `metric`. Raise BadInput unless it is a mean over queries that the pool decides."""
+    """Return the measure `metric`. Raise BadInput unless it is a mean over queries that the pool can decide."""
     try:
         one = parse_measure(metric)
     except BadInput as error:
         raise BadInput(str(error).replace("metrics: ", "metric: ", 1)) from None
     if one.family in (MeasureFamily.ABSTENTION, MeasureFamily.POOLED) or of_spans(metric):
         raise BadInput(
-            f"metric: {one.name} is not a mean over queries that judgements of documents decide. Give another, such as "
-            "ndcg@10."
+            f"metric: {one.name} is not a mean over queries that judgements of documents decide. Give another measure, "
+            "such as ndcg@10."
         )
     depths = [run.depth for run in pool.about.runs.values()]
     if depths and (one.k is None or one.k > min(depths)):
@@ -450,8 +455,8 @@ def measure_of(metric: str, pool: Pool) -> Measure:
 def worth(
     judged: JudgedSet, pool: Pool, sample: AuditSample, measure: Measure, relevant_from: int, seed: int = 0
 ) -> Worth | None:
-    """Return the worth of more checked queries; None if no run was pooled, no model has judged, or people have checked
-    no query in full. seed: for the imagined samples."""
+    """Return the worth of more checked queries; None if no run was pooled, no model has judged, or people have settled
+    no query. seed: seed of the imagined samples."""
     if not judged.of_models:
         return None
     checked = _checked(judged, sample, relevant_from)
@@ -473,8 +478,8 @@ def worth(
 
 
 def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Checked:
-    """Return the model's labels, for queries whose pooled documents it has all judged, and people's for drawn, settled
-    ones."""
+    """Return the model's labels of queries whose pooled documents it has all judged, and people's labels of the drawn
+    queries among them that people have settled."""
     queries = [one for query_id, one in judged.queries.items() if query_id in sample.strata]
     given = judged.judgements, queries, judged.pairs, relevant_from
     model, people = resolve(*given, by="model"), resolve(*given, by="people")
@@ -489,8 +494,9 @@ def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Chec
 
 
 def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
-    """Return the sample with `more` checked queries. People's imagined value lies on the regression line of people's on
-    the model's values, shifted by the residual of a checked query of the same stratum, or of any if it has none."""
+    """Return the sample with `more` further checked queries. The values that people would give lie on the regression
+    line of people's on the model's values. Each is shifted by the residual of a random checked query of the same
+    stratum, or of any stratum if it has none."""
     known = sample.checked & ~np.isnan(sample.people)
     slope = 0.0
     if known.any():

@@ -1,4 +1,4 @@
-"""Drafting queries: the requests about sampled documents, and their replies with evidence."""
+"""Draft queries: requests about sampled documents, and the replies with evidence."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from harness.testset.draft.drafts import Draft, Rejection, example_lines, fill_p
 from harness.testset.judge.judging import locate_quote
 from retrievers.base import Query, Turn
 
-CONTEXT = 32  # code points kept before and after evidence
+CONTEXT = 32  # code points that are kept before and after evidence
 
 
 def located(quote: str, chunk: Chunk, text_of: Callable[[str], str]) -> tuple[Evidence, ...]:
-    """Return the evidence for a quote, once for each place of the document; () if the document lacks it. Raise BadInput
-    if the text at a span is not the document's. text_of: text id -> text."""
+    """Return the evidence for a quote at each place of the document; () if the document lacks the quote. Raise BadInput
+    if the text at a span of the document is another text. text_of: text id -> text."""
     places = []
     for span in chunk.spans:
         text = text_of(span.text)
@@ -42,12 +42,12 @@ def located(quote: str, chunk: Chunk, text_of: Callable[[str], str]) -> tuple[Ev
     return tuple(places)
 
 
-LENGTHS = (3, 5)  # messages of a conversation: the user speaks two or three times
+LENGTHS = (3, 5)  # possible numbers of messages in a conversation: the user speaks two or three times
 
 
 @dataclass(frozen=True)
 class ReplyItem:
-    """One query of a reply. quotes: the evidence. missing: for `unanswerable`, what an answer would need."""
+    """A query in a reply. quotes: the evidence. missing: for `unanswerable`, the information that an answer needs."""
 
     turns: tuple[Turn, ...]
     answer: str = ""
@@ -70,8 +70,8 @@ def schema(kind: str) -> Schema:
 
 
 def read_as(kind: str) -> Callable[[str], list[ReplyItem]]:
-    """Return the function that reads a reply. It raises WrongReply if a reply breaks the schema, a text is blank, or in
-    a conversation the user does not begin, end and speak two or three times, in turn with the assistant."""
+    """Return the function that reads a reply. It raises WrongReply if the reply breaks the schema, if a text is blank,
+    or if a conversation does not begin and end with the user, alternate, and have 3 or 5 messages."""
 
     def read(text: str) -> list[ReplyItem]:
         items = schema(kind).read(text)["items"]
@@ -102,15 +102,16 @@ def _conversation(turns: list[Mapping[str, str]], where: str) -> tuple[Turn, ...
     return tuple(Turn(turn["role"], turn["content"].strip()) for turn in turns)
 
 
-TOKENS = 120  # expected for a query with its answer and evidence, until logged replies give a mean
+TOKENS = 120  # expected tokens of a query with answer and evidence, until logged replies give a mean
 KEPT_TEXTS = 64  # texts in memory at a time
-MOST_FLAGS = 4  # of one draft
+MOST_FLAGS = 4  # flags of a draft, at most
 NOTHING = ReplyItem(())
 
 
 @dataclass(frozen=True)
 class DraftPlan:
-    """questions: the most per request. language: ko or en. prompts: by kind. examples: real queries to imitate."""
+    """What decides the requests. questions: number of queries to ask for, at most, in each request. language: ko or en.
+    prompts: kind -> prompt. examples: real queries to imitate."""
 
     kinds: tuple[str, ...]
     questions: int
@@ -121,7 +122,7 @@ class DraftPlan:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the plan as plain JSON, with prompts and examples by their sha256."""
+        """Return the plan as plain JSON, with the sha256 of each prompt and of the examples."""
         texts = [[[turn.role, turn.content] for turn in query.turns] for query in self.examples]
         return {
             "kinds": list(self.kinds),
@@ -135,7 +136,8 @@ class DraftPlan:
 
 @dataclass(frozen=True)
 class DraftRequest:
-    """One request. place: of its document in the sample, or of its situation. chunk: None for the kind `none`."""
+    """A request to the model. place: place of the document in the sample, or of the situation in its list. chunk: the
+    document; None for the kind `none`."""
 
     kind: str
     place: int
@@ -149,8 +151,8 @@ class DraftRequest:
 
 @dataclass(frozen=True)
 class Drafted:
-    """The drafts in the order of the sample: a larger sample only adds at the end. rejections: before any filter.
-    empty: kind -> number of replies without a question."""
+    """The drafts in the order of the sample, so that a larger sample only adds drafts at the end. rejections: drafts
+    that were rejected before any filter. empty: kind -> number of replies without a question."""
 
     drafts: list[Draft]
     rejections: list[Rejection]
@@ -158,11 +160,11 @@ class Drafted:
 
 
 def draw_ids(files: Mapping[str, str], seed: int, limit: int | None) -> list[str]:
-    """Return at most `limit` ids of documents (None: all), in drawing order. files: doc_id -> its file.
+    """Draw at most `limit` ids of documents (None: all). files: doc_id -> file.
 
-    Every file first gives one document, then further ones in proportion to its documents. A hash of seed and id orders
-    the documents of a file, and the files. So a smaller limit gives a prefix of the same list. An added file changes
-    how many documents the others give, but not their order.
+    Each file first gives one document, and then further documents in proportion to its size. A hash of the seed orders
+    the files, and the documents of each file. Therefore a smaller limit returns the beginning of the same list, and an
+    added file does not change the order of the documents of other files.
     """
     strata: dict[str, list[str]] = defaultdict(list)
     for doc_id, file in files.items():
@@ -176,7 +178,7 @@ def draw_ids(files: Mapping[str, str], seed: int, limit: int | None) -> list[str
 
 
 def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]:
-    """Return at most `limit` documents (None: all), drawn by `draw_ids`. The others are not kept in memory."""
+    """Return at most `limit` documents (None: all), drawn by `draw_ids`, without keeping the rest in memory."""
     paths = folder.paths()
     files = {}
     for chunk in folder.chunks():
@@ -193,7 +195,7 @@ def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]
 
 
 def tasks(plan: DraftPlan, chunks: Sequence[Chunk]) -> list[DraftRequest]:
-    """Return a request for each kind and document; for `none`, for as many situations instead."""
+    """Return a request for each kind and document. Requests for the kind `none` have a situation instead."""
     found: list[DraftRequest] = []
     for kind in plan.kinds:
         if kind == "none":
@@ -207,7 +209,7 @@ def tasks(plan: DraftPlan, chunks: Sequence[Chunk]) -> list[DraftRequest]:
 
 
 def draft_queries(chat: Chat, work: Sequence[DraftRequest], plan: DraftPlan, folder: DocumentsFolder) -> Drafted:
-    """Ask for every task and read the replies. Raise Failed if the endpoint does not answer."""
+    """Send all requests and read the replies. Raise Failed if the endpoint does not answer."""
     answered: list[tuple[DraftRequest, Reply[list[ReplyItem]]]] = []
     for kind in plan.kinds:
         asked = [task for task in work if task.kind == kind]
@@ -262,8 +264,8 @@ def _judged(task: DraftRequest, item: ReplyItem, text_of: Callable[[str], str]) 
 
 
 def _unanswerable(task: DraftRequest, item: ReplyItem, texts: Sequence[str]) -> Draft | Rejection:
-    """Reject the item if the missing information has two or more words and stands verbatim in a line of the document's
-    texts. A line that has all of its words, in any order, becomes a flag."""
+    """Reject the item if the missing information has two or more words and a line of the texts contains it verbatim. A
+    line that contains all of its words, in any order, becomes a flag."""
     words = item.missing.casefold().split()
     flags = [f"check that no document has the answer: {item.missing}"]
     for line in (line for text in texts for line in text.split("\n")):

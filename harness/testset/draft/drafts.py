@@ -1,7 +1,8 @@
-"""Drafted queries: the real queries that they imitate, the prompts, and the folder they are written to.
+"""Drafted queries, the real queries that they imitate, the prompts, and the folder of a drafted test set.
 
-queries.jsonl, rejected.jsonl: one draft a line. testset.json, written last: what made them, and their sha256.
-unfinished.json: sha256 of files being written; after a kill, it shows that the harness wrote them.
+- queries.jsonl, rejected.jsonl: one draft a line.
+- testset.json: the settings, and the sha256 of the other files; written last.
+- unfinished.json: the sha256 of files being written. After a kill, it shows that the harness wrote these files.
 """
 
 from __future__ import annotations
@@ -28,20 +29,20 @@ from retrievers.base import Query, Turn
 
 
 def hashed(*parts: object) -> str:
-    """Return the sha256 of the parts, as hexadecimal digits: for choices that are the same every time."""
+    """Return the sha256 of the parts, in hexadecimal digits: for choices that are repeatable."""
     return hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def picked(values: Iterable[str], count: int, *key: object) -> list[str]:
-    """Return at most `count` of the values: always the same for the same key, in whatever order they are given."""
+    """Return at most `count` of the values, always the same for the same key, whatever the order of the values."""
     return sorted(values, key=lambda value: (hashed(*key, value), value))[:count]
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A drafted query. kind: of KINDS. turns: the last one is the user's question. answer: empty for `none` and
-    `unanswerable`. evidence: verbatim. doc_id: of the document shown to the model; empty for `none`. flags: what a
-    reviewer should look at."""
+    """A drafted query. kind: one of KINDS. turns: the last turn is the user's question. answer: "" for the kinds `none`
+    and `unanswerable`. evidence: verbatim passages. doc_id: the document that the model was shown; "" for the kind
+    `none`. flags: remarks for a reviewer."""
 
     kind: str
     turns: tuple[Turn, ...]
@@ -52,7 +53,7 @@ class Draft:
 
     @property
     def query_id(self) -> str:
-        """Return 12 hexadecimal digits of the sha256 of kind and turns: equal drafts have equal ids."""
+        """Return 12 hexadecimal digits of the sha256 of kind and turns. Equal drafts have equal ids."""
         content = [self.kind, [[turn.role, turn.content] for turn in self.turns]]
         return hashlib.sha256(json.dumps(content, ensure_ascii=False).encode()).hexdigest()[:12]
 
@@ -63,7 +64,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why a draft does not enter the test set. reason: as docs/testsets.md lists them."""
+    """A draft that does not enter the test set. reason: one of the reasons in docs/testsets.md."""
 
     draft: Draft
     reason: str
@@ -75,21 +76,21 @@ SHOWN = 5  # examples in a prompt
 
 @dataclass(frozen=True)
 class Examples:
-    """Real queries. rows: with evidence, if they come from a test set. relevant: query_id -> relevant documents, if a
-    file names them."""
+    """Real queries to imitate. rows: the queries with their evidence, if they come from a test set. relevant: query_id
+    -> relevant documents, if they come from a file with labels."""
 
     queries: tuple[Query, ...] = ()
     rows: tuple[EvidencedQuery, ...] = ()
     relevant: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def labels(self, chunks: Sequence[Chunk], folder: DocumentsFolder) -> Mapping[str, Collection[str]]:
-        """Return query_id -> relevant documents of the labelled queries; none for a query that needs no retrieval."""
+        """Return query_id -> relevant documents, for labelled queries; empty for queries that need no retrieval."""
         return span_qrels(self.rows, chunks, folder).grades if self.rows else self.relevant
 
 
 def read_examples(path: Path) -> Examples:
-    """Read the queries in a test set's folder or in a file: the contest's JSON lines {eval_id, msg}, or plain text with
-    one query a line. JSON lines may have the contest's `relevant`; if one has it, all must."""
+    """Read queries from the folder of a test set or from a file. A file has one query a line, as plain text or as the
+    contest's JSON {eval_id, msg}. JSON lines may have the contest's labels `relevant`: all of them, or none."""
     if path.is_dir():
         rows = read_queries(path, "examples")
         return Examples(tuple(row.query for row in rows), tuple(rows))
@@ -106,8 +107,8 @@ def read_examples(path: Path) -> Examples:
 
 
 def example_lines(examples: Sequence[Query], kind: str, *key: object) -> str:
-    """Return a few examples for a prompt, one a line, the same for the same key: conversations if the prompt asks for
-    them and there are any, otherwise the user's last messages."""
+    """Return a few examples for a prompt, one a line, always the same for the same key. For the kind `conversation`,
+    these are conversations if there are any; otherwise, they are the users' last messages."""
     talks = [query for query in examples if len(query.user_turns) > 1]
     if kind == "conversation" and talks:
         texts = {" / ".join(f"{turn.role}: {_line(turn.content)}" for turn in query.turns) for query in talks}
@@ -123,20 +124,20 @@ def _line(text: str) -> str:
 VERSION = 1
 QUERIES, REJECTED, MANIFEST, UNFINISHED = "queries.jsonl", "rejected.jsonl", "testset.json", "unfinished.json"
 FILES = (QUERIES, REJECTED)
-TEMPORARY = ".unfinished"  # ending of single files that a killed process leaves
+TEMPORARY = ".unfinished"  # ending of single files that killed processes leave
 
 
 class TestsetFolder:
-    """A folder to draft into. settings: all that decides the drafts, except the number of documents shown."""
+    """A folder to draft into. settings: everything that decides the drafts, except the number of documents shown."""
 
-    __test__ = False  # pytest collects classes with this prefix
+    __test__ = False  # Otherwise pytest would collect a class of this name.
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path, self._settings = path, settings
 
     def check(self, shown: int) -> None:
-        """Raise BadInput unless the folder is new, empty, or has unedited drafts, with these settings, of at most
-        `shown` documents."""
+        """Raise BadInput unless the folder is new or empty, or has unedited drafts that were made with these settings
+        from at most `shown` documents."""
         if self.path.exists() and not self.path.is_dir():
             raise BadInput(f"testset={self.path}: this is a file. Name a folder.")
         there = [self.path / name for name in FILES if (self.path / name).exists()]
@@ -152,12 +153,12 @@ class TestsetFolder:
         for path in there:
             if sha256_of(path) not in self._own(path.name):
                 raise BadInput(
-                    f"{path} has been edited since it was drafted, and is not overwritten. Draft into another folder, "
-                    f"such as testset={self.path}2: cached replies cost nothing."
+                    f"{path} has been edited since it was drafted, so it is not overwritten. Draft into another "
+                    f"folder, such as testset={self.path}2. Cached replies cost nothing."
                 )
 
     def write(self, drafts: Iterable[Draft], rejections: Iterable[Rejection], manifest: Mapping[str, Any]) -> None:
-        """Write the test set, after `check`. manifest: further content of `testset.json`."""
+        """Write the test set. Call `check` first. manifest: further content of `testset.json`."""
         queries = (
             {"eval_id": one.query_id, **_row(one), "needs": one.kind != "none", "flags": list(one.flags)}
             for one in drafts
@@ -173,10 +174,10 @@ class TestsetFolder:
             self.path / MANIFEST,
             _json({"version": VERSION, **manifest, "settings": self._settings, "files": digests}),
         )
-        (self.path / UNFINISHED).unlink(missing_ok=True)  # another process may have drafted the same at once
+        (self.path / UNFINISHED).unlink(missing_ok=True)  # Another process may have removed it.
 
     def _own(self, name: str) -> set[str]:
-        """Return the sha256 of all that the harness has written to a file."""
+        """Return the sha256 of each content that the harness has written to a file."""
         files = [(self._read(MANIFEST) or {}).get("files"), self._read(UNFINISHED)]
         return {str(one[name]) for one in files if isinstance(one, Mapping) and name in one}
 
@@ -194,14 +195,14 @@ class TestsetFolder:
         old, new = flatten(before), flatten(self._settings)
         if old.get("documents") != new.get("documents"):
             raise BadInput(
-                f"testset={self.path} was drafted from other documents. Draft from these {other}: replies about "
+                f"testset={self.path} was drafted from other documents. Draft from these {other}. Replies about "
                 "unchanged documents are cached."
             )
         for key in {**new, **old}:
             if old.get(key) != new.get(key):
                 raise BadInput(
                     f"testset={self.path} was drafted with {key}={_short(old.get(key))}, not {_short(new.get(key))}. "
-                    f"Draft {other}, or go back to the former value."
+                    f"Draft {other}, or give the former value."
                 )
         most = manifest.get("shown")
         if not isinstance(most, int) or shown < most:
@@ -227,13 +228,13 @@ def _short(value: Any) -> str:
 
 
 SHIPPED = Path(__file__).parents[1] / "prompts"
-# (needed, optional) places of a prompt about a document, and of one without a document.
+# The places that prompts must have and may have.
 ABOUT_A_DOCUMENT = (("questions", "text"), ("note", "examples"))
 ABOUT_NONE = (("questions", "situation"), ("examples",))
 
 
 def read_prompts(kinds: Sequence[str], language: str, files: Mapping[str, str | None]) -> dict[str, PromptText]:
-    """Return the prompt of each kind of query: from its file in `files`, or if None the shipped one."""
+    """Return the prompt for each kind of query. files: kind -> the user's file; None: the shipped prompt."""
     found = {}
     for kind in kinds:
         given = files[kind]
@@ -244,17 +245,17 @@ def read_prompts(kinds: Sequence[str], language: str, files: Mapping[str, str | 
 
 
 def check_examples(prompts: Mapping[str, PromptText]) -> None:
-    """Raise BadInput if a prompt has no place for the user's examples."""
+    """Raise BadInput if a prompt has no place for examples."""
     for kind, prompt in prompts.items():
         if "examples" not in prompt.places:
             raise BadInput(
-                f"prompts.{kind} has no {{examples}}, so examples=FILE would change nothing there. Put {{examples}} "
-                "into the prompt, or leave out examples."
+                f"prompts.{kind} has no {{examples}}, so examples=FILE would not change it. Put {{examples}} into the "
+                "prompt, or leave out examples=FILE."
             )
 
 
 def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
-    """Return the text of a request, without paragraphs whose places are all empty. values: for all places."""
+    """Return the prompt with the values in its places. Paragraphs whose values are all empty are left out."""
 
     def empty(paragraph: str) -> bool:
         found = [value for name, value in values.items() if f"{{{name}}}" in paragraph]
@@ -265,23 +266,23 @@ def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
 
 
 def language_of(text: str) -> str:
-    """Return ko if more than a tenth of the letters are Hangul (Korean texts have English names), otherwise en."""
+    """Return ko if more than a tenth of the letters are Hangul, since Korean texts have English names; otherwise en."""
     letters = [letter for letter in text if letter.isalpha()]
     hangul = sum("\uac00" <= letter <= "\ud7a3" for letter in letters)
     return "ko" if hangul > len(letters) / 10 else "en"
 
 
-LOOKED_AT = 100  # documents that decide the language of the prompts
+LOOKED_AT = 100  # number of documents that decide the language of the prompts
 
 
 def prompt_language(given: str, texts: Sequence[str]) -> str:
-    """Return the language of the shipped prompts: `given`, or if it is "auto" the language of the first texts."""
+    """Return the language of the shipped prompts: `given`, or for "auto" the language of the first texts."""
     return language_of("\n".join(texts[:LOOKED_AT])) if given == "auto" else given
 
 
 def situations(language: str, seed: int) -> list[str]:
-    """Return situations for messages that need no retrieval: kinds of messages in turn, each with a speaker and an
-    occasion. `situations.txt` has these three lists in this order, one item a line, with blank lines between them."""
+    """Return situations for messages that need no retrieval. Each has a kind of message, a speaker and an occasion from
+    the three lists in `situations.txt`; blank lines separate the lists. The kinds of messages take turns."""
     text = text_file(SHIPPED / language / "situations.txt", MOST).strip()
     messages, speakers, occasions = (block.split("\n") for block in text.split("\n\n"))
     pairs = [f"{speaker}, {occasion}" for speaker in speakers for occasion in occasions]

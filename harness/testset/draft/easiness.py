@@ -1,6 +1,6 @@
-"""How easily BM25 finds the documents of drafted queries, compared with real ones. It flags but never rejects.
+"""Measure how easily BM25 finds the documents of drafted and of real queries. Drafts are flagged, but never rejected.
 
-The index is the one of `harness run retriever=bm25 tokenizer=kiwi` on the same documents, from the same cache.
+The index is shared, through the cache, with `harness run retriever=bm25 tokenizer=kiwi` on the same documents.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from retrievers.base import Document, Query, Ranking
 DEPTH = 10
 FIRST = "BM25 ranks its document first"
 MISSED = f"BM25 does not find its document among the first {DEPTH}"
-LAST_TURN = "BM25 finds its document as well by the last turn alone"
+LAST_TURN = "BM25 also finds its document by the last turn alone"
 
 BM25 = {
     "_target_": "retrievers.lexical.bm25.BM25",
@@ -35,13 +35,14 @@ BM25 = {
 
 @dataclass(frozen=True)
 class Easiness:
-    """How easily BM25 finds the documents of some queries. Words are kiwi's content morphemes.
+    """How easily BM25 finds the documents of some queries. Words are the content morphemes of kiwi.
 
     labelled: number of queries with a known document.
-    first, found: share of these that have a known document first, or among the first `DEPTH`; None without labels.
-    shared: mean share of a query's words that appear in the document ranked first.
-    gap: mean of 1 - s2 / s1, the scores of the first two documents; 0 if there is no first one.
-    words: mean number of words of a query.
+    first: share of the labelled queries with a known document in rank 1; None without labels.
+    found: share of the labelled queries with a known document among the first `DEPTH`; None without labels.
+    shared: mean share of a query's words that the first document contains.
+    gap: mean of 1 - s2 / s1, where s1 and s2 are the scores of the first two documents; 0 if nothing is found.
+    words: mean number of words in a query.
     """
 
     queries: int
@@ -60,7 +61,7 @@ class Easiness:
 
 @dataclass(frozen=True)
 class Measured:
-    """drafts: with their flags. of_drafts: None if no draft has an answer. of_examples: None without examples."""
+    """drafts: with added flags. of_drafts: None if no draft has an answer. of_examples: None without examples."""
 
     drafts: list[Draft]
     of_drafts: Easiness | None
@@ -74,8 +75,8 @@ def measure_easiness(
     examples: Sequence[Query] = (),
     labels: Mapping[str, Collection[str]] | None = None,
 ) -> Measured:
-    """Search for drafts and examples with BM25, and flag drafts. documents: the whole corpus. labels: query_id of an
-    example -> relevant documents; an example with none needs no retrieval and is left out."""
+    """Search for drafts and examples with BM25, and flag the drafts. documents: the whole corpus. labels: query_id of
+    an example -> relevant documents. An example without any needs no retrieval and is left out."""
     labels = labels or {}
     real = [query for query in examples if labels.get(query.query_id, True)]
     numbers = [number for number, draft in enumerate(drafts) if draft.kind in ANSWERED]
@@ -117,7 +118,7 @@ class _Searched:
 
     def search(self, texts: Sequence[str]) -> list[_Hits]:
         queries = [Query.of(str(number), text) for number, text in enumerate(texts)]
-        with self._cached.bypassed():  # a cache entry for every draft would never be read again
+        with self._cached.bypassed():  # Cache entries for drafts would never be read again.
             ranking: Ranking = self._retriever.search(queries, DEPTH)
         return [
             _Hits([ranking.doc_ids[doc] for doc in docs if doc >= 0], scores[docs >= 0].tolist())
@@ -125,7 +126,7 @@ class _Searched:
         ]
 
     def easiness(self, texts: Sequence[str], found: Sequence[_Hits], known: Sequence[Collection[str]]) -> Easiness:
-        """known: ids of known documents of each text; ids outside the corpus do not count."""
+        """known: known documents of each text. Documents outside the corpus do not count."""
         known = [[doc_id for doc_id in ids if doc_id in self._texts] for ids in known]
         ranks = [rank for rank, ids in zip(_ranks(found, known), known, strict=True) if ids]
         best = sorted({hits.doc_ids[0] for hits in found if hits.doc_ids})
@@ -151,7 +152,7 @@ class _Searched:
 
 
 def _ranks(found: Sequence[_Hits], known: Sequence[Collection[str]]) -> list[int]:
-    """Return the rank of each query's first known document, from 1; 0 beyond `DEPTH`."""
+    """Return the best rank of a known document of each query, from 1; 0: not among the first `DEPTH`."""
     return [
         next((rank for rank, doc_id in enumerate(hits.doc_ids, start=1) if doc_id in ids), 0)
         for hits, ids in zip(found, known, strict=True)
@@ -159,7 +160,7 @@ def _ranks(found: Sequence[_Hits], known: Sequence[Collection[str]]) -> list[int
 
 
 def _flagged(draft: Draft, rank: int, alone: int) -> Draft:
-    """alone: the rank for the last turn alone."""
+    """alone: the rank if only the last turn is searched for."""
     flags = [FIRST] if rank == 1 else [MISSED] if rank == 0 else []
     if draft.kind == "conversation" and alone > 0 and (rank == 0 or alone <= rank):
         flags.append(LAST_TURN)

@@ -1,7 +1,7 @@
 """Filters that reject drafted queries by their texts alone, and flag drafts for a reviewer.
 
-No retriever rejects a draft: keeping the questions that one retriever answers makes that retriever win (see
-`easiness`). The word lists are short on purpose: people review what passes, but never see what is rejected.
+No retriever decides about a draft: if only the questions that a retriever answers were kept, it would win (see
+`easiness`). The word lists are short on purpose: people review the drafts that pass, but never see rejected drafts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from harness.testset.draft.drafts import Draft, Rejection
 from retrievers.base import Document, Progress, Query
 from retrievers.lexical.tokenize import CONTENT_TAGS, KIWI_TAGS, STOP_WORDS, Kiwi
 
-# Words for a text that only the model was shown. `(?<!\w)이` must not match `많이 글을`. After `글`, only a particle
-# or the end of the word matches, as `이 글로벌` begins like `이 글로`. `위 내용물` is a medical term.
+# Words for a text that only the model has seen. `(?<!\w)이` must not match `많이 글을`. After `글`, only a particle or
+# the end of the word matches, since `이 글로벌` begins like `이 글로`. `위 내용물` is a medical term.
 _SHOWN = (
     "본문|지문|구절|문단|단락|텍스트|컨텍스트|발췌문|문서|문장|기사|자료|내용(?!물)|"
     r"글(?=[을은의에이]|과 |에서|[\s?.,]|$)"
@@ -34,7 +34,7 @@ _KOREAN = (
     r"(?<!\w)(?:위|앞)에서 (?:언급|설명|말|제시)",
     r"(?<!\w)(?:앞서|상기) (?:언급|설명|제시)",
 )
-# `in the context of`, `in the text editor` and `the document required for` mean other things.
+# `in the context of`, `in the text editor` and `the document required for` do not mean the text shown.
 _PAPER = "passage|paragraph|excerpt|snippet|article|document|text|context|chunk|section|author"
 _HERE = "above|given|provided|following|preceding|supplied"
 _ENGLISH = (
@@ -48,7 +48,7 @@ _ENGLISH = (
 )
 POINTS_AT_TEXT = re.compile("|".join(_KOREAN + _ENGLISH), re.IGNORECASE)
 
-# A question that begins with `이 회사`; further on, the referent may be in the question itself.
+# A question that begins with `이 회사` lacks its referent. Later in the question, the referent may stand before it.
 _THINGS = (
     "회사|기업|업체|제품|상품|서비스|모델|차량|기술|인물|사람|사건|전쟁|작품|책|영화|노래|곡|도시|나라|국가|지역|장소|건물|"
     "기관|단체|학교|대학|정책|제도|법|계획|사업|현상|방법|과정|연구|실험|이론|프로젝트|프로그램|시스템|플랫폼|생물|동물|식물"
@@ -63,12 +63,12 @@ BEGINS_WITH_REFERENCE = re.compile(
     rf"\W*(?:{_REFERENCE_KO}|{_PRONOUN_KO}|(?:(?:{_ASKING_EN})?{_VERB_EN})?(?:{_REFERENCE_EN})\b)"
 )
 
-# Anywhere in a later turn, these lead back to an earlier one.
+# Anywhere in a later turn, these words refer to an earlier turn.
 _BACK_KO = "그 |그런|그러|그럼|그렇|그건|그게|그중|이건|이게|이런|이렇|걔|방금|아까|말한|위의"
 _BACK_EN = "it|its|he|him|his|she|her|they|them|their|this|that|these|those|there|then|one|ones"
 REFERENCE = re.compile(rf"(?<!\w)(?:{_REFERENCE_KO}|{_PRONOUN_KO}|{_BACK_KO})|\b(?:{_BACK_EN})\b", re.IGNORECASE)
 
-# Sentences that state something. `바다` and `판다` end in 다 as well: only endings of verbs count.
+# Endings of statements. Nouns such as `바다` and `판다` also end in 다, so only endings of verbs match.
 _STATES = re.compile(r"(?:니다|[었았였했됐겠]다|이다|한다|된다|있다|없다|같다)[.!]*\s*$")
 _ASKS = re.compile(r"궁금|싶|부탁|바라|바랍|바란|원하|원합|원한|모르|모릅|알려|설명해|[?？]")
 _NOTHING = re.compile(
@@ -78,31 +78,31 @@ _NOTHING = re.compile(
 
 
 def asks_nothing(question: str) -> bool:
-    """Return whether a question is a Korean statement, or a word for "nothing"."""
+    """Return whether a question is a Korean statement or a word for "nothing"."""
     return bool(_NOTHING.fullmatch(question)) or bool(_STATES.search(question) and not _ASKS.search(question))
 
 
-ANSWERED = ("fact", "search", "conversation")  # the kinds whose answer is in the corpus
-SHORTEST = 3  # letters and digits: real queries have five and more, but a name alone may have three
-LONGEST = 600  # characters: the longest real query seen has 527
-GRAM = 4  # morphemes: with particles and endings, about two Korean words
-FEWEST_GRAMS = 4  # fewer are a name or a term, such as `자율 주행 기술 개발`, which cannot be reworded
-SAME_SCRIPT = 0.2  # share of the letters: names in Latin letters are longer than the Korean around them
-FEWEST_LETTERS = 20  # needed to tell a document's script
-EXAMPLES_IN_SCRIPT = 0.1  # least share of the examples for their script to be allowed
+ANSWERED = ("fact", "search", "conversation")  # the kinds of queries that the corpus answers
+SHORTEST = 3  # letters and digits; most real queries have at least five, but a name alone may have three
+LONGEST = 600  # characters; the longest real query seen has 527
+GRAM = 4  # morphemes in a gram; with particles and endings, these are about two Korean words
+FEWEST_GRAMS = 4  # shorter texts are a name or a term, such as `자율 주행 기술 개발`, and cannot be reworded
+SAME_SCRIPT = 0.2  # least share of letters in a script; Latin names are longer than the Korean words around them
+FEWEST_LETTERS = 20  # letters that are needed to tell the script of a document
+EXAMPLES_IN_SCRIPT = 0.1  # least share of examples in a script that allows the script
 NO_HELP = "the earlier turns add no word of the document to the last turn"
 
 _SYMBOLS = frozenset({"SF", "SP", "SS", "SSO", "SSC", "SE", "SO", "SW"})
 _MORPHEMES = tuple(sorted(KIWI_TAGS - _SYMBOLS))
-_WORDS = (*CONTENT_TAGS, "MM", "XPN", "W_*")  # `두 칸` and `무승부` answer with the first of their morphemes
-_NAMES = ("NNP", "SL", "SN", "SH")  # drafts that differ in a name or a number ask something else
-_ASKING = {"who", "whom", "whose", "which", "what", "when", "where", "why", "how"}  # they tell two questions apart
+_WORDS = (*CONTENT_TAGS, "MM", "XPN", "W_*")  # The first morphemes of `두 칸` and `무승부` matter in answers.
+_NAMES = ("NNP", "SL", "SN", "SH")  # Drafts that differ in a name or a number ask different questions.
+_ASKING = {"who", "whom", "whose", "which", "what", "when", "where", "why", "how"}  # These tell questions apart.
 _IGNORED = (STOP_WORDS["english"] | {"yes"}) - _ASKING
 
 
 @dataclass(frozen=True)
 class _Terms:
-    """The terms of texts, by text. morphemes: without symbols. words: content words. names: names and numbers."""
+    """The terms of each text. morphemes: all morphemes but symbols. words: content words. names: names and numbers."""
 
     morphemes: Mapping[str, Sequence[str]]
     words: Mapping[str, frozenset[str]]
@@ -110,7 +110,7 @@ class _Terms:
 
     @classmethod
     def of(cls, drafts: Sequence[Draft], shown: Sequence[Document], progress: Progress | None) -> _Terms:
-        """Analyse all texts that the filters look up. shown: the document of each draft."""
+        """Analyse all texts that the filters need. shown: the document of each draft."""
         said = [turn.content for draft in drafts for turn in draft.turns]
         answers = [draft.answer for draft in drafts]
         discussed = [one.indexed_text for draft, one in zip(drafts, shown, strict=True) if draft.kind == "conversation"]
@@ -123,18 +123,18 @@ class _Terms:
 
 
 def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | None) -> dict[str, list[str]]:
-    """Return text -> its morphemes that have one of the tags, in order."""
+    """Return text -> its morphemes with one of the tags, in order."""
     unique = list(dict.fromkeys(texts))
     found = Kiwi(tags)(unique, progress).lists()
-    # kiwi takes a full stop after a number as part of it.
+    # Kiwi takes a full stop after a number for a part of the number.
     return {text: [term.rstrip(".,") or term for term in terms] for text, terms in zip(unique, found, strict=True)}
 
 
 @dataclass(frozen=True)
 class _Case:
-    """A draft and what the filters compare it with. shown: its document, or an empty one. allowed: scripts for its
-    questions; empty: any. copied: the largest share of a question's 4-grams of morphemes that may appear in the
-    document. spoken: the user's turns. asked, names: their content words, and their names and numbers."""
+    """A draft, and what the filters compare it with. shown: its document, or an empty document. allowed: scripts for
+    questions; empty: all scripts. copied: largest share of a question's 4-grams of morphemes that the document may
+    contain. spoken: the user's turns. asked, names: their content words, and their names and numbers."""
 
     draft: Draft
     shown: Document
@@ -167,9 +167,9 @@ def sift(
 ) -> tuple[list[Draft], list[Rejection]]:
     """Return (drafts that pass, rejections), each in the order of `drafts`.
 
-    The first of several drafts that ask the same stays, but an answerable one wins over an unanswerable one. documents:
-    by id, including all that the drafts name. examples: real queries; drafts may be in their languages as well as in
-    the document's. progress: counts the texts analysed.
+    Of several drafts that ask the same, the first answerable draft stays, or else the first draft. A draft may be in
+    the language of its document or of the examples. documents: all documents that the drafts name, by id. examples:
+    real queries. progress: counts the analysed texts.
     """
     cases = _cases(drafts, documents, examples, filters, progress)
     rejected: dict[int, Rejection] = {}
@@ -209,13 +209,13 @@ def _language(case: _Case) -> str:
     if not shares or not case.allowed or any(shares.get(script, 0) >= SAME_SCRIPT for script in case.allowed):
         return ""
     known = set(_letters(case.shown.text).split())
-    if known.issuperset(_letters(question).split()):  # a query of names, as the document writes them
+    if known.issuperset(_letters(question).split()):  # The query consists of names from the document.
         return ""
     return f"written in {scripts.main_script(question)}, not in {' or '.join(sorted(case.allowed))}"
 
 
 def _no_question(case: _Case) -> str:
-    if case.draft.kind != "none" and asks_nothing(case.draft.question):  # what needs no retrieval may be a remark
+    if case.draft.kind != "none" and asks_nothing(case.draft.question):  # Messages of kind `none` may be remarks.
         return "a statement, or a note that there is nothing to ask"
     return ""
 
@@ -254,7 +254,7 @@ def _copied(case: _Case) -> str:
     return ""
 
 
-# Reason -> check that returns the detail, or "" if nothing is wrong. The first with a detail is the reason.
+# Reason -> check. A check returns a detail, or "" if it finds nothing wrong. The first check with a detail decides.
 CHECKS: Mapping[str, Callable[[_Case], str]] = {
     "form": _form,
     "length": _length,
@@ -268,13 +268,13 @@ CHECKS: Mapping[str, Callable[[_Case], str]] = {
 
 
 def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
-    """Return the position of each duplicate -> the draft that stays.
+    """Return position of a duplicate -> the draft that stays.
 
-    Two sets with a Jaccard similarity of at least `least` share one of the rarest words of each: of its first size -
-    least * size + 1 words (prefix filtering: Chaudhuri, Ganti & Kaushik 2006). So few pairs are compared.
+    Only drafts that share a rare word are compared: two sets with a Jaccard similarity of at least `least` share one of
+    the size - least * size + 1 rarest words of each (prefix filtering: Chaudhuri, Ganti & Kaushik 2006).
     """
     counts = Counter(word for case in cases for word in case.asked)
-    by_word: dict[str, list[int]] = {}  # of the drafts that stay, as places in `order`
+    by_word: dict[str, list[int]] = {}  # word -> drafts that stay, as places in `order`
     by_text: dict[str, int] = {}
     found: dict[int, Draft] = {}
     order = sorted(range(len(cases)), key=lambda number: cases[number].draft.kind == "unanswerable")
@@ -299,7 +299,7 @@ def _same(one: _Case, other: _Case, least: float) -> bool:
 
 
 def _flagged(case: _Case) -> Draft:
-    """Flag a conversation whose earlier turns tell nothing about the document."""
+    """Flag the draft if it is a conversation whose earlier turns say nothing about the document."""
     draft = case.draft
     if draft.kind != "conversation" or REFERENCE.search(draft.question):
         return draft
@@ -339,6 +339,6 @@ def _grams(morphemes: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _letters(text: str) -> str:
-    """Return a text for comparison: in lower case, without punctuation, with single spaces."""
+    """Return the text in lower case, without punctuation, and with single spaces."""
     folded = unicodedata.normalize("NFC", text.casefold())
     return " ".join("".join(letter if letter.isalnum() else " " for letter in folded).split())

@@ -156,17 +156,10 @@ GRADE_NAMES = (*(str(grade) for grade in GRADES), OPEN)
 
 @dataclass(frozen=True)
 class JudgeRecord:
-    """The record of one judge.
-
-    by: the judge's name in judgements.
-    prompt: sha256 of the prompt.
-    language: language of the shipped prompt; "": the prompt is the user's.
-    at: time of the last judgements.
-    grades: one of GRADE_NAMES -> number of judgements that count.
-    seeds: of the judged documents with evidence, the share graded relevant; None if there are none.
-    controls: kind -> share of its controls graded relevant.
-    usage: cost of all replies.
-    """
+    """The record of one judge. by: the judge's name in judgements. prompt: sha256. language: language of the shipped
+    prompt; "" for the user's prompt. at: time of the last judgements. grades: one of GRADE_NAMES -> number of
+    judgements that count. seeds: share of judged documents with evidence that are graded relevant; None if no such
+    document is judged. controls: kind -> share of controls graded relevant. usage: tokens and cost of all replies."""
 
     json_too: ClassVar = ("judged",)
 
@@ -237,14 +230,9 @@ def _same(one: str, other: str) -> bool:
 
 @dataclass(frozen=True)
 class JudgingWork:
-    """The work for a judge.
-
-    language: language of the shipped prompt, ko or en; "": the prompt is the user's.
-    judged: the test set without queries that need no retrieval.
-    pending: pairs to judge now; no model has judged them.
-    left: number of pairs to judge later.
-    documents: all documents that this judge judges or has judged, by id.
-    """
+    """The work for a judge. language: language of the shipped prompt, ko or en; "" for the user's prompt. judged: the
+    test set without queries that need no retrieval. pending: pairs to judge now; no model has judged them. left: number
+    of pairs to judge later. documents: all documents that this judge judges or has judged, by id."""
 
     folder: Path
     pool: Pool

@@ -1,6 +1,6 @@
 """The pool of a test set: the pairs of a query and a document that are worth judging.
 
-pool.jsonl has one `PooledPair` a line, sorted by query and document. pool.json, written last, says what was pooled.
+pool.jsonl has one `PooledPair` a line, sorted by query and document. pool.json, written last, has an `About`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ POOL, MANIFEST = "pool.jsonl", "pool.json"
 class PooledPair:
     """A pair to judge.
 
-    ranks: run id -> rank in its list, from 1 to `pool.depth`. seed: whether the document has evidence for the query.
-    near_duplicate: whether it nearly repeats a document that has.
-    pi: the pair's probability of entering the pool: 1 if a run, the seed or a near-duplicate brought it, below 1 if it
-        was drawn from the documents below the depth.
+    ranks: run id -> rank in the list of the run, from 1 to `pool.depth`.
+    seed: whether the document has evidence for the query.
+    near_duplicate: whether the document nearly repeats a document with evidence.
+    pi: probability that the pair is in the pool: 1 for documents from the top of a list, seeds and near-duplicates;
+        less for documents that were drawn from below the depth.
     """
 
     query_id: str
@@ -50,8 +51,8 @@ class PooledPair:
 
 @dataclass(frozen=True, slots=True)
 class PooledRun:
-    """A run that was pooled. depth: how many documents of each list. models: config key -> model that the run asked,
-    such as llm.model or encoder.model; a judge that is one of them judges itself."""
+    """A run that was pooled. depth: number of pooled documents of each list. models: config key, such as llm.model or
+    encoder.model -> model that the run asked. If one of these models is the judge, it judges itself."""
 
     name: str
     depth: int
@@ -73,8 +74,8 @@ class DocumentsPlace:
 
 @dataclass(frozen=True)
 class About:
-    """The content of pool.json. runs: by id. sample: documents to draw for each query. seed: of the draw. queries:
-    query_id -> `judgements.text_digest` of each query as it was pooled, even if nothing was found for it."""
+    """The content of pool.json. runs: pooled runs by id. sample: number of documents to draw for each query. seed: seed
+    of the draw. queries: query_id -> `judgements.text_digest`, for all queries, as they were when they were pooled."""
 
     documents: DocumentsPlace
     runs: Mapping[str, PooledRun] = field(default_factory=dict)
@@ -93,7 +94,7 @@ class Pool:
 
     @cached_property
     def by_query(self) -> dict[str, tuple[PooledPair, ...]]:
-        """Return query_id -> pairs; () if nothing was found for it."""
+        """Return query_id -> pairs, for all queries."""
         found: dict[str, list[PooledPair]] = {query_id: [] for query_id in self.about.queries}
         for pair in self.pairs:
             found.setdefault(pair.query_id, []).append(pair)
@@ -101,13 +102,13 @@ class Pool:
 
 
 def read_pool(folder: Path) -> Pool:
-    """Read the pool of a test set. Raise BadInput if there is none or a row is wrong."""
+    """Read the pool of a test set. Raise BadInput if it is missing or a row is wrong."""
     path = folder / POOL
     testset.read_testset_manifest(folder, "testset")
     if (about := _about(folder)) is None:
         raise BadInput(
             f"testset={folder} has no {MANIFEST}: nothing is pooled. Run `harness testset pool testset={folder} "
-            "experiment_name=NAME` with the experiment of some retrieval runs on this test set."
+            "experiment_name=NAME` with the name of an experiment that has retrieval runs on this test set."
         )
     pairs: list[PooledPair] = []
     seen: dict[tuple[str, str], int] = {}
@@ -119,15 +120,15 @@ def read_pool(folder: Path) -> Pool:
 
 
 def write_pool(folder: Path, pool: Pool) -> None:
-    """Write a pool into its test set's folder. A killed process leaves the former pool, the new one, or the new pairs
-    with the former manifest; the same command again completes it."""
+    """Write a pool into the folder of its test set. If the process is killed, the folder has the former pool, the new
+    pool, or the new pairs with the former manifest. The same command completes the pool."""
     write_text(folder / POOL, json_text(map(encoded, pool.pairs)))
     write_text(folder / MANIFEST, json.dumps(encoded(pool.about), ensure_ascii=False, indent=1) + "\n")
 
 
 def pooled_documents(folder: Path, given: Path | None) -> DocumentsFolder:
-    """Return the documents in the folder `given` (config key `documents`), or if None in the one that `pool.json`, or
-    else `testset.json`, names. Raise BadInput without any."""
+    """Return the documents in the folder `given` (config key `documents`), or else in the folder that `pool.json` or
+    `testset.json` names. Raise BadInput if none of them names a folder."""
     if given:
         return DocumentsFolder(given)
     if about := _about(folder):
@@ -136,7 +137,7 @@ def pooled_documents(folder: Path, given: Path | None) -> DocumentsFolder:
 
 
 def pooled_ranking(pairs: Iterable[PooledPair], run_id: str, queries: Iterable[str] = ()) -> Ranking:
-    """Return the pooled part of a run's lists. queries: these get a row even if nothing was pooled for them."""
+    """Return the pooled part of a run's lists. queries: ids that get a row even if nothing was pooled for them."""
     scores: dict[str, dict[str, float]] = {query_id: {} for query_id in queries}
     for pair in pairs:
         if rank := pair.ranks.get(run_id):

@@ -1,7 +1,8 @@
-"""Pools (K. Sparck Jones and C. van Rijsbergen 1975), and how far their judgements reach.
+"""Pools (K. Sparck Jones and C. van Rijsbergen 1975), and whether their judgements serve other runs.
 
-Reusability (J. Zobel 1998): each run is scored without the documents that it alone brought, to show what a new run
-would lose. A sample of documents that no run ranked high shows what the pool misses (C.-E. Särndal et al. 1992).
+Reusability (J. Zobel 1998): each run is scored without the documents that it alone brought, which shows how much a new
+run would lose. A sample of documents that no run ranked high shows how many relevant documents the pool misses (C.-E.
+Särndal et al. 1992).
 """
 
 from __future__ import annotations
@@ -16,23 +17,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.config.text import counted
-from harness.data.files import some
 from harness.data.labels import UNANSWERABLE, Label
 from harness.data.qrels import Qrels
 from harness.data.testset import EvidencedQuery
-from harness.errors import BadInput
 from harness.measures.judged import judge_lists
 from harness.measures.measures import parse_measure
 from harness.testset.pool.pool import Pool, PooledPair, pooled_ranking
 from harness.testset.review.resolution import Resolved
 
-COPIES = 20  # most near-duplicates to pool of a document: a notice may appear in thousands of documents
+COPIES = 20  # near-duplicates of a document to pool, at most, as a notice may appear in thousands of documents
 
 
 @dataclass(frozen=True)
 class Sources:
     """Where the documents of a pool come from. lists: run id -> query_id -> documents, best first. seeds: query_id ->
-    documents with evidence for it. groups: doc_id -> documents that nearly repeat it, itself included."""
+    documents with evidence. groups: doc_id -> the document and all documents that nearly repeat it."""
 
     lists: Mapping[str, Mapping[str, Sequence[str]]]
     seeds: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -41,7 +40,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Draw:
-    """How documents below the first `depth` of the lists are drawn: `sample` for each query, by a hash of `seed`."""
+    """A random draw of `sample` documents for each query from those below rank `depth` in the lists."""
 
     depth: int
     sample: int
@@ -51,27 +50,17 @@ class Draw:
 def pooled(
     query_ids: Iterable[str], before: Iterable[PooledPair], sources: Sources, draw: Draw
 ) -> tuple[PooledPair, ...]:
-    """Return the pairs of a pool, sorted by query and document: those from `before`, and those that the sources add.
+    """Return the pairs of a pool, sorted by query and document: the pairs in `before`, and pairs from the sources.
 
-    A drawn pair gets pi = 1 if a run, the evidence or a near-duplicate now brings it. A query that still has drawn
-    documents gets no new draw: they stand for the documents below the depth of earlier runs. query_ids: of the test
-    set; pairs of other queries are left out.
+    If a run, the evidence or a near-duplicate brings a pair that was drawn before, its pi becomes 1. A query that still
+    has drawn documents gets no new draw: its drawn documents stand for those below the depth of earlier runs.
+    query_ids: the test set's queries; pairs of other queries are left out.
     """
     had: dict[str, list[PooledPair]] = {query_id: [] for query_id in sorted(query_ids)}
     for pair in before:
         if pair.query_id in had:
             had[pair.query_id].append(pair)
     return tuple(pair for query_id, pairs in had.items() for pair in _of_query(query_id, pairs, sources, draw))
-
-
-def require_documents(pairs: Iterable[PooledPair], known: Collection[str]) -> None:
-    gone = list(dict.fromkeys(pair.doc_id for pair in pairs if pair.doc_id not in known))
-    if gone:
-        raise BadInput(
-            f"The documents folder lacks pooled documents: {some(gone)}. Were the files "
-            "prepared anew? Name the folder that was pooled (documents=FOLDER), or move pool.jsonl and pool.json away "
-            "to begin a new pool."
-        )
 
 
 def _of_query(query_id: str, had: Sequence[PooledPair], sources: Sources, draw: Draw) -> list[PooledPair]:
@@ -108,13 +97,13 @@ def _drawn(query_id: str, documents: Sequence[str], draw: Draw) -> list[str]:
     return heapq.nsmallest(draw.sample, documents, key=place)
 
 
-DEEPEST = 10  # most documents that the measure reads
+DEEPEST = 10  # documents that the measure reads, at most
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A run, scored with all labels, and without the `alone` pairs that it alone brought. place, place_without: its
-    places among all runs by these labels, from 1."""
+    """A run, scored with all labels and without the labels of pairs that it alone brought. alone: number of these pairs.
+    score, place: with all labels; places count from 1. without, place_without: without these labels."""
 
     run_id: str
     name: str
@@ -131,7 +120,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Reusability:
-    """measure: of the scores. queries: number of those that count. runs: in the order of the pool."""
+    """measure: name of the measure. queries: number of queries that count. runs: in the order of the pool."""
 
     measure: str
     queries: int
@@ -151,17 +140,17 @@ class Reusability:
         moved = f"{self.moved} of {count} change places" if self.moved else "none changes places"
         return (
             f"Reusability: without the documents that it alone brought, a run's {self.measure} changes by {changed}, "
-            f"and {moved}; on {counted(self.queries, 'query')} whose pairs are all judged."
+            f"and {moved}. This counts {counted(self.queries, 'query')} whose pairs are all judged."
         )
 
 
 @dataclass(frozen=True)
 class Missed:
-    """What the drawn documents say of those that were not drawn, in numbers of documents.
+    """An estimate of relevant documents that are not judged, from drawn documents; all in numbers of documents.
 
-    judged: drawn ones with a grade. found: the relevant ones among them. below: all that they were drawn from.
-    labelled: known relevant ones. estimated: all relevant ones that the runs retrieved; each drawn one counts 1 / pi.
-    error: standard error of `estimated`, as if each had been drawn independently.
+    judged: drawn documents with a grade. found: relevant documents among them. below: estimate of the documents from
+    which they were drawn. labelled: known relevant documents. estimated: estimate of all relevant documents in the
+    lists, where each drawn document counts 1 / pi. error: standard error of `estimated`, for independent draws.
     """
 
     queries: int
@@ -174,22 +163,22 @@ class Missed:
 
     def text(self) -> str:
         drawn = f"{self.judged:,} documents drawn below the depth"
-        on = f"on {counted(self.queries, 'query')} whose pairs are all judged"
+        on = f"This counts {counted(self.queries, 'query')} whose pairs are all judged."
         if not self.found:
-            most = 3 / self.judged * self.below  # the rule of three: what 95 % of such samples would have seen
-            return f"None of {drawn} is relevant: with 95 % confidence, judgements miss fewer than {most:,.0f}; {on}."
+            most = 3 / self.judged * self.below  # by the rule of three, with 95 % confidence
+            return f"None of {drawn} is relevant: with 95 % confidence, judgements miss fewer than {most:,.0f}. {on}"
         missing = self.estimated - self.labelled
         return (
             f"Judgements miss an estimated {missing:,.0f} of {self.estimated:,.0f} relevant documents that the runs "
-            f"retrieved (standard error {self.error:,.0f}): {self.found:,} of {drawn} are relevant; {on}."
+            f"retrieved (standard error {self.error:,.0f}): {self.found:,} of {drawn} are relevant. {on}"
         )
 
 
 def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Reusability | None:
-    """Return what a run outside the pool would lose; None with fewer than two runs or if no query counts.
+    """Estimate how much a run outside the pool would lose; None with fewer than two runs or if no query counts.
 
-    The measure is nDCG over the pooled documents of each run, before its gate. A query counts if it needs retrieval and
-    has an answer, and if all of its pooled pairs are judged.
+    The measure is the nDCG of each run's pooled documents, before the gate. A query counts if it needs retrieval, has
+    an answer, and all of its pooled pairs are judged.
     """
     labels = _settled(resolved, queries)
     runs = pool.about.runs
@@ -201,7 +190,7 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
 
     @functools.cache
     def scores(left_out: str | None) -> dict[str, float]:
-        """Return run id -> score, without the labels of documents that the run `left_out` alone brought."""
+        """Return run id -> score, without the labels of the pairs that the run `left_out` alone brought."""
         qrels = _qrels(labels, [] if left_out is None else [one for one in pairs if _alone(one, left_out)])
         return {run_id: float(np.mean(measure.values(judge_lists(one, qrels)))) for run_id, one in rankings.items()}
 
@@ -221,8 +210,8 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
 
 
 def missed(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Missed | None:
-    """Estimate how many relevant documents the judgements miss; None if no drawn document is judged. The same queries
-    count as for `reusability`."""
+    """Estimate how many relevant documents the judgements miss; None if no drawn document is judged. The queries are
+    those of `reusability`."""
     labels = _settled(resolved, queries)
     pairs = [pair for pair in pool.pairs if pair.query_id in labels]
     drawn = [pair for pair in pairs if pair.pi < 1]
@@ -242,7 +231,7 @@ def missed(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) ->
 
 
 def _settled(resolved: Resolved, queries: Sequence[EvidencedQuery]) -> dict[str, Label]:
-    """Return query_id -> label of the queries that need retrieval, have an answer and no open question."""
+    """Return query_id -> label, for queries that need retrieval, have an answer and have no open questions."""
     settled = resolved.settled
     labels = (resolved.label(one) for one in queries if one.query.query_id in settled)
     return {one.query_id: one for one in labels if one.needs and one.kind != UNANSWERABLE}
@@ -253,7 +242,7 @@ def _alone(pair: PooledPair, run_id: str) -> bool:
 
 
 def _qrels(labels: Mapping[str, Label], without: Sequence[PooledPair]) -> Qrels:
-    """Return qrels without some pairs. A query that loses all of its relevant documents still needs retrieval."""
+    """Return qrels without some pairs. A query without relevant documents still needs retrieval."""
     grades = {query_id: dict(one.relevant) for query_id, one in labels.items()}
     for pair in without:
         grades[pair.query_id].pop(pair.doc_id, None)
