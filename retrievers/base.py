@@ -107,8 +107,8 @@ class Query:
     native_id: int | None = None
 
     @classmethod
-    def of(cls, query_id: str, text: str) -> Query:
-        return cls(query_id, (Turn("user", text),))
+    def of(cls, query_id: str, text: str, native_id: int | None = None) -> Query:
+        return cls(query_id, (Turn("user", text),), native_id)
 
     @property
     def user_turns(self) -> list[str]:

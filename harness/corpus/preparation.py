@@ -157,15 +157,6 @@ def bytes_id(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[: 2 * ID_BYTES]
 
 
-@dataclass(frozen=True, slots=True)
-class TextSource:
-    """A file's text and the note of its documents. name: of the file. text: id of the text."""
-
-    name: str
-    note: str
-    text: str
-
-
 class _Grouped(NamedTuple):
     """Places by document. Documents are in the order of their first places; places ascend within a document."""
 
@@ -180,24 +171,24 @@ class Occurrences:
     """Every place of every chunk, in order of addition. Its length is the number of documents."""
 
     def __init__(self) -> None:
-        self._sources: list[TextSource] = []
+        self._sources: list[tuple[str, str, str]] = []  # (name of the file, note, id of the text)
         self._ends = [0]  # past the last chunk of each source
         self._known: set[tuple[str, str]] = set()
         self._ids: list[np.ndarray] = [np.zeros((0, ID_BYTES), np.uint8)]
         self._spans: list[np.ndarray] = [np.zeros((0, 2), np.int32)]
 
-    def add(self, source: TextSource, text: str, spans: Sequence[tuple[int, int]]) -> None:
-        """Add the chunks of a text, unless they were added with the same note."""
-        if (source.note, source.text) in self._known:
+    def add(self, name: str, note: str, text_id: str, text: str, spans: Sequence[tuple[int, int]]) -> None:
+        """Add the chunks of a file's text, unless they were added with the same note."""
+        if (note, text_id) in self._known:
             return
-        self._known.add((source.note, source.text))
-        noted = hashlib.sha256(f"{source.note}\0".encode())
+        self._known.add((note, text_id))
+        noted = hashlib.sha256(f"{note}\0".encode())
         ids = bytearray()
         for start, end in spans:
             one = noted.copy()
             one.update(text[start:end].encode())
             ids += one.digest()[:ID_BYTES]
-        self._sources.append(source)
+        self._sources.append((name, note, text_id))
         self._ends.append(self._ends[-1] + len(spans))
         self._ids.append(np.frombuffer(ids, np.uint8).reshape(-1, ID_BYTES))
         self._spans.append(np.array(spans, np.int32).reshape(-1, 2))
@@ -223,7 +214,7 @@ class Occurrences:
     def contents(self, read: Callable[[str], str]) -> Iterator[str]:
         """Yield the content of each document. read: text id -> text."""
         for number, first, last in self._runs():
-            text = read(self._sources[number].text)
+            text = read(self._sources[number][2])
             for start, end in self._grouped.spans[self._grouped.firsts[first:last]].tolist():
                 yield text[start:end]
 
@@ -231,16 +222,16 @@ class Occurrences:
         """Yield the documents with all their places, in the order of their first places. read: text id -> text."""
         grouped, contents = self._grouped, self.contents(read)
         for number, first, last in self._runs():
-            about, ids = self._sources[number], self.doc_ids(range(first, last))
+            (name, note, _), ids = self._sources[number], self.doc_ids(range(first, last))
             borders = grouped.starts[first : last + 1]
             places = grouped.order[borders[0] : borders[-1]]
             sources = (np.searchsorted(self._ends, places, side="right") - 1).tolist()
             spans = [
-                Span(self._sources[source].text, start, end)
+                Span(self._sources[source][2], start, end)
                 for source, (start, end) in zip(sources, grouped.spans[places].tolist(), strict=True)
             ]
             for doc_id, (begin, end) in zip(ids, pairwise((borders - borders[0]).tolist()), strict=True):
-                yield Chunk(Document(doc_id, next(contents), about.note, about.name), tuple(spans[begin:end]))
+                yield Chunk(Document(doc_id, next(contents), note, name), tuple(spans[begin:end]))
 
     def _runs(self) -> Iterator[tuple[int, int, int]]:
         borders = np.searchsorted(self._grouped.firsts, self._ends).tolist()
@@ -403,7 +394,7 @@ class _Reading:
 
                 text = self.text(one.extraction.text)
                 spans = self._chunks(one.extraction.text, text, report)
-                documents.add(TextSource(one.name, one.note, one.extraction.text), text, spans)
+                documents.add(one.name, one.note, one.extraction.text, text, spans)
                 done += one.size
                 progress(done // KB, total // KB, "kB")
         return documents

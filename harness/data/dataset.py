@@ -17,7 +17,7 @@ from harness.data.qrels import Qrels
 from harness.data.shards import documents_by_id, empty_documents, fingerprint_of, json_row
 from harness.data.source import Source
 from harness.errors import BadInput, did_you_mean
-from retrievers.base import Document, Query, Turn
+from retrievers.base import Document, Query
 
 _TEXTS = ("user_turns", "last", "file")
 
@@ -111,9 +111,7 @@ def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None 
         texts = {query.query_id: query.user_turns[-1] for query in dataset.queries}
     else:
         texts = {query.query_id: query.text for query in dataset.queries}
-    return tuple(
-        Query(query.query_id, (Turn("user", texts[query.query_id]),), query.native_id) for query in dataset.queries
-    )
+    return tuple(Query.of(one.query_id, texts[one.query_id], one.native_id) for one in dataset.queries)
 
 
 def conversations(queries: Iterable[Query]) -> dict[str, bool]:

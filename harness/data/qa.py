@@ -23,7 +23,7 @@ from harness.data.files import (
     unique_rows,
 )
 from harness.data.qrels import Qrels
-from harness.data.source import Grades, Streamed, single_turn, source_path
+from harness.data.source import Grades, Streamed, source_path
 from harness.errors import BadInput
 from retrievers.base import Document, Query
 
@@ -63,7 +63,7 @@ class Squad:
                 where = f"{path}:{at}"
                 query_id, native = identifier(question, "id", where)
                 once(seen, query_id, "question id", path, at)
-                queries.append(single_turn(query_id, field(question, "question", str, where), native))
+                queries.append(Query.of(query_id, field(question, "question", str, where), native))
                 if "is_impossible" not in question or not field(question, "is_impossible", bool, where):
                     grades[query_id] = {documents[context].doc_id: 1.0}
         if not documents or not queries:
@@ -96,7 +96,7 @@ class Autorag:
     def queries(self) -> list[Query]:
         path = self.qrels_file
         return [
-            single_turn(query_id, field(row, "query", str, where), native)
+            Query.of(query_id, field(row, "query", str, where), native)
             for where, query_id, native, row in unique_rows(path, _parquet_rows(path, "qid", "query"), "qid")
         ]
 

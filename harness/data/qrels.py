@@ -8,14 +8,7 @@ from typing import Any
 
 from harness.config.text import counted
 from harness.data.files import some
-from harness.data.spans import Evidence, EvidenceFinding, Span
-
-_FINDINGS = {
-    "moved": "found again, since the text has changed",
-    "lost": "lost: the text has changed, and the passage is nowhere else, or in several places",
-    "uncovered": "in no document: the documents leave out that part of the text",
-    "split": "split between documents: none contains half of it, so the one that contains most is labelled",
-}
+from harness.data.spans import FINDINGS, Evidence, EvidenceFinding, Span
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ class Qrels:
     def remarks(self) -> Iterator[str]:
         """Yield sentences about how the labels were made."""
         yield from self.notes
-        for what, meaning in _FINDINGS.items():
+        for what, meaning in FINDINGS.items():
             if queries := [one.query_id for one in self.findings if one.what == what]:
                 pieces = counted(len(queries), "piece")
                 yield f"{pieces} of evidence {meaning} (of {some(list(dict.fromkeys(queries)))})."

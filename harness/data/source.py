@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.data.files import field, identifier, no_rows, repeated_key, unique_rows
+from harness.data.files import field, identifier, no_rows, unique_rows
 from harness.data.qrels import Qrels
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import Document, Query, Turn
@@ -72,9 +72,6 @@ class Streamed(Iterable[Document]):
         if position is None:
             raise no_rows(self.path)
 
-    def repeated(self, doc_id: str, position: str, before: str) -> BadInput:
-        return repeated_key(doc_id, self.key, self.path, position, before)
-
 
 def grade_of(value: Any, what: str, where: str, remedy: str = "") -> float:
     """Return a grade. Raise BadInput unless it is in (0, MOST_GRADE]."""
@@ -86,10 +83,6 @@ def grade_of(value: Any, what: str, where: str, remedy: str = "") -> float:
             "all grades by the same number."
         )
     return float(value)
-
-
-def single_turn(query_id: str, text: str, native_id: int | None) -> Query:
-    return Query(query_id, (Turn("user", text),), native_id)
 
 
 def turns(row: Mapping[str, Any], where: str, key: str = "msg") -> tuple[Turn, ...]:

@@ -51,16 +51,17 @@ def cover(chunk: Span, evidence: Span) -> float:
 HALF = 0.5  # least share of the evidence in a document that counts as containing it
 
 
+FINDINGS = {
+    "moved": "found again, since the text has changed",
+    "lost": "lost: the text has changed, and the passage is nowhere else, or in several places",
+    "uncovered": "in no document: the documents leave out that part of the text",
+    "split": "split between documents: none contains half of it, so the one that contains most is labelled",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class EvidenceFinding:
-    """A remark about one piece of a query's evidence.
-
-    what: one of
-        "split": no document contains half of the passage, so the one that contains most is labelled.
-        "uncovered": no document contains any of the passage.
-        "lost": the text is gone, and the passage is in no other place, or in several.
-        "moved": the text is gone, and the passage was found in another text.
-    """
+    """A remark about one piece of a query's evidence. what: see `FINDINGS`."""
 
     query_id: str
     what: Literal["split", "uncovered", "lost", "moved"]

@@ -70,17 +70,9 @@ def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str
 
 def number_column(cells: Sequence[str], name: str, path: Path, lacking: bool = False) -> np.ndarray:
     """Return the finite numbers in a column, float64 [n]. If `lacking`, an empty cell is NaN. Else raise BadInput."""
-    try:
-        values = np.array([float(cell or "nan") for cell in cells], np.float64)
-        empty = [lacking and not cell for cell in cells]
-        if (np.isfinite(values) | np.array(empty, bool)).all():
-            return values
-    except ValueError:
-        pass
-    for row, cell in enumerate(cells, start=1):  # finds the row
-        if cell or not lacking:
-            finite_number(cell, f"{name:.60}", f"{path}: row {row}")
-    raise AssertionError
+    rows = enumerate(cells, start=1)
+    values = (finite_number(cell, name, f"{path}: row {row}") if cell or not lacking else np.nan for row, cell in rows)
+    return np.fromiter(values, np.float64, len(cells))
 
 
 def _line(cells: Iterable[Any]) -> str:

@@ -21,7 +21,7 @@ from harness.data.files import (
     unique_rows,
 )
 from harness.data.qrels import Qrels
-from harness.data.source import Grades, Streamed, grade_of, single_turn, source_path
+from harness.data.source import Grades, Streamed, grade_of, source_path
 from harness.errors import BadInput
 from retrievers.base import Document, Query, one_word
 
@@ -71,7 +71,7 @@ class Beir:
     def queries(self) -> list[Query]:
         path = source_path("queries", self._queries, self._path, "queries.jsonl")
         return [
-            single_turn(query_id, field(row, "text", str, where), native)
+            Query.of(query_id, field(row, "text", str, where), native)
             for where, query_id, native, row in unique_rows(path, json_lines(path), "_id")
             if self._labels is None or query_id in self._labels.grades
         ]

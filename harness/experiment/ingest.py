@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness.config.canonical import digest
-from harness.data.files import sha256_of
+from harness.data.files import repeated_key, sha256_of
 from harness.data.shards import (
     CorpusWriter,
     ShardedDocuments,
@@ -241,8 +241,8 @@ class _Corpus:
         before: Placed | None = None
         for one in ordered:
             if before and one.doc_id == before.doc_id:
-                if self._streamed:
-                    raise self._streamed.repeated(one.doc_id, one.position, before.position)
+                if of := self._streamed:
+                    raise repeated_key(one.doc_id, of.key, of.path, one.position, before.position)
                 raise BadInput(f"The dataset has two documents with the id {one.doc_id!r:.80}. Remove one of them.")
             yield one.document
             before = one

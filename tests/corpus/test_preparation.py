@@ -108,7 +108,7 @@ def test_equal_chunks_are_one_document_with_all_its_places(texts):
     texts = [" ".join(one) for one in texts]
     found, known = preparation.Occurrences(), {preparation.bytes_id(text.encode()): text for text in texts}
     for number, text in enumerate(texts):
-        found.add(preparation.TextSource(str(number), "", preparation.bytes_id(text.encode())), text, SMALL.spans(text))
+        found.add(str(number), "", preparation.bytes_id(text.encode()), text, SMALL.spans(text))
     documents = list(found.rows(known.__getitem__))
     assert [one.document.doc_id for one in documents] == [document_id("", one.document.text) for one in documents]
     # an independent grouping: a plain dictionary in the order of first occurrence
