@@ -1,1 +1,1 @@
-"""Text files to documents: files are read as text, cut into chunks, and keep their ids when files are added."""
+"""Make documents from text files: find and read the files, cut their texts into chunks, find near-duplicates."""

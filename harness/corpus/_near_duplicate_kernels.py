@@ -1,4 +1,4 @@
-"""Compiled inner loops of `near_duplicates`, imported where they run because numba loads slowly.
+"""The compiled inner loops of `near_duplicates`, imported where they are used because numba loads slowly.
 
 N texts are one flat array of code points, uint32, and `starts`, int64 [N + 1]: text d is
 `characters[starts[d]:starts[d + 1]]`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-SHINGLE = 5  # characters that make a shingle
+SHINGLE = 5  # characters of a shingle
 
 
 @njit(cache=True, nogil=True)
@@ -21,20 +21,20 @@ def _mixed(value):
 
 @njit(cache=True, nogil=True)
 def _hashes(text):
-    """Return uint64 hashes of a text's shingles. A shorter text is one shingle."""
+    """Return the uint64 hashes of a text's shingles. A shorter text is one shingle."""
     width = min(SHINGLE, len(text))
     hashes = np.empty(len(text) - width + 1 if width else 0, np.uint64)
     for i in range(len(hashes)):
         value = np.uint64(width)
         for j in range(width):
             value = (value ^ np.uint64(text[i + j])) * np.uint64(0x100000001B3)
-        hashes[i] = _mixed(value) | np.uint64(1 << 63)  # never 0, which marks empty places of hash tables
+        hashes[i] = _mixed(value) | np.uint64(1 << 63)  # never 0, which marks an empty place in a hash table
     return hashes
 
 
 @njit(cache=True, nogil=True)
 def sign(characters, starts, factors, first, last, keys):
-    """Fill rows first..last-1 of `keys`, uint64 [N, bands]: equal keys in a band mean equal minima of its hashes.
+    """Fill rows first..last-1 of `keys`, uint64 [N, bands]. Two texts with equal minima in a band get equal keys.
 
     factors: uint32 [bands * rows, 2], the odd factor and the summand of each hash function.
     """
@@ -57,7 +57,7 @@ def sign(characters, starts, factors, first, last, keys):
 
 @njit(cache=True, nogil=True)
 def _place(table, value):
-    """Return the place of a value in a hash table. 0 marks an empty place; at least half are empty."""
+    """Return the place of a value in a hash table. 0 marks an empty place; at least half of the places are empty."""
     place = np.int64(value & np.uint64(len(table) - 1))
     while table[place] != 0 and table[place] != value:
         place = (place + 1) & (len(table) - 1)
@@ -66,7 +66,7 @@ def _place(table, value):
 
 @njit(cache=True, nogil=True)
 def _table(hashes):
-    """Return (hash table, number of its values). Several times faster than sorting the hashes."""
+    """Return (hash table, number of values). This is several times faster than sorting the hashes."""
     size = 4
     while size < 2 * len(hashes):
         size *= 2

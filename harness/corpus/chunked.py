@@ -1,4 +1,4 @@
-"""Text files as a dataset: prepared in the cache, and labelled by a test set with evidence."""
+"""Text files as a dataset, prepared in the cache and labelled by a test set with evidence."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from harness.errors import BadInput
 from harness.storage.cache import open_cache
 
 SAMPLE = Path(__file__).parents[1] / "sample"
-FOLDER = "documents"  # in the entry of the cache, beside the manifest of the entry
+FOLDER = "documents"  # in the cache entry, beside the manifest of the entry
 
 
 class Chunked(SpanLabelled):
     """Text files, cut into documents as `harness prepare` does, with the labels of a test set.
 
-    The cache keeps the documents for each set of files, settings and versions of readers. The settings can be swept:
-    queries and evidence stay the same, and span measures compare runs on different chunks.
+    The cache keeps the documents for each combination of files, settings and versions of readers. The settings can be
+    swept: queries and evidence stay the same, and span measures compare runs on different chunks.
 
-    files: paths with wildcards; None: the company profiles that ship with the package.
-    testset: folder of a test set with evidence from these files; None: the one for those profiles.
+    files: paths with wildcards; None for the company profiles that ship with the package.
+    testset: folder of a test set with evidence from these files; None for the test set of the shipped profiles.
     chunk: settings of `Chunking`. unreadable: see `harness.corpus.preparation.prepare_documents`.
     store: folder of the cache.
     """
@@ -52,8 +52,8 @@ class Chunked(SpanLabelled):
         if (files is None) != (testset is None):
             lacking, given = ("testset", "files") if testset is None else ("files", "testset")
             raise BadInput(
-                f"dataset.{given} needs dataset.{lacking}: the evidence of a test set is quoted from its own files. "
-                "Without both, the sample's profiles and test set are used."
+                f"dataset.{given} needs dataset.{lacking}, because a test set quotes its evidence from certain files. "
+                "Without both keys, the sample's profiles and test set are used."
             )
         super().__init__(path=testset or str(SAMPLE / "testset"))
         self._files = files or str(SAMPLE / "profiles" / "*.txt")
@@ -76,7 +76,7 @@ class Chunked(SpanLabelled):
         suffixes = {one.path.suffix.lower() for one in files}
         readers = sorted(one.recorded for one in READERS if suffixes & set(one.suffixes))
         known = preparation_identity(files, self._chunking) | {"readers": readers}
-        if self._unreadable == "skip":  # `stop` must not find an entry with files left out
+        if self._unreadable == "skip":  # `stop` must not find an entry that leaves out files
             known["unreadable"] = "skip"
         entry = open_cache(self._store).folder("documents", known, fill, resume=True)
         return DocumentsFolder(entry / FOLDER, "dataset.files")

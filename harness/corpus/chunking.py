@@ -1,10 +1,12 @@
-"""Chunks of a text: runs of whole sentences up to a size, each overlapping the one before.
+"""Cut a text into chunks: runs of whole sentences up to a size, each overlapping the previous chunk.
 
-Sentences are merged greedily, like LangChain's `CharacterTextSplitter` with `keep_separator="end"`, but a sentence
-longer than the size is cut, because an encoder would read only its beginning, and chunks have no white space around.
+Sentences are merged greedily, like in LangChain's `CharacterTextSplitter` with `keep_separator="end"`. But a sentence
+that is longer than the size is cut, because an encoder would read only its beginning, and chunks are stripped of white
+space.
 
 A document's note is a sentence about its file, made from a template, such as "이 문서는 'Tesla'에 대한 정보를 담고
-있습니다." It names the subject, which most chunks do not. It becomes the title and is indexed, outside the span.
+있습니다." It names the subject, which most chunks do not. It becomes the title, so it is indexed, but not part of the
+span.
 
 Boundaries are ascending positions from 0 to the length of a text; a sentence includes the white space after it.
 """
@@ -37,17 +39,17 @@ from harness.errors import BadInput, did_you_mean
 from retrievers.hosts import name_host
 from retrievers.lexical.tokenize import UNBROKEN, kiwi_model
 
-# A full stop, question mark or exclamation mark, closing quotation marks and brackets, and white space; or a blank
-# line. A single line break does not end a sentence: texts of PDF files break lines anywhere.
+# A sentence ends at a full stop, question mark or exclamation mark, with closing quotation marks and brackets, before
+# white space; or at a blank line. A single line break does not end it: texts of PDF files break lines anywhere.
 SENTENCE_END = r"""[.!?]["'”’)\]]*\s+|\n\s*\n"""
 PARAGRAPH = re.compile(r"\n\s*\n")
-BLOCKS = 256  # blocks between two reports of progress
+BLOCKS = 256  # number of blocks between two reports of progress
 
-Share = Callable[[float], None]  # called with the share of a text that is done, in [0, 1]
+Share = Callable[[float], None]  # takes the share of a text that is done, in [0, 1]
 
 
 def compiled(separator: str) -> re.Pattern[str]:
-    """Compile a separator. Raise BadInput unless it always matches a character or more, in a limited time."""
+    """Compile a separator. Raise BadInput if it can match the empty string or take for ever."""
     try:
         tree = parser.parse(separator)
         pattern = re.compile(separator)
@@ -56,7 +58,7 @@ def compiled(separator: str) -> re.Pattern[str]:
     if tree.getwidth()[0] == 0:
         raise BadInput(
             f"chunk.separator={separator!r:.100} can match the empty string, which is between any two characters. "
-            r"Make it match at least one, such as [.!?]\s+."
+            r"Make it match at least one character, such as [.!?]\s+."
         )
     if _nested(tree):
         raise BadInput(
@@ -75,7 +77,7 @@ def by_pattern(text: str, pattern: re.Pattern[str]) -> np.ndarray:
 def by_kiwi(text: str, share: Share) -> np.ndarray:
     """Return int64 boundaries of kiwi's sentences, at about 0.1 MB of text per second and thread.
 
-    kiwi gets blocks of at most `UNBROKEN` characters: it takes quadratic time for a run without white space.
+    kiwi gets blocks of at most `UNBROKEN` characters, because it takes quadratic time for a text without white space.
     """
     borders = cut_long(text, by_pattern(text, PARAGRAPH), UNBROKEN)
     blocks = list(pairwise(borders.tolist()))
@@ -100,8 +102,8 @@ def cut_long(text: str, borders: np.ndarray, size: int) -> np.ndarray:
 def cuts(text: str, starts: Sequence[int], size: int) -> Iterator[int]:
     """Yield positions that cut a text into parts of at most `size` units.
 
-    Cut after the last line break that fits. If there is none, cut after the last white space; if there is none either,
-    cut within the word. Keep units that begin at the same character together. starts: the ascending start of each unit.
+    Cut after the last line break that fits, or else after the last white space, or else within a word. Keep units that
+    begin at the same character together. starts: the start of each unit, ascending.
     """
     first = 0
     while len(starts) - first > size:
@@ -120,7 +122,7 @@ def cuts(text: str, starts: Sequence[int], size: int) -> Iterator[int]:
 
 
 def _word_start(text: str, floor: int, limit: int) -> int:
-    """Return the start of the word around `limit`, or `limit` between words or if the word begins at `floor`."""
+    """Return the start of the word around `limit`; `limit` if it is between words, or if the word begins at `floor`."""
     if text[limit].isspace() or text[limit - 1].isspace():
         return limit
     window = text[floor:limit]
@@ -153,22 +155,22 @@ def _patterns(argument: Any) -> Iterator[Any]:
 
 
 PLACEHOLDERS = ("name", "stem", "path")
-LONGEST = 2_000  # characters of a template: a note is indexed with every chunk
+LONGEST = 2_000  # characters of a template, since the note is indexed with every chunk
 
 
 @dataclass(frozen=True)
 class Note:
-    """A template with placeholders.
+    """A template with placeholders. `{{` and `}}` stand for braces.
 
-    {name}: the file's name up to its first underscore or its ending: `Tesla` for `Tesla_KR.txt`.
-    {stem}: the file's name without its ending. {path}: the path in `files.jsonl`. `{{` and `}}` are braces.
+    {name}: the file's name up to its first underscore or its suffix: `Tesla` for `Tesla_KR.txt`.
+    {stem}: the file's name without its suffix. {path}: the path in `files.jsonl`.
     """
 
     template: str
 
     @classmethod
     def read(cls, file: Path) -> Note:
-        """Return the template in a UTF-8 file. Raise BadInput, with the file, if it is not usable."""
+        """Read the template in a UTF-8 file. Raise BadInput, with the file, if it cannot be used."""
         text = "\n".join(line for _, line in numbered_lines(file)).strip()
         if not text:
             raise BadInput(f"{file}: the note is empty. Write a sentence with {_shown()}, or set chunk.note=null.")
@@ -187,7 +189,7 @@ class Note:
         return cls(unicodedata.normalize("NFC", text))
 
     def of(self, path: str) -> str:
-        """Return the note of the file at `path`, in NFC because macOS decomposes names."""
+        """Return the note of the file at `path`, in NFC, because macOS decomposes names."""
         composed = unicodedata.normalize("NFC", path)
         stem = PurePath(composed).stem
         values = {"name": stem.partition("_")[0] or stem, "stem": stem, "path": composed}
@@ -209,18 +211,18 @@ def _shown() -> str:
     return ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
 
 
-TOKENIZED_AT_ONCE = 1000  # texts that are tokenized at a time
+TOKENIZED_AT_ONCE = 1000  # number of texts
 KIWI = ("kiwipiepy", "kiwipiepy_model")
 FILE = "tokenizer.json"
 
 
 def token_starts(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
-    """Yield, for each text, the start of each token, without special tokens."""
+    """Yield the starts of the tokens of each text, without special tokens."""
     model, _ = load_tokenizer(tokenizer)
     for first in range(0, len(texts), TOKENIZED_AT_ONCE):
         try:
             batch = model.encode_batch(texts[first : first + TOKENIZED_AT_ONCE], add_special_tokens=False)
-        except Exception as error:  # the library raises nothing narrower
+        except Exception as error:  # the library raises no narrower class
             raise BadInput(f"chunk.tokenizer={tokenizer} counts no tokens: {error!s:.200}.") from None
         for encoded in batch:
             yield [start for start, _ in encoded.offsets]
@@ -231,7 +233,7 @@ def load_tokenizer(tokenizer: str) -> tuple[Any, str]:
     """Return the tokenizer that `Chunking` names, and the sha256 of its file. Raise BadInput if it cannot be read."""
     if find_spec("tokenizers") is None:
         raise BadInput(
-            "chunk.unit=tokens needs the package tokenizers: pip install 'retrieval-harness[dense]'. Without it: "
+            "chunk.unit=tokens needs the package tokenizers: pip install 'retrieval-harness[dense]'. Or use "
             "chunk.unit=characters or morphemes."
         )
     from tokenizers import Tokenizer
@@ -240,7 +242,7 @@ def load_tokenizer(tokenizer: str) -> tuple[Any, str]:
     content = file.read_bytes()
     try:
         model = Tokenizer.from_str(content.decode())
-    except Exception as error:  # the library raises nothing narrower
+    except Exception as error:  # the library raises no narrower class
         raise BadInput(f"{file} is not a tokenizer: {str(error) or type(error).__name__:.200}.") from None
     model.no_truncation()
     model.no_padding()
@@ -253,7 +255,9 @@ def _located(tokenizer: str) -> Path:
         return path
     if path.is_dir():
         if not (path / FILE).is_file():
-            raise BadInput(f"chunk.tokenizer={tokenizer}: the folder holds no {FILE}. Name a folder or file with one.")
+            raise BadInput(
+                f"chunk.tokenizer={tokenizer}: the folder holds no {FILE}. Name a folder that has it, or the file."
+            )
         return path / FILE
     from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -271,7 +275,7 @@ def _located(tokenizer: str) -> Path:
         ) from None
 
 
-BATCH = 256  # sentences between two reports of progress
+BATCH = 256  # number of sentences between two reports of progress
 
 
 @dataclass(frozen=True)
@@ -279,11 +283,11 @@ class Chunking:
     """Settings for cutting texts into chunks. Raise BadInput, with the key, for settings that cannot work.
 
     splitter: finds sentences by the regular expression `separator`, or by kiwi's analysis of Korean.
-    size: the most units of a chunk; a longer sentence is cut.
-    overlap: the most units that a chunk shares with the one before, in whole sentences.
-    unit: of size and overlap; white space between sentences counts.
-    tokenizer: counts the tokens: a tokenizer.json, a folder that holds one, or a name on the Hugging Face hub.
-    note: file with the template of the documents' notes (`Note`); None: no notes.
+    size: greatest number of units of a chunk; a longer sentence is cut.
+    overlap: greatest number of units that a chunk shares with the previous chunk, in whole sentences.
+    unit: unit of size and overlap; white space between sentences counts.
+    tokenizer: counts the tokens; a tokenizer.json, its folder, or a name on the Hugging Face hub.
+    note: file with the template of the documents' notes (`Note`); None for no notes.
     """
 
     splitter: Literal["regex", "kiwi"] = "regex"
@@ -299,8 +303,8 @@ class Chunking:
             check_value(getattr(self, name), key, f"chunk.{name}")
         if self.overlap >= self.size:
             raise BadInput(
-                f"chunk.overlap={self.overlap} is not below chunk.size={self.size}: every chunk would repeat the one "
-                "before. Lower it; a fifth of the size is usual."
+                f"chunk.overlap={self.overlap} is not below chunk.size={self.size}: every chunk would repeat the "
+                "previous chunk. Lower chunk.overlap; a fifth of the size is usual."
             )
         compiled(self.separator)
         if self.unit == "tokens" and self.tokenizer is None:
@@ -310,7 +314,7 @@ class Chunking:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], where: str = "chunk") -> Chunking:
-        """Raise BadInput for unknown keys. where: the config key of the settings."""
+        """Return the settings in a config. Raise BadInput for unknown keys. where: the config key of the settings."""
         known = [field.name for field in dataclasses.fields(cls)]
         for key in settings:
             if key not in known:
@@ -324,7 +328,7 @@ class Chunking:
         return Note.read(Path(self.note)) if self.note else None
 
     def identity(self) -> dict[str, Any]:
-        """Return everything that decides spans and notes, as plain JSON: files by content, packages by version."""
+        """Return everything that determines spans and notes, as plain JSON: files by content, packages by version."""
         used, note = dataclasses.asdict(self), self.notes()
         used["note"] = note.template if note else None
         if self.splitter == "kiwi":
@@ -342,7 +346,7 @@ class Chunking:
     def spans(self, text: str, share: Share = lambda _: None) -> list[tuple[int, int]]:
         """Return (start, end) of each chunk in code points, without white space around it. Ends ascend; starts may tie.
 
-        Every character but white space is in a chunk. share: called now and then.
+        Every character except white space is in a chunk. share: called several times with the share that is done.
         """
         if self.splitter == "kiwi" and self.unit == "morphemes":  # kiwi reads the text twice
             borders = by_kiwi(text, lambda done: share(done / 2))
@@ -376,10 +380,10 @@ class Chunking:
 
 
 def _merged(lengths: np.ndarray, size: int, overlap: int) -> Iterator[tuple[int, int]]:
-    """Yield (first, past the last) sentence of each chunk. lengths: int64 [N], the units of each sentence.
+    """Yield (first sentence, sentence after the last) of each chunk. lengths: int64 [N], the units of each sentence.
 
-    A chunk begins at the first sentence that leaves at most `overlap` units in common with the chunk before, and room
-    for a new sentence. It takes sentences up to `size` units, at least one of them new.
+    A chunk begins at the first sentence that leaves at most `overlap` units in common with the previous chunk, and room
+    for a new sentence. It takes sentences up to `size` units, including at least one new sentence.
     """
     before = [0, *np.cumsum(lengths).tolist()]
     first = last = 0

@@ -1,7 +1,7 @@
-"""Read the text of files: a reader for each format, the form of the text, and a process for foreign parsers.
+"""Extract the text of files by a reader for each format, with foreign parsers in a separate process.
 
-To add a format, write a function from a path to the texts of the pages, and add a row to READERS. Foreign parsers
-run in a separate process, so that no file can hang or crash the harness or fill its memory.
+To add a format, write a function from a path to the texts of the pages, and add a row to READERS. In a separate
+process, no file can hang or crash the harness or fill its memory.
 """
 
 from __future__ import annotations
@@ -28,43 +28,43 @@ from harness import children
 from harness.corpus import readers
 from harness.errors import BadInput, Failed, did_you_mean
 
-# Hand over the search path: both processes must import the same modules.
+# The search path is handed over because both processes must import the same modules.
 _START = (
     "import sys; sys.path[:] = {path!r}; from harness.corpus.extraction import serve; serve({function!r}, {limits!r})"
 )
 
 
-_GROWN = 300 << 20  # bytes that a process may hold after a call, to take another one
+_GROWN = 300 << 20  # a process that holds more bytes after a call takes no other call
 
 
 class Ended(Exception):
-    """The process ended within a call. The message continues a sentence that begins with "it"."""
+    """The process ended during a call. The message continues a sentence that begins with "it"."""
 
 
 class Apart:
     """Call a function in a separate process, which lives until it fails or this object is closed. Threads take turns.
 
-    function: `module:name`, from text to a JSON value. seconds: of processor time for each call.
-    memory: bytes that the process may add to those at its start (Linux only).
+    function: `module:name` of a function from text to a JSON value. seconds: processor time for each call.
+    memory: bytes that the process may use in addition to those at its start (only on Linux).
     """
 
     def __init__(self, function: str, seconds: int, memory: int) -> None:
         self.function, self.seconds, self.memory = function, seconds, memory
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0  # process id: a fork must not share the process
+        self._owner = 0  # id of the process that started the other one: a fork must start its own
         atexit.register(self.close)
 
     def __call__(self, argument: str) -> Any:
         """Return the function's result or raise its BadInput; RuntimeError with the traceback of other errors.
 
-        Raise Ended if the input ended the process, Failed if something else did.
+        Raise Ended if the input ended the process, Failed if anything else ended it.
         """
         with self._lock:
             process = self._running()
             try:
                 reply = _asked(process, argument)
-            except BaseException:  # a late reply would be taken for the next call's
+            except BaseException:  # a late reply would be taken for the reply to the next call
                 self._end()
                 raise
             if not reply.endswith(b"\n"):
@@ -100,7 +100,7 @@ class Apart:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # a keyboard interrupt goes to the caller, which ends the process
+                start_new_session=True,  # a keyboard interrupt reaches only the caller, which ends the process
             )
             self._owner = os.getpid()
         return self._process
@@ -111,8 +111,8 @@ class Apart:
         if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGTRAP):
             return f"crashes its reader ({signal.Signals(-code).name}), as damaged files do, or {self._too_much()}"
         raise Failed(
-            f"The process that calls {self.function} ended with exit code {code}, not because of its input. Is the "
-            "memory of this machine short? Run the command again."
+            f"The process that calls {self.function} ended with exit code {code}, not because of its input. This "
+            "machine may lack memory. Run the command again."
         )
 
     def _too_much(self) -> str:
@@ -122,14 +122,14 @@ class Apart:
 def _asked(process: subprocess.Popen[bytes], argument: str) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):  # it has ended: see its exit code
+    with contextlib.suppress(BrokenPipeError):  # the process has ended, and its exit code says why
         process.stdin.write(json.dumps(argument).encode() + b"\n")
         process.stdin.flush()
     return process.stdout.readline()
 
 
 def serve(function: str, limits: tuple[int, int]) -> None:
-    """Call a function for every line of standard input, and reply with one line each."""
+    """Call a function for each line of standard input, and reply with a line for each."""
     import importlib
 
     seconds, memory = limits
@@ -139,7 +139,7 @@ def serve(function: str, limits: tuple[int, int]) -> None:
     with open(os.devnull, "wb") as nothing:  # noqa: PTH123 (a library may print)
         os.dup2(nothing.fileno(), 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if held := _held():  # other systems ignore the limit, or count reserved memory
+    if held := _held():  # systems other than Linux ignore the limit or count reserved memory
         resource.setrlimit(resource.RLIMIT_AS, (held[0] + memory, held[0] + memory))
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, seconds)  # without a handler, the system ends the process
@@ -175,7 +175,7 @@ def _held() -> tuple[int, int] | None:
     return int(size) * resource.getpagesize(), int(resident) * resource.getpagesize()
 
 
-HEAD = 1024  # bytes that decide
+HEAD = 1024  # number of first bytes that are examined
 _OFFICE = "Save it as PDF, HTML or text"
 _HANGUL = "Save it as HWPX in Hangul (Save As), or as PDF"
 _PICTURE = "It needs OCR: give the text that OCR finds"
@@ -202,7 +202,7 @@ _ADVICE = {suffix: advice for advice, suffixes in _SUFFIXES.items() for suffix i
 
 
 def file_kind(head: bytes) -> tuple[str, str]:
-    """Return (kind, advice) for a file by its first bytes; ("", "") if it may be text."""
+    """Return (kind, advice) for a file, from its first bytes; ("", "") if the file may be text."""
     for beginning, kind, advice in _BEGINNINGS:
         if head.startswith(beginning):
             return kind, advice
@@ -210,15 +210,15 @@ def file_kind(head: bytes) -> tuple[str, str]:
 
 
 _MB = 1 << 20
-_SECONDS, _MEMORY = 60, 1536 * _MB  # for a file that a foreign library parses
+_SECONDS, _MEMORY = 60, 1536 * _MB  # limits for a file that a foreign library parses
 _LINE_END = re.compile(r"\r\n?")
 
 
 @dataclass(frozen=True)
 class Extracted:
-    """The text of a file, in Unicode NFC, with `\\n` as line end and no byte order mark.
+    """The text of a file, in Unicode NFC, with `\\n` as line end and without byte order mark.
 
-    pages: the start of each page in code points; None if the format has no pages. reader: name and version.
+    pages: start of each page in code points; None if the format has no pages. reader: name and versions of the reader.
     """
 
     text: str
@@ -228,11 +228,12 @@ class Extracted:
 
 @dataclass(frozen=True)
 class Reader:
-    """A file format. Raise `version` when the same file gives another text.
+    """A reader of a file format. Increase `version` when the same file gives another text.
 
-    read: path -> the texts of its pages, or one text; raises BadInput that names the path. suffixes: in lower case.
-    largest: bytes of a file. begins: contained in the first bytes; empty for text. package: the library that parses.
-    apart: parse in a separate process. paged: the texts are pages.
+    read: returns the texts of a file's pages, or one text; raises BadInput that names the path.
+    suffixes: endings of names, in lower case. largest: bytes of the largest file. package: the library that parses.
+    begins: bytes that the beginning of a file contains; empty for text.
+    apart: whether to parse in a separate process. paged: whether the texts are pages.
     """
 
     name: str
@@ -247,7 +248,7 @@ class Reader:
 
     @property
     def recorded(self) -> str:
-        """Return name and versions, such as "pdf 1, pypdfium2 5.15.2"."""
+        """The name and versions, such as "pdf 1, pypdfium2 5.15.2"."""
         from importlib.metadata import version
 
         return f"{self.name} {self.version}" + (f", {self.package} {version(self.package)}" if self.package else "")
@@ -263,7 +264,7 @@ _apart = Apart(f"{__name__}:extract_here", _SECONDS, _MEMORY)
 
 
 def extract(path: Path) -> Extracted:
-    """Return the text of a file. If it cannot be read, raise BadInput with the file and perhaps the line or page."""
+    """Return the text of a file. Raise BadInput, with the file and perhaps the line or page, if it cannot be read."""
     reader = reader_of(path)
     if not reader.apart:
         return _formed(reader, path)
@@ -277,7 +278,7 @@ def extract(path: Path) -> Extracted:
 
 
 def extract_here(path: str) -> dict[str, Any]:
-    """Return the fields of `Extracted`, read in this process without limits."""
+    """Return the fields of `Extracted` for a file, read in this process without limits."""
     return asdict(_formed(reader_of(Path(path)), Path(path)))
 
 
@@ -308,7 +309,7 @@ def _looked_at(path: Path) -> tuple[int, bytes]:
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):
-            raise BadInput(f"{path} is not a file. Name one.")
+            raise BadInput(f"{path} is not a file. Name a file.")
         with path.open("rb") as file:
             return found.st_size, file.read(HEAD)
     except (OSError, ValueError) as error:

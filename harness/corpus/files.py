@@ -1,4 +1,4 @@
-"""Find the files of a corpus by patterns, in a fixed order and inside the folders that the patterns name."""
+"""Find the files of a corpus by patterns, in a fixed order, and only inside the folders that the patterns name."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path, PurePosixPath
 from harness.data.files import listing
 from harness.errors import BadInput, did_you_mean
 
-# Temporary files of editors, browsers and systems. A wildcard matches one if it spells the start of its name.
+# Temporary files of editors, browsers and systems. A pattern finds one only if it spells the start of its name.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
-_SHOWN = 100  # problems in one message
+_SHOWN = 100  # greatest number of problems in a message
 
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
     """A file of a corpus.
 
-    name: the recorded path, with `/` and in Unicode NFC, equal on every machine: relative to the working folder, or
-        outside it, relative to the parent of the folder where the pattern starts.
+    name: the recorded path, with `/` and in Unicode NFC, equal on every machine. It is relative to the working folder
+        or, for files outside it, to the parent of the folder where the pattern starts.
     """
 
     name: str
@@ -31,7 +31,7 @@ class SourceFile:
 
     @property
     def size(self) -> int:
-        """In bytes; 0 if the file has vanished."""
+        """The size in bytes; 0 if the file has vanished."""
         try:
             return self.path.stat().st_size
         except OSError:
@@ -49,9 +49,9 @@ class SourceFile:
 def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
     """Return the files that match any of the patterns, in ascending order of names.
 
+    Raise BadInput with all problems, such as patterns that match no file and links out of the pattern's folder.
     patterns: paths with the wildcards `*`, `?`, `[...]`, and `**` for any number of folders. Wildcards leave out hidden
         files and the temporary files of editors.
-    Raise BadInput that lists all problems, such as patterns without a file and links out of the pattern's folder.
     """
     found: dict[str, SourceFile] = {}
     problems: list[str] = []
@@ -59,7 +59,7 @@ def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
         known = len(problems)
         try:
             files = _matches(str(pattern), problems)
-        except OSError as error:  # a name that is too long, or a folder that may not be entered
+        except OSError as error:  # the name is too long, or the folder may not be entered
             problems.append(f"files: {pattern!s:.200}: {error.strerror}.")
             continue
         if not files and len(problems) == known:
@@ -79,7 +79,7 @@ def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
 
 
 def corpus_error(problems: Sequence[str]) -> BadInput:
-    """Return one error for all problems, at least one."""
+    """Return one error for all problems, of which there is at least one."""
     if len(problems) == 1:
         return BadInput(problems[0])
     rest = f"\n... and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""
@@ -92,7 +92,7 @@ def _matches(pattern: str, problems: list[str]) -> list[SourceFile]:
         return []
     parts = PurePosixPath(pattern).parts
     plain = next((at for at, part in enumerate(parts) if set(part) & set("*?[")), len(parts))
-    if plain == len(parts) or os.path.lexists(pattern):  # a name may contain brackets
+    if plain == len(parts) or os.path.lexists(pattern):  # the name of a file may contain brackets
         path = Path(pattern)
         if path.is_dir():
             problems.append(f"{path} is a folder. Name the files in it, such as files='{path}/**/*'.")
@@ -103,7 +103,7 @@ def _matches(pattern: str, problems: list[str]) -> list[SourceFile]:
         return []
     base, wild = Path(*parts[:plain]), parts[plain:]
     if ".." in wild:
-        problems.append(f"{pattern}: `..` after a wildcard would lead out of {base}. Write the path without it.")
+        problems.append(f"{pattern}: `..` after a wildcard would lead out of {base}. Write the path without `..`.")
         return []
     if not base.is_dir():
         problems.append(_missing(base))
@@ -122,7 +122,7 @@ class _Search:
         self.prefix = spelled.relative_to(here) if spelled.is_relative_to(here) else Path(spelled.name)
 
     def files(self, wild: tuple[str, ...]) -> Iterator[SourceFile]:
-        """Yield the files whose path in the folder matches. wild: the parts of the pattern; the last is for files."""
+        """Yield the files whose path in the folder matches. wild: parts of the pattern; the last part matches files."""
         waiting, seen = [(self.base, wild)], set()
         while waiting:
             folder, parts = waiting.pop()
@@ -172,7 +172,7 @@ class _Search:
         ]
 
     def _may_enter(self, folder: Path, parent: Path) -> bool:
-        """Return False for a link to a folder around it or outside the base. parent: resolved."""
+        """Return False for a link to a folder that contains it or is outside the base. parent: resolved."""
         if not folder.is_symlink():
             return True
         if parent.is_relative_to(folder.resolve()):

@@ -1,8 +1,8 @@
-"""Find documents whose texts nearly repeat: MinHash with banding finds candidates, then their similarity is computed.
+"""Find near-duplicates: MinHash with banding finds candidates, whose similarity is then computed.
 
 The similarity of two texts is the Jaccard similarity of their sets of shingles: shared shingles / all shingles of both.
-A shingle is a run of five characters, without case and with white space normalised. A text of 400 characters keeps a
-similarity of 0.8 after about nine changes.
+A shingle is a run of five characters, after case folding and with white space normalised. A text of 400 characters
+keeps a similarity of 0.8 after about nine changes.
 
 MinHash (Broder 1997): the probability that two sets have the same minimum under a random hash function is their
 Jaccard similarity J. With `BANDS` groups of `ROWS` functions, two texts agree in a whole group and become candidates
@@ -26,14 +26,14 @@ from retrievers.base import Progress, cores
 
 THRESHOLD = 0.8  # least similarity of near-duplicates
 BANDS, ROWS = 20, 6
-BLOCK = 1 << 21  # characters signed, or bytes of text compared, at a time
-LEADERS = 3  # the most documents of a bucket that all others are compared with
-COMPARISONS = 40  # the most per document: unlike documents in a bucket must not take quadratic time
+BLOCK = 1 << 21  # number of characters signed at a time, and of bytes of text compared at a time
+LEADERS = 3  # greatest number of documents that are compared with all others in a bucket
+COMPARISONS = 40  # greatest number for a document, so that a bucket of unlike documents does not take quadratic time
 
 
 @dataclass(frozen=True, slots=True)
 class DuplicatePair:
-    """a, b: positions of the documents in the texts. similarity: at least `THRESHOLD`."""
+    """Two near-duplicates. a, b: positions of their texts. similarity: at least `THRESHOLD`."""
 
     a: int
     b: int
@@ -45,9 +45,9 @@ def find_near_duplicates(
 ) -> list[DuplicatePair]:
     """Return the near-duplicates among `count` texts, by ascending (a, b).
 
-    A group of n near-duplicates has n - 1 pairs. Each text but the first of its group is the `b` of one pair. Its `a`
-    is the first text of the group if they are similar enough, else a text between them in a chain of similar texts.
-    folder: for temporary files as large as the texts and 160 bytes per text. Memory: about 100 bytes per text.
+    A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair. Its
+    `a` is the first text of the group if both are similar enough, else a text between them in a chain of similar texts.
+    folder: for temporary files as large as the texts plus 160 bytes per text. Memory: about 100 bytes per text.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="near_duplicates.") as temporary:
         groups = _Groups(_Signed(texts, count, Path(temporary), progress))
@@ -91,7 +91,7 @@ class _Signed:
         return self._folder / f"band{band}"
 
     def buckets(self, band: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (documents that share a band's key with others, their buckets), both int64, sorted by bucket."""
+        """Return (documents that share their key in a band, their buckets), both int64, sorted by bucket."""
         keys = np.fromfile(self._band(band), np.uint64)
         documents = np.flatnonzero(np.diff(self._offsets))  # without empty texts
         documents = documents[np.argsort(keys[documents], kind="stable")]
@@ -101,7 +101,7 @@ class _Signed:
         return documents[shared], np.cumsum(begins[:-1])[shared]
 
     def similarities(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return float64 [pairs]."""
+        """Return the similarity of each pair, float64 [pairs]."""
         from harness.corpus._near_duplicate_kernels import similarities
 
         sizes = np.cumsum(np.diff(self._offsets)[np.stack([left, right])].sum(axis=0))
@@ -124,15 +124,15 @@ class _Signed:
 class _Groups:
     def __init__(self, signed: _Signed) -> None:
         self._signed = signed
-        self._parents = np.arange(len(signed))  # parent of each document in the disjoint sets; a root is its own
-        self._spent = np.zeros(len(signed), np.uint8)  # comparisons of each document
+        self._parents = np.arange(len(signed))  # parent of each document in the disjoint sets; a root is its own parent
+        self._spent = np.zeros(len(signed), np.uint8)  # number of comparisons of each document
         self._found: list[tuple[int, int, float]] = []  # pairs that joined two groups
 
     def join(self, band: int) -> None:
         documents, buckets = self._signed.buckets(band)
         neighbours = documents[:-1][np.diff(buckets) == 0], documents[1:][np.diff(buckets) == 0]
         for _ in range(LEADERS):
-            first = np.searchsorted(buckets, buckets)  # of the same bucket
+            first = np.searchsorted(buckets, buckets)  # first document of the same bucket
             leaders = documents[first]
             self._compare(leaders, documents)
             apart = self._roots(documents) != self._roots(leaders)
@@ -165,10 +165,10 @@ class _Groups:
             beside.setdefault(b, []).append((a, similarity))
         members = np.array(sorted(beside), np.int64)
         firsts = self._roots(members)
-        linked: dict[int, tuple[int, float]] = {}  # document -> (its neighbour towards the first one, similarity)
+        linked: dict[int, tuple[int, float]] = {}  # document -> (neighbour on the way to the first one, similarity)
         reached = np.unique(firsts).tolist()
         roots = set(reached)
-        for document in reached:  # grows: breadth first
+        for document in reached:  # breadth first: `reached` grows meanwhile
             for other, similarity in beside[document]:
                 if other not in linked and other not in roots:
                     linked[other] = document, similarity
@@ -195,7 +195,7 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
 
 
 def _keys(texts: list[str], factors: np.ndarray, pool: ThreadPoolExecutor) -> np.ndarray:
-    """Return uint64 [texts, BANDS]."""
+    """Return the key of each text in each band, uint64 [texts, BANDS]."""
     from harness.corpus._near_duplicate_kernels import sign
 
     characters, starts = _flat(texts)

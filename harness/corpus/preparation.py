@@ -1,14 +1,12 @@
 """Write a documents folder from files: cut each file's text into chunks, and make equal chunks one document.
 
-`harness.data.documents_folder` describes the folder. This module adds:
+`harness.data.documents_folder` describes the folder. In addition:
 
-files.jsonl: {path, sha256, bytes, text, characters, title, pages, reader}, one line per file, in the order of paths.
-             sha256, bytes: of the file. characters: of its text. title: its note. pages: where each page starts in
-             the text, or null. reader: name and version.
-near_duplicates.jsonl: {a, b, similarity}, ids of documents whose contents nearly repeat.
-manifest.json: a `Manifest`, written last.
+files.jsonl has {path, sha256, bytes, text, characters, title, pages, reader}, in order of paths: sha256 and size of the
+file, number of characters of its text, the note, the start of each page in the text or null, name and versions of the
+reader. manifest.json is a `Manifest`.
 
-Chunks with equal text and equal notes are one document, with a span for each place. Memory: 18 bytes for each place.
+Chunks with equal texts and equal notes are one document, with a span for each place. Memory: 18 bytes for each place.
 Logs keep finished work: a killed preparation continues with the next file.
 """
 
@@ -53,11 +51,11 @@ from harness.storage.typed import encoded, row_as
 from retrievers.base import Document
 
 SUMMED = (FILES, DOCUMENTS, NEAR_DUPLICATES)
-BINS = 10  # approximate number of bins of the documents' lengths
+BINS = 10  # approximate number of bins of lengths
 WORK_FOLDER, FILES_LOG, SPANS_LOG = "work", "files.log", "spans.log"
-ID_BYTES = 10  # of a document's id: 20 hexadecimal digits
+ID_BYTES = 10  # bytes of a document's id, which has 20 hexadecimal digits
 KB = 1000
-UNFINISHED, REPLACED = ".unfinished", ".replaced"  # endings of the output folder while it is written
+UNFINISHED, REPLACED = ".unfinished", ".replaced"  # suffixes of the output folder's name while it is written
 NAMES = {*SUMMED, MANIFEST, TEXTS}
 Unreadable = Literal["stop", "skip"]
 
@@ -86,11 +84,11 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a documents folder.
+    """The content of a documents folder. Numbers have the name of what they count; equal texts count once.
 
-    inputs: digest of the files and settings. chunk: the settings. files, texts: how many; equal texts count once.
-    spans: how many places of documents. characters: of the texts. near_duplicates: how many pairs.
-    skipped: path -> why the file could not be read. sha256: of the other files, by name.
+    inputs: digest of the files and settings. chunk: the settings. spans: number of places of documents.
+    characters: number of characters of the texts. near_duplicates: number of pairs.
+    skipped: path -> why the file could not be read. sha256: file name -> sha256.
     """
 
     inputs: str
@@ -110,12 +108,12 @@ class Manifest:
             raise ValueError(f"sha256 must hold a text for {', '.join(SUMMED)}.")
 
     def write(self, folder: Path) -> None:
-        file = folder / WORK_FOLDER / MANIFEST  # what a killed process leaves there does no harm
+        file = folder / WORK_FOLDER / MANIFEST  # a file left there by a killed process does no harm
         write_text(file, json_line({"version": VERSION} | encoded(self)))
         file.replace(folder / MANIFEST)
 
     def changed(self, folder: Path) -> str | None:
-        """Return the name of the first file whose sha256 differs from the manifest; None if all agree."""
+        """Return the name of the first file whose sha256 differs from the manifest; None if there is none."""
         for name, sha256 in self.sha256.items():
             if not (folder / name).is_file() or sha256_of(folder / name) != sha256:
                 return name
@@ -123,7 +121,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Return the manifest of a finished folder. Raise BadInput, with the file, if the folder is not finished."""
+        """Read the manifest of a finished folder. Raise BadInput, with the file, if the folder is not finished."""
         row = json_file(folder / MANIFEST)
         row.pop("version", None)
         return row_as(cls, row, str(folder / MANIFEST))
@@ -131,10 +129,10 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """The text of a file.
+    """What was extracted from a file.
 
-    file: sha256 of its bytes. suffix: of its name, in lower case; decides the reader. text: id of the text.
-    characters: of the text. pages, reader: see `harness.corpus.extraction.Extracted`.
+    file: sha256 of the file. suffix: suffix of its name, in lower case, which decides the reader. text: id of the text.
+    characters: number of characters of the text. pages, reader: see `harness.corpus.extraction.Extracted`.
     """
 
     file: str
@@ -153,26 +151,26 @@ class _Spans:
 
 
 def bytes_id(content: bytes) -> str:
-    """Return the first 20 hexadecimal digits of the sha256."""
+    """Return the first 20 hexadecimal digits of the sha256, the id of a text."""
     return hashlib.sha256(content).hexdigest()[: 2 * ID_BYTES]
 
 
 class _Grouped(NamedTuple):
-    """Places by document. Documents are in the order of their first places; places ascend within a document."""
+    """The places of each document. Documents are in order of their first places, and a document's places ascend."""
 
     ids: np.ndarray  # uint8 [places, ID_BYTES]
     spans: np.ndarray  # int32 [places, 2]
-    order: np.ndarray  # places, those of one document side by side
-    starts: np.ndarray  # where each document begins in `order`, and its length
+    order: np.ndarray  # places, grouped by document
+    starts: np.ndarray  # where each document begins in `order`, and the length of `order`
     firsts: np.ndarray  # the first place of each document, ascending
 
 
 class Occurrences:
-    """Every place of every chunk, in order of addition. Its length is the number of documents."""
+    """All places of all chunks, in order of addition. The length is the number of documents."""
 
     def __init__(self) -> None:
         self._sources: list[tuple[str, str, str]] = []  # (name of the file, note, id of the text)
-        self._ends = [0]  # past the last chunk of each source
+        self._ends = [0]  # number of chunks up to each source
         self._known: set[tuple[str, str]] = set()
         self._ids: list[np.ndarray] = [np.zeros((0, ID_BYTES), np.uint8)]
         self._spans: list[np.ndarray] = [np.zeros((0, 2), np.int32)]
@@ -201,7 +199,7 @@ class Occurrences:
         return self._ends[-1]
 
     def doc_ids(self, documents: Sequence[int]) -> list[str]:
-        """documents: positions."""
+        """Return the ids of documents at these positions."""
         ids = self._grouped.ids[self._grouped.firsts[np.array(documents, np.int64)]]
         return [one.tobytes().hex() for one in ids]
 
@@ -264,14 +262,14 @@ class _Read:
 
 
 def preparation_identity(files: Sequence[SourceFile], chunking: Chunking) -> dict[str, Any]:
-    """Read the files; return everything that decides the content of a documents folder, as plain JSON."""
+    """Read the files. Return everything that determines the content of a documents folder, as plain JSON."""
     sums: dict[str, str | None] = {}
     with stage("reading the files"):
         for one in files:
             try:
                 sums[one.name] = one.sha256()
             except BadInput:
-                sums[one.name] = None  # `prepare_documents` says why
+                sums[one.name] = None  # `prepare_documents` reports the problem
     return {"version": VERSION, "files": sums, "chunk": chunking.identity()}
 
 
@@ -285,10 +283,11 @@ def prepare_documents(
     """Fill a folder with the documents of the files.
 
     Reuse the texts and the slow chunks that an interrupted call left in the folder. Memory: about 100 bytes per
-    document, `find_near_duplicates`, and several times the size of the largest file.
+    document, the memory of `find_near_duplicates`, and several times the size of the largest file.
 
-    files: from `find_files`. unreadable: "stop": raise BadInput that lists all unreadable files, and keep the texts of
-        the others for the next call; "skip": leave them out and list them in the manifest.
+    files: from `find_files`.
+    unreadable: "stop" raises BadInput that lists all unreadable files, and keeps the texts of all other files for the
+        next call; "skip" leaves out unreadable files and lists them in the manifest.
     keys: prefix of config keys in errors.
     """
     settings = chunking.identity()
@@ -327,7 +326,10 @@ def prepare_documents(
 
 
 class _Reading:
-    """Read files, keep their texts in a folder, and cut them into chunks. sums: path -> sha256; None if unreadable."""
+    """Read files, keep their texts in a folder, and cut the texts into chunks.
+
+    sums: path -> sha256 of the file; None if it is unreadable. problems: path -> why the file is unreadable.
+    """
 
     def __init__(self, folder: Path, chunking: Chunking, settings: str) -> None:
         self._texts, self._chunking, self._settings = folder / TEXTS, chunking, settings
@@ -342,10 +344,7 @@ class _Reading:
         self.problems: dict[str, str] = {}
 
     def files(self, files: Sequence[SourceFile], unreadable: Unreadable, keys: str) -> list[_Read]:
-        """Return the files that can be read. Raise BadInput if there are none.
-
-        With `unreadable="stop"`, raise it too if any file cannot be read.
-        """
+        """Return the readable files. Raise BadInput if there are none, or if unreadable files must stop the call."""
         read: list[_Read] = []
         total, done = sum(one.size for one in files), 0
         with watch("prepare: reading files") as progress:
@@ -455,18 +454,20 @@ def _write(file: Path, lines: Iterable[str]) -> str:
 def prepare_output(
     files: Sequence[SourceFile], chunking: Chunking, output: Path, unreadable: Unreadable = "stop"
 ) -> tuple[Manifest, bool]:
-    """Prepare files into the folder `output`. Return its manifest and whether it had to be written.
+    """Prepare files into the folder `output`. Return its manifest, and whether it had to be written.
 
-    Keep a folder prepared from the same files with the same settings; replace one with other contents. Raise BadInput
-    for a folder that `harness prepare` did not write, or that has been changed since.
+    Keep a folder that was prepared from the same files with the same settings; else replace it. Raise BadInput for a
+    folder that `harness prepare` did not write, or that has been changed since.
     """
-    place = Path(str(output.resolve()))  # follow a link: replace its target
+    place = Path(str(output.resolve()))  # a link is followed: its target is replaced
     if not place.name:
-        raise BadInput(f"output={output} is the root of all folders. Name one in it.")
+        raise BadInput(f"output={output} is the root of all folders. Name a folder in it.")
     unfinished = place.with_name(place.name + UNFINISHED)
     for one in files:
         if any(one.path.resolve().is_relative_to(folder) for folder in (place, unfinished)):
-            raise BadInput(f"files names {one.path}, which lies in output={output}. Choose another output, or files.")
+            raise BadInput(
+                f"files names {one.path}, which lies in output={output}. Choose another output, or other files."
+            )
     finished = _checked(place, output)
     usable = finished and not (finished.skipped and unreadable == "stop")
     if finished and usable and finished.inputs == digest(preparation_identity(files, chunking)):
@@ -508,7 +509,7 @@ def _working(unfinished: Path, output: Path) -> Iterator[None]:
         others = {one.name for one in unfinished.iterdir()} - NAMES - {WORK_FOLDER} if unfinished.is_dir() else {""}
         if others or (unfinished / WORK_FOLDER / "lock").is_dir():
             raise BadInput(
-                f"{unfinished} is in the way: `harness prepare` works there, but did not make it. Move it away, or "
+                f"{unfinished} is in the way: `harness prepare` writes there, but did not make it. Move it away, or "
                 f"choose another output than {output}."
             )
     work = unfinished / WORK_FOLDER
@@ -520,7 +521,7 @@ def _working(unfinished: Path, output: Path) -> Iterator[None]:
         with FileLock(work / "lock", timeout=0):
             yield
     except Timeout:
-        raise BadInput(f"output={output} is being written by another process. Wait for it.") from None
+        raise BadInput(f"output={output} is being written by another process. Wait until it ends.") from None
     except BaseException:
         if not any((unfinished / TEXTS).glob("*")):
             shutil.rmtree(unfinished, ignore_errors=True)

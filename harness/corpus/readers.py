@@ -1,14 +1,14 @@
 """Read the text of HTML, HWPX, PDF and plain-text files, in the order of the file.
 
-HTML: the visible text, line by line, without style sheets. Left out: the head with its title, navigation, scripts,
-controls of forms, pictures with their descriptions, and elements with the attribute `hidden`.
+HTML: the visible text, line by line, without style sheets. The head with its title, navigation, scripts, form controls,
+pictures with their descriptions, and elements with the attribute `hidden` are left out.
 
 HWPX, the open format of Hangul (KS X 6101): paragraphs, tables, text boxes and notes of all sections. A note follows
-the paragraph that refers to it; an equation is its script. Left out: headers and footers of pages, comments, and text
-that a tracked change deletes. Here and in HTML, tabs separate the cells of a table row.
+the paragraph that refers to it. Equations are read as their scripts. Page headers and footers, comments, and text that
+a tracked change deletes are left out. In HWPX and HTML, tabs separate the cells of a table row.
 
-PDF: the text of each page, in drawing order. A page whose glyphs have no Unicode value is refused; a few such glyphs
-among many, as in formulas, are left out. Words hyphenated at the end of a line are joined.
+PDF: the text of each page, in drawing order. A page whose glyphs have no Unicode value is refused, but a small share of
+such glyphs, as in formulas, is left out. Words hyphenated at the end of a line are joined.
 
 Plain text and Markdown keep their markup. Bytes are decoded by a byte order mark, as UTF-8, or as CP949 if the result
 is plainly Korean. No other encoding is guessed.
@@ -30,16 +30,16 @@ from harness.errors import BadInput
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-# Seven of ten syllables in Korean prose are among these. Chinese, Japanese or Western bytes that are valid CP949 by
-# chance give other syllables.
+# Seven of ten syllables in Korean prose are among these. Chinese, Japanese or Western bytes that happen to be valid
+# CP949 give other syllables.
 _COMMON = frozenset(
     "이다는을의에가고하지은로한를도서사기리아어대자시일나인그해라스정수부전원제들있면게보장주만과여동상성공구선적우된으"
     "비소였연국학했며관조위년신생무실물유계분화경용세발행법문산모안중방식결통차업현단회양당영간러습니합역진감내작표설명"
     "같질것등때할와되입요체미태"
 )
-_LOOKED_AT = 10_000  # letters beyond ASCII
-_ENOUGH = 0.3  # share of them that must be common Korean syllables; Korean texts have about 0.7
-_ENCODINGS = {  # as web pages spell them -> codec
+_LOOKED_AT = 10_000  # number of letters beyond ASCII that are examined
+_ENOUGH = 0.3  # least share of common Korean syllables; Korean texts have about 0.7
+_ENCODINGS = {  # codec -> names in web pages
     "cp949": ("euc-kr", "ks_c_5601-1987", "ksc5601", "ks_c_5601", "cp949", "uhc", "ms949", "windows-949"),
     "cp932": ("shift_jis", "shift-jis", "sjis", "x-sjis", "windows-31j"),
     "euc_jp": ("euc-jp", "x-euc-jp"),
@@ -49,14 +49,14 @@ _ENCODINGS = {  # as web pages spell them -> codec
 }
 _CODECS = {name: codec for codec, names in _ENCODINGS.items() for name in names}
 _PRINTED = bytes(set(range(256)) - {one for one in range(32) if one not in b"\t\n\v\f\r\x1a"} - {127})
-_FEW_CONTROLS = 1000  # bytes for each control character that a text may have
+_FEW_CONTROLS = 1000  # a text may have one control character in this many bytes
 
 
 def decoded(data: bytes, path: Path, declared: str = "") -> str:
     """Return the text of a file, without its byte order mark.
 
     Raise BadInput for binary data and for an uncertain encoding, with the first byte that is not UTF-8.
-    declared: the encoding that the file claims, used if its bytes do not decide.
+    declared: the encoding that the file declares, used if the bytes leave the encoding open.
     """
     if data.startswith(_UTF32):
         raise BadInput(f"{path}: the file is UTF-32. Save it as UTF-8.")
@@ -117,20 +117,20 @@ def _uncertain(data: bytes, at: int, path: Path, declared: str) -> BadInput:
 
 
 _SPACES = re.compile(r"[ \t\n\r\f\xa0]+")
-_BLANK_LINE = 2  # line breaks that make one; more are not kept
+_BLANK_LINE = 2  # line breaks of a blank line, the most that are kept
 
 
 class Lines:
-    """Join texts with the most line breaks that blocks require between them, like `innerText` of the HTML Standard."""
+    """Join texts by the line breaks that the blocks between them require, like `innerText` of the HTML Standard."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._breaks = 0
         self._rows: list[int] = []  # number of parts before each open table row
-        self._edge = -1  # number of parts at the edge of its last cell
+        self._edge = -1  # number of parts before the last cell's content
 
     def words(self, text: str) -> None:
-        """Add text with single spaces, without spaces at the edges of lines, and without soft hyphens."""
+        """Add text without repeated spaces, spaces at the ends of lines, and soft hyphens."""
         text = _SPACES.sub(" ", text).replace("\xad", "")
         if self._breaks or not self._parts or self._parts[-1][-1] in " \n\t":
             text = text.lstrip(" ")
@@ -146,8 +146,8 @@ class Lines:
         self._parts.append(text)
 
     def block(self, breaks: int = 1) -> None:
-        """Require line breaks at the edge of a block."""
-        if len(self._parts) != self._edge:  # the first line of a cell stands beside the cell before
+        """Require line breaks before the next text."""
+        if len(self._parts) != self._edge:  # the first line of a cell follows the previous cell's tab
             self._breaks = max(self._breaks, breaks)
 
     def line_break(self) -> None:
@@ -158,12 +158,12 @@ class Lines:
         self._rows.append(len(self._parts))
 
     def end_row(self) -> None:
-        """Require one line break, whatever the blocks in the last cell required."""
+        """Require exactly one line break, whatever the blocks in the last cell require."""
         self._rows.pop()
         self._edge, self._breaks = -1, 1
 
     def next_cell(self) -> None:
-        """Add a tab, whatever breaks the blocks in the cell before required."""
+        """Add a tab instead of the line breaks that the blocks in the previous cell require."""
         if self._rows and len(self._parts) > self._rows[-1]:
             self._breaks = 0
             self._trim()
@@ -193,7 +193,7 @@ _BLOCKS = frozenset(
 _DECLARED = re.compile(
     rb"""<(?:meta\b[^>]{0,500}?\bcharset|\?xml\b[^>]{0,500}?\bencoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE
 )
-_HEAD = 4096  # bytes in which a page declares its encoding
+_HEAD = 4096  # number of first bytes in which a page may declare its encoding
 
 
 def read_html(path: Path) -> list[str]:
@@ -212,8 +212,8 @@ def read_html(path: Path) -> list[str]:
 
 
 def _text(root: Any, left_out: set[int]) -> str:
-    """Return the text below a node, without the nodes `left_out`. Do not recurse: pages may be nested deeply."""
-    lines, node, kept = Lines(), root, 0  # kept: number of <pre> around the node
+    """Return the text below a node, except the nodes `left_out`. There is no recursion: pages may be nested deeply."""
+    lines, node, kept = Lines(), root, 0  # kept: number of <pre> elements around the node
     while True:
         below = None
         if node.is_text_node:
@@ -259,16 +259,16 @@ def _close(lines: Lines, tag: str) -> None:
         lines.block(2 if tag == "p" else 1)
 
 
-_MOST_BYTES = 256 << 20  # of all sections, unpacked
+_MOST_BYTES = 256 << 20  # greatest size of all unpacked sections
 _MOST_ENTRIES = 10_000
-_DEEPEST = 1_000  # elements in each other
+_DEEPEST = 1_000  # greatest depth of nested elements
 _BLOCK = 1 << 16
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError)
 _SECTION = re.compile(r"Contents/section(\d{1,6})\.xml")
 _TEXTS = frozenset(("t", "script", "mainText", "subText"))
 _SIGNS = {"tab": "\t", "lineBreak": "\n", "nbSpace": " ", "fwSpace": " ", "hyphen": "-"}
 _NOTES = frozenset(("footNote", "endNote"))
-_NOT_BODY = frozenset(("header", "footer", "hiddenComment", "fieldBegin"))  # the last holds comments and hints
+_NOT_BODY = frozenset(("header", "footer", "hiddenComment", "fieldBegin"))  # fieldBegin holds comments and hints
 
 
 def read_hwpx(path: Path) -> list[str]:
@@ -307,7 +307,7 @@ def _encrypted(packed: zipfile.ZipFile) -> bool:
 
 
 def _opened(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a packed file. Refuse other methods: the standard library raises other errors for them."""
+    """Open a packed file. Refuse rare methods, for which the standard library raises various errors."""
     method = packed.getinfo(name).compress_type
     if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NotImplementedError(f"{name} is compressed by method {method}")
@@ -317,10 +317,10 @@ def _opened(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
 class _Section:
     def __init__(self, where: str) -> None:
         self.where = where
-        self._lines = [Lines()]  # of the section, then of open notes
+        self._lines = [Lines()]  # the section's, and those of each open note
         self._notes: list[str] = []
         self._open: list[str] = []  # names of the open elements
-        self._paragraphs = 0  # of those
+        self._paragraphs = 0  # number of open paragraphs
         self._cells: list[int] = []  # number of cells so far in each open row
         self._skipped = 0  # number of open elements that are left out
         self._deleted = False
@@ -401,11 +401,11 @@ class _Section:
 
 
 _MOST_PAGES = 10_000
-_FEW = 0.01  # share of the glyphs of a page that may lack a Unicode value
-# Symbol fonts number their bullets and arrows from U+F020 on. One that stands alone is a bullet; more are letters.
+_FEW = 0.01  # greatest share of a page's glyphs that may lack a Unicode value
+# Symbol fonts number their bullets and arrows from U+F020 on. A single such character is a bullet; several are letters.
 _BULLET = re.compile(r"(?<![\ue000-\uf8ff])[\uf020-\uf0ff](?![\ue000-\uf8ff])")
 _HYPHEN = re.compile(r"(?<=\w)\x02(?=\w)")  # pdfium's sign for a hyphen at the end of a line
-_UNREADABLE = re.compile(  # as some writers spell glyphs, control, replacement and private-use characters
+_UNREADABLE = re.compile(  # names of glyphs; control, replacement and private-use characters
     r"\(cid:\d+\)|[\x00-\x08\x0e-\x1f\x7f\ufffd\ue000-\uf8ff\U000f0000-\U0010ffff]"
 )
 
@@ -413,7 +413,7 @@ _UNREADABLE = re.compile(  # as some writers spell glyphs, control, replacement 
 def read_pdf(path: Path) -> list[str]:
     from pypdfium2 import PdfDocument, PdfiumError, raw
 
-    with suppress(PdfiumError):  # pdfium may repeat the error of the file before: provoke another one
+    with suppress(PdfiumError):  # pdfium may repeat an earlier file's error, so another is provoked
         PdfDocument(b"no PDF")
     try:
         document = PdfDocument(path)
