@@ -1,5 +1,8 @@
-"""Frozen test sets: labels from all judgements, and what honest estimates need, in files that never change; and exports
-to other tools, which count what their formats cannot express."""
+"""Frozen test sets, and their export to other tools.
+
+A frozen test set has labels from all judgements, and the labels that honest estimates need, in files that never change.
+An export counts the queries whose labels its format cannot express.
+"""
 
 from __future__ import annotations
 
@@ -48,12 +51,12 @@ from harness.testset.pool.pool import DocumentsPlace, pooled_documents
 from harness.testset.review.resolution import Question, Resolved, What, resolve
 from retrievers.base import Document, Query, one_word
 
-_MISSING = ("unjudged", "no document judged", "not pooled")  # what a model's labels must not leave open
+_MISSING = ("unjudged", "no document judged", "not pooled")  # open questions that a model's labels must not have
 
 
 @dataclass(frozen=True)
 class Checks:
-    """Labels of the same queries by the model and by people, as in `Checked`. why: why there are none, or ""."""
+    """Labels by the model and by people, as in `Checked`. why: why there are no labels, or ""."""
 
     model: Sequence[Label] = ()
     people: Sequence[Label] = ()
@@ -63,7 +66,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Material:
-    """All that a frozen test set is made from. sample: None if no queries were drawn."""
+    """Everything that a frozen test set is made from. sample: None if no queries were drawn."""
 
     judged: JudgedSet
     folder: DocumentsFolder
@@ -73,7 +76,7 @@ class Material:
 
     @classmethod
     def read(cls, testset: Path, documents: Path | None, relevant_from: int) -> Material:
-        """Read everything. Raise BadInput if the folder lacks judged documents."""
+        """Raise BadInput if the documents folder lacks judged documents."""
         judged, folder = read_judged_set(testset), pooled_documents(testset, documents)
         found = cls(judged, folder, list(folder.chunks()), read_audit(testset), relevant_from)
         if unknown := judged_documents(found.labels) - {chunk.document.doc_id for chunk in found.chunks}:
@@ -176,8 +179,8 @@ def snapshot(
 
 
 def read_agreement(folder: Path) -> dict[str, Any] | None:
-    """Return the findings of `harness testset audit` for the manifest; None if it has not run. `stale`: whether
-    judgements have been added since."""
+    """Return the results of `harness testset audit` for the manifest; None if it has not run. The key `stale` says
+    whether judgements have been added since."""
     path = folder / AGREEMENT
     if not path.exists():
         return None
@@ -195,7 +198,7 @@ def read_agreement(folder: Path) -> dict[str, Any] | None:
 
 
 def counts(material: Material) -> dict[str, Any]:
-    """Return the numbers of queries, pairs and judgements by kind, as plain JSON."""
+    """Return numbers of queries, pairs and judgements, as plain JSON."""
     labels, resolved = material.labels, material.resolved
     needing = [one for one in labels if one.needs]
     answerable = [one for one in needing if one.kind != UNANSWERABLE]
@@ -215,13 +218,14 @@ def counts(material: Material) -> dict[str, Any]:
 
 
 def write_frozen(output: Path, texts: Mapping[str, str], manifest: Mapping[str, Any]) -> bool:
-    """Write a frozen test set to a new folder. Return False if it is there already; raise BadInput if another is."""
+    """Write a frozen test set to a new folder. Return False if the folder has the same test set already. Raise BadInput
+    if it has anything else."""
     if output.exists():
         _require_same(output, manifest)
         return False
     output.parent.mkdir(parents=True, exist_ok=True)
     with held(output.parent, output.name, "freezes"), _unfinished(output) as new:
-        if output.exists():  # another process has frozen it meanwhile
+        if output.exists():  # Another process has frozen it meanwhile.
             _require_same(output, manifest)
             return False
         for name, text in texts.items():
@@ -233,8 +237,8 @@ def write_frozen(output: Path, texts: Mapping[str, str], manifest: Mapping[str, 
 
 @contextmanager
 def _unfinished(target: Path) -> Iterator[Path]:
-    """Provide an empty folder beside the target, to fill and rename; remove it if it is still there afterwards. The
-    caller must hold the target: what killed processes have left is removed first."""
+    """Provide an empty folder beside the target, to fill and rename. Remove it if it is not renamed, and first remove
+    folders that killed processes have left. The caller must hold the lock of the target."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.*.unfinished"):
         shutil.rmtree(left, ignore_errors=True)
     folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.unfinished")
@@ -250,7 +254,7 @@ def _require_same(output: Path, manifest: Mapping[str, Any]) -> None:
         raise BadInput(f"{output}: this is a file. Name a folder: output=FOLDER.")
     if not (output / FROZEN).is_file():
         raise BadInput(
-            f"{output}: the folder exists already, without {FROZEN}. Move it away, or freeze into another one: "
+            f"{output}: the folder exists already, without {FROZEN}. Move it away, or freeze into another folder: "
             "output=FOLDER."
         )
     there, files = read_frozen(output, "output"), manifest["files"]
@@ -260,13 +264,13 @@ def _require_same(output: Path, manifest: Mapping[str, Any]) -> None:
     known = [key for key in manifest if key not in ("files", "sha256")]
     other += [f"{key} in {FROZEN}" for key in known if there.get(key) != manifest[key]]
     raise BadInput(
-        f"{output} is frozen already and differs ({', '.join(other[:4])}). A frozen test set never changes: freeze the "
+        f"{output} is frozen already and differs ({', '.join(other[:4])}). A frozen test set never changes. Freeze the "
         f"present judgements as version={manifest['version'] + 1}."
     )
 
 
 def _id(text: str, one: Query | Document) -> str | int:
-    """Return an id as its file has it. text: the id as text."""
+    """Return the id as it is in its file. text: the id as text."""
     return text if one.native_id is None else one.native_id
 
 
@@ -276,10 +280,10 @@ def _spread(numbers: Sequence[int]) -> dict[str, float]:
     return {"least": min(numbers), "mean": round(sum(numbers) / len(numbers), 2), "most": max(numbers)}
 
 
-SHOWN = 3  # of each kind
+SHOWN = 3  # open questions of each kind in a message
 _ADJUDICATE = "harness testset review testset={testset} reviewer=NAME sample=open"
 _JUDGE = "harness testset judge testset={testset} model=NAME"
-_OPEN: dict[What, tuple[str, str]] = {  # what it means, and what settles it
+_OPEN: dict[What, tuple[str, str]] = {  # kind of question -> (its meaning, how to settle it)
     "not pooled": ("no document is pooled", "harness testset pool testset={testset} experiment_name=NAME"),
     "no document judged": ("no document is judged", _JUDGE),
     "unjudged": ("pooled, and not judged", _JUDGE),
@@ -294,7 +298,7 @@ _OPEN: dict[What, tuple[str, str]] = {  # what it means, and what settles it
 
 
 def open_questions(questions: Sequence[Question], testset: Path | None = None) -> Iterator[str]:
-    """Yield a line for each kind of open question: how many, the first few and, if the folder is given, the remedy."""
+    """Yield a line for each kind of open question. testset: folder of the test set, for the command that settles it."""
     for what, (meaning, settled) in _OPEN.items():
         if some := [one for one in questions if one.what == what]:
             names = [" / ".join(filter(None, (one.query_id, one.doc_id))) for one in some[:SHOWN]]
@@ -304,7 +308,7 @@ def open_questions(questions: Sequence[Question], testset: Path | None = None) -
 
 
 def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> None:
-    """Raise BadInput, with remedies, if there are open questions. queries: number of queries in the test set."""
+    """Raise BadInput if there are open questions. queries: number of queries in the test set."""
     if not questions:
         return
     left = queries - len({one.query_id for one in questions})
@@ -320,7 +324,7 @@ def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> N
 
 @dataclass(frozen=True)
 class Content:
-    """answers: query_id -> a right answer, if known. at: time of the last judgement, in ISO 8601."""
+    """What is exported. answers: query_id -> right answer, if known. at: time of the last judgement, in ISO 8601."""
 
     documents: Sequence[Document]
     queries: Sequence[Query]
@@ -334,10 +338,17 @@ class Content:
         unmet = self.qrels.unmet
         return [one for one in self.queries if one.query_id in self.qrels.grades and one.query_id not in unmet]
 
+    def left_out(self, retrieval: bool) -> dict[str, int]:
+        """Return why -> number of queries without labels. retrieval: the format has no queries without retrieval."""
+        qrels, found = self.qrels, {"nothing relevant": len(self.qrels.unmet)}
+        if retrieval:
+            found = {"no retrieval needed": sum(not qrels.needs_retrieval(query_id) for query_id in qrels.grades)}
+        return {**found, "unanswerable": len(qrels.unanswerable)}
+
 
 @dataclass(frozen=True)
 class Exported:
-    """An export. left_out: why -> number of queries without labels in it."""
+    """left_out: why -> number of queries without labels in the export."""
 
     name: str
     path: Path
@@ -345,7 +356,7 @@ class Exported:
 
 
 def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
-    """Export a frozen test set to other formats, each into a subfolder of that name, which is replaced."""
+    """Export a frozen test set to other formats. Each export replaces the subfolder with the name of its format."""
     if not names:
         return []
     source = Frozen(path=str(folder))
@@ -355,16 +366,17 @@ def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
     found = []
     for name in names:
         with held(folder.parent, folder.name, "freezes"), _unfinished(folder / name) as new:
-            left_out = FORMATS[name](content, new)
+            FORMATS[name](content, new)
             shutil.rmtree(folder / name, ignore_errors=True)
             new.rename(folder / name)
+        left_out = content.left_out(retrieval=name in ("beir", "trec"))
         found.append(Exported(name, folder / name, {why: count for why, count in left_out.items() if count}))
     return found
 
 
-def _contest(content: Content, folder: Path) -> dict[str, int]:
-    """Write the contest's files. A query without relevant documents gets no label: an empty one says "no retrieval"."""
-    qrels = content.qrels
+def _contest(content: Content, folder: Path) -> None:
+    """Write the contest's files. Queries without relevant documents have no label, as an empty label means that no
+    retrieval is needed."""
     write_text(folder / "documents.jsonl", json_text(
         {"docid": _id(one.doc_id, one), "title": one.title, "src": one.source, "content": one.text}
         for one in content.documents
@@ -373,13 +385,13 @@ def _contest(content: Content, folder: Path) -> dict[str, int]:
         {"eval_id": _id(one.query_id, one), "msg": [asdict(turn) for turn in one.turns]} for one in content.queries
     ))  # fmt: skip
     write_text(folder / "qrels.jsonl", json_text(
-        {"eval_id": _id(one.query_id, one), "relevant": dict(qrels.grades[one.query_id])} for one in content.labelled
+        {"eval_id": _id(one.query_id, one), "relevant": dict(content.qrels.grades[one.query_id])}
+        for one in content.labelled
     ))  # fmt: skip
-    return {"nothing relevant": len(qrels.unmet), "unanswerable": len(qrels.unanswerable)}
 
 
-def _beir(content: Content, folder: Path) -> dict[str, int]:
-    """Write BEIR's files, with grade 0 for documents judged not relevant."""
+def _beir(content: Content, folder: Path) -> None:
+    """Write BEIR's files, with grade 0 for documents that were judged not relevant."""
     for one in [*(document.doc_id for document in content.documents), *(query.query_id for query in content.queries)]:
         if any(letter in one for letter in "\t\r\n"):
             raise BadInput(f"formats: beir allows no tab or line break in ids, as in {one!r:.60}. Leave beir out.")
@@ -390,61 +402,47 @@ def _beir(content: Content, folder: Path) -> dict[str, int]:
     ))  # fmt: skip
     write_text(folder / "queries.jsonl", json_text({"_id": one.query_id, "text": one.text} for one in content.queries))
     write_text(folder / "qrels" / "test.tsv", "".join(["query-id\tcorpus-id\tscore\n", *pairs]))
-    return _without_retrieval(content)
 
 
-def _trec(content: Content, folder: Path) -> dict[str, int]:
-    """Write qrels.txt with grades from 0 on; topics.tsv {query_id, text}; documents.txt with the ids of documents."""
+def _trec(content: Content, folder: Path) -> None:
+    """Write qrels.txt with grades from 0 on, topics.tsv {query_id, text}, and documents.txt with all document ids."""
     topics = (f"{one_word(one.query_id)}\t{' '.join(one.text.split())}\n" for one in content.queries)
     write_text(folder / "topics.tsv", "".join(topics))
     write_text(folder / "qrels.txt", "".join(f"{line}\n" for line in trec_qrels_lines(content.qrels)))
     write_text(folder / "documents.txt", "".join(f"{one_word(one.doc_id)}\n" for one in content.documents))
-    return _without_retrieval(content)
 
 
-def _autorag(content: Content, folder: Path) -> dict[str, int]:
+def _autorag(content: Content, folder: Path) -> None:
     """Write AutoRAG's files. All relevant documents of a query count alike, whatever their grades."""
-    from pyarrow import Table, parquet
+    import pyarrow as pa
+    from pyarrow import parquet
 
     qrels, answers, labelled = content.qrels, content.answers, content.labelled
     documents, contents = [one.doc_id for one in content.documents], [one.indexed_text for one in content.documents]
     try:
         at = datetime.fromisoformat(content.at).astimezone(UTC).replace(tzinfo=None)
-    except ValueError:  # nothing was judged
+    except ValueError:  # Nothing was judged.
         at = None
     metadata = [{"last_modified_datetime": at, "source": one.source} for one in content.documents]
-    corpus = {"doc_id": documents, "contents": contents, "metadata": metadata}
+    text = pa.string()  # The types are given, as empty lists do not show them.
+    corpus = {
+        "doc_id": pa.array(documents, text),
+        "contents": pa.array(contents, text),
+        "metadata": pa.array(metadata, pa.struct([("last_modified_datetime", pa.timestamp("us")), ("source", text)])),
+    }
+    relevant = [[[doc_id] for doc_id in qrels.grades[one.query_id]] for one in labelled]
+    right = [[answers[one.query_id]] if one.query_id in answers else [] for one in labelled]
     questions = {
-        "qid": [one.query_id for one in labelled],
-        "query": [one.text for one in labelled],
-        "retrieval_gt": [[[doc_id] for doc_id in qrels.grades[one.query_id]] for one in labelled],
-        "generation_gt": [[answers[one.query_id]] if one.query_id in answers else [] for one in labelled],
+        "qid": pa.array([one.query_id for one in labelled], text),
+        "query": pa.array([one.text for one in labelled], text),
+        "retrieval_gt": pa.array(relevant, pa.list_(pa.list_(text))),
+        "generation_gt": pa.array(right, pa.list_(text)),
     }
     for name, columns in {"corpus": corpus, "qa": questions}.items():
-        parquet.write_table(Table.from_pydict(columns, schema=_schema(name)), folder / f"{name}.parquet")
-    return {"nothing relevant": len(qrels.unmet), "unanswerable": len(qrels.unanswerable)}
+        parquet.write_table(pa.table(columns), folder / f"{name}.parquet")
 
 
-def _schema(name: str) -> Any:
-    """Return the types of AutoRAG's columns, as empty lists do not show them."""
-    import pyarrow as pa
-
-    text = pa.string()
-    if name == "corpus":
-        metadata = pa.struct([("last_modified_datetime", pa.timestamp("us")), ("source", text)])
-        return pa.schema([("doc_id", text), ("contents", text), ("metadata", metadata)])
-    groups, answers = pa.list_(pa.list_(text)), pa.list_(text)
-    return pa.schema([("qid", text), ("query", text), ("retrieval_gt", groups), ("generation_gt", answers)])
-
-
-def _without_retrieval(content: Content) -> dict[str, int]:
-    qrels = content.qrels
-    labelled = [one.query_id for one in content.queries if one.query_id in qrels.grades]
-    needing = sum(map(qrels.needs_retrieval, labelled))
-    return {"no retrieval needed": len(qrels.grades) - needing, "unanswerable": len(qrels.unanswerable)}
-
-
-FORMATS: dict[str, Callable[[Content, Path], dict[str, int]]] = {
+FORMATS: dict[str, Callable[[Content, Path], None]] = {
     "contest": _contest,
     "beir": _beir,
     "autorag": _autorag,

@@ -102,8 +102,8 @@ DEEPEST = 10  # documents that the measure reads, at most
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A run, scored with all labels and without the labels of pairs that it alone brought. alone: number of these pairs.
-    score, place: with all labels; places count from 1. without, place_without: without these labels."""
+    """A run, scored with all labels and without the labels of pairs that it alone brought. alone: number of these
+    pairs. score, place: with all labels; places count from 1. without, place_without: without these labels."""
 
     run_id: str
     name: str
