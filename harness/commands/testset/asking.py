@@ -1,4 +1,4 @@
-"""What commands that ask a language model share: the model, its cached replies, and a dry run."""
+"""The model, the cached replies and the dry run of commands that ask a language model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.storage.cache import Cache, existing_cache
 
 @dataclass(frozen=True)
 class Asking:
-    """A command that asks a language model. purpose: of the cached replies; also the command's verb."""
+    """A command that asks a language model. purpose: the verb of the command, under which replies are cached."""
 
     config: AskingConfig
     purpose: str
@@ -34,7 +34,7 @@ class Asking:
         return model
 
     def chat(self, cache: Cache, prompts: Sequence[Prompt], extent: str) -> Chat:
-        """Return the chat, and print what asking will take. extent: how much is asked, such as "Judging 12 pairs"."""
+        """Return the chat, and print the estimated cost. extent: name of the work, such as "Judging 12 pairs"."""
         chat = chat_for(self.model, cache, self.purpose)
         print(f"{extent}: {chat.estimate(prompts).text()}.", file=sys.stderr)  # noqa: T201
         return chat
@@ -42,8 +42,8 @@ class Asking:
     def dry_run(
         self, prompts: Sequence[Prompt], extent: str, first: Mapping[str, str], document: Mapping[str, Any]
     ) -> CommandAnswer:
-        """Report what asking would take beyond the cached replies, and write nothing. first: caption -> prompt to show.
-        document: further content of the JSON."""
+        """Report the estimated cost of asking for replies that are not cached, and write nothing. first: caption ->
+        prompt to show. document: further content of the JSON."""
         cache = existing_cache(self.config.store.path)
         known = cache.found_log("replies", self.model.log_identity(self.purpose)) if cache else None
         estimate = Chat(self.model, known).estimate(prompts)

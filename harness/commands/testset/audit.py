@@ -1,4 +1,4 @@
-"""`harness testset audit`: how far the judging model agrees with people, and people with each other."""
+"""`harness testset audit`: measure how far people agree with the judging model and with each other."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from harness.testset.judge.judge_record import CLAIMING, SEED, STUFFED, JudgeRec
 from harness.testset.judge.judgements import HUMAN, JUDGEMENTS, read_judged_set
 from harness.testset.pool.pool import read_pool
 
-FEWEST = 2  # checked queries from which anything can be estimated
-LOW = 0.4  # kappas up to here are at best 'fair' (Landis and Koch 1977)
+FEWEST = 2  # checked queries that an estimate needs
+LOW = 0.4  # A kappa up to here is at best 'fair' (Landis and Koch 1977).
 NUMBERS = (Column("estimate", "value", 3), Column("queries", "count"), Column("pairs", "count"))
 TITLES = {
     "agreed": "same grade",
@@ -40,8 +40,8 @@ TITLES = {
 }
 CONTROLS = {
     SEED: "documents that answer",
-    STUFFED: "others stuffed with the query's words",
-    CLAIMING: "others that claim to answer",
+    STUFFED: "unrelated documents with the query's words",
+    CLAIMING: "unrelated documents that claim to answer",
 }
 
 
@@ -76,19 +76,20 @@ def _unready(folder: Path, why: str) -> BadInput:
 
 def _too_few(progress: Progress) -> str:
     seen = progress.not_blind
-    blind = f" {counted(seen, 'judgement')} do not count, as they were not blind." if seen else ""
+    blind = f" {counted(seen, 'judgement')} do not count, since they are not blind." if seen else ""
     checked = f"{len(progress.checked)} of {counted(progress.drawn, 'drawn query')}"
-    return f"people have checked {checked} in full, and {FEWEST} are needed.{blind}"
+    return f"people have checked {checked} in full, but {FEWEST} are needed.{blind}"
 
 
 def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], more: Worth | None) -> Report:
-    """records: of the models that judged. more: the worth of more checked queries."""
+    """records: records of the models that judged. more: the worth of more checked queries."""
     progress = found.progress
     title = (
         f"{folder}: {len(progress.checked)} of {counted(progress.drawn, 'drawn query')} checked in full by people; "
         f"they stand for {progress.stand_for:,}."
     )
-    notes = [f"{counted(progress.not_blind, 'judgement')} left out: not blind."] if progress.not_blind else []
+    seen = progress.not_blind
+    notes = [f"Left out: {counted(seen, 'judgement')} by people who saw other judgements."] if seen else []
     tables = [*_model(found), _people(found), *([_worth(more, len(progress.checked))] if more else [])]
     notes += [*map(_controls, records), _needs(found)]
     return Report(title, [*_advice(found)], tables, notes, steps=[*_steps(folder, found)])
@@ -101,8 +102,8 @@ def _model(found: Audit) -> Iterator[Table]:
         return
     notes = [
         f"A document is relevant from grade {found.relevant_from} on.",
-        "Sensitivity: of the pairs that people find relevant, the share that the model does.",
-        "Specificity: of the pairs that people find not relevant, the share that the model does not.",
+        "Sensitivity: of the pairs that people find relevant, the share that the model finds relevant.",
+        "Specificity: of the pairs that people find not relevant, the share that the model finds not relevant.",
         *_reasons(found.model.statistics),
     ]
     rows: Rows = [[TITLES[name], *_cells(one)] for name, one in found.model.statistics.items()]
@@ -125,7 +126,7 @@ def _controls(record: JudgeRecord) -> str:
     if not record.controls:
         return f"{record.by}: no hidden controls."
     known = {what: record.controls.get(kind) for kind, what in CONTROLS.items()}
-    said = (f"{what} {one.count} of {one.of}" for what, one in known.items() if one)
+    said = (f"{one.count} of {one.of} {what}" for what, one in known.items() if one)
     return f"Hidden controls that the model found relevant: {', '.join(said)}."
 
 
@@ -133,7 +134,7 @@ def _people(found: Audit) -> Table:
     pairs = {f"{one.first} and {one.second}": one.statistics for one in found.people}
     pairs |= {"anyone, a second time": found.again.statistics} if found.again else {}
     if not pairs:
-        none = "No pair was judged by two people, or twice by one: how far they agree is unknown."
+        none = "No pair was judged by two people, or twice by one person, so their agreement is unknown."
         return Table("People", notes=[none])
     rows: Rows = [[name, *_cells(of["kappa"]), of["quadratic_kappa"].value] for name, of in pairs.items()]
     notes = [*_reasons({name: of["kappa"] for name, of in pairs.items()})]
@@ -150,7 +151,7 @@ def _people(found: Audit) -> Table:
 def _needs(found: Audit) -> str:
     said = found.needs.statistics["agreed"]
     alike = sum(found.needs.counts[one][one] for one in (0, 1))
-    text = f"Need for retrieval: people say the same as the draft of {alike:,} of {counted(said.pairs, 'query')}."
+    text = f"Need for retrieval: people agree with the draft on {alike:,} of {counted(said.pairs, 'query')}."
     return f"{text} They differ on {some(found.differing)}." if found.differing else text
 
 
@@ -162,11 +163,11 @@ def _worth(more: Worth, checked: int) -> Table:
     notes = []
     if more.now.checked < checked:
         notes.append(
-            f"Of the {checked:,} checked queries, {more.now.checked:,} count here: those that people agree about, that "
-            "the model has judged in full, and that the measure scores."
+            f"Of the {checked:,} checked queries, {more.now.checked:,} count here: people agree about them, the model "
+            "has judged them in full, and the measure scores them."
         )
     if math.isnan(more.now.together):
-        notes.append(f"No interval below {LEAST} checked queries, or if nearly all have the same value.")
+        notes.append(f"Intervals need {LEAST} checked queries, whose values are not nearly all equal.")
     halves = [Column(name, "value", 3) for name in ("± with the model's labels", "± people's alone")]
     columns = [Column(""), Column("checked queries", "count"), *halves]
     caption = f"How exact {more.metric} of run {more.run} is: half of its 95 % interval"
@@ -176,25 +177,23 @@ def _worth(more: Worth, checked: int) -> Table:
 def _advice(found: Audit) -> Iterator[str]:
     low = [one for one in (*found.people, *filter(None, [found.again])) if one.statistics["kappa"].value <= LOW]
     if low:
-        yield (
-            f"Kappa of {' and of '.join(f'{one.first} and {one.second}' for one in low)} is low: agree on what the "
-            "grades mean before you blame the model."
-        )
+        names = " and of ".join(f"{one.first} and {one.second}" for one in low)
+        yield f"Kappa of {names} is low. Agree on the meaning of the grades before you blame the model."
     elif found.model and found.model.statistics["kappa"].value <= LOW:
-        yield "The model agrees little with people: judge again with another model or prompt."
+        yield "The model agrees little with people. Judge again with another model or prompt."
 
 
 def _steps(folder: Path, found: Audit) -> Iterator[str]:
     review = shlex.join(["harness", "testset", "review", f"testset={folder}"]) + " reviewer=NAME"
     progress = found.progress
     if len(progress.checked) < progress.drawn:
-        yield f"{review} sample=audit  # the drawn queries that are left"
+        yield f"{review} sample=audit  # the other drawn queries"
     elif len(progress.checked) < LEAST and found.models:
         yield f"{review} audit.queries={FEW}  # from {LEAST} checked queries on, scores have intervals"
     if progress.open:
         pairs = counted(progress.open, "pair")
         yield f"{review} sample=open  # {pairs} that people disagree about or cannot tell"
-    yield f"{shlex.join(['harness', 'testset', 'freeze', f'testset={folder}', 'leave_out=true'])}"
+    yield shlex.join(["harness", "testset", "freeze", f"testset={folder}", "leave_out=true"])
 
 
 def _cells(one: DesignEstimate) -> list[Cell]:

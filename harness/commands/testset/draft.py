@@ -59,8 +59,8 @@ class DraftWork:
 
 
 def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
-    """Draft a test set, or go on with one; with `dry_run`, report what that takes. Raise Failed if the endpoint does
-    not answer or no draft is left."""
+    """Draft a test set, or add drafts to it. With `dry_run`, only report the estimated cost. Raise Failed if the
+    endpoint does not answer or all drafts are rejected."""
     asking = Asking(config, "draft")
     model = asking.model
     with stage("reading documents"):
@@ -100,7 +100,7 @@ def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
-    """Raise BadInput unless the named files can be read and the test set may be written."""
+    """Raise BadInput if a file cannot be read or the test set must not be written."""
     if not config.kinds:
         raise BadInput(f"kinds is empty. Name at least one of {', '.join(KINDS)}.")
     kinds = tuple(kind for kind in KINDS if kind in config.kinds)
@@ -108,7 +108,8 @@ def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
     folder = DocumentsFolder(Path(config.documents))
     limit = config.limit
     chunks = drafting.sample(folder, config.seed, limit and max(limit, LOOKED_AT))
-    language = prompt_language(config.language, [chunk.document.text for chunk in chunks])  # the same for any limit
+    # The language must not depend on the limit.
+    language = prompt_language(config.language, [chunk.document.text for chunk in chunks])
     chunks = chunks[:limit]
     prompts = read_prompts(kinds, language, config.document["prompts"])
     if examples.queries:
@@ -175,16 +176,16 @@ def _first_drafts(drafts: Sequence[Draft], kinds: Iterable[str]) -> Iterator[Tab
 def _nothing_kept(rejections: Sequence[Rejection], requests: int) -> str:
     if not rejections:
         return (
-            f"The model found nothing to ask in {counted(requests, 'request')}. Show it more documents (limit), or "
-            "longer ones (harness prepare chunk.size=...), or try another model. Nothing was written."
+            f"The model found nothing to ask in {counted(requests, 'request')}, so nothing was written. Show it more "
+            "documents (limit) or longer documents (harness prepare chunk.size=...), or try another model."
         )
     examples = _examples(rejections)
     reasons = _reasons(rejections).items()
     lines = [f"  {count:>5,}  {reason}: {snippet(examples[reason], 200)}\n" for reason, count in reasons]
     return (
-        f"All {counted(len(rejections), 'draft')} were rejected, and nothing was written:\n{''.join(lines)}"
-        "Try another model, another way to demand replies (llm.replies=json_object), or other prompts "
-        "(prompts.fact=FILE). Replies are cached: the same command sends nothing."
+        f"All {counted(len(rejections), 'draft')} were rejected, so nothing was written:\n{''.join(lines)}"
+        "Try another model, another kind of replies (llm.replies=json_object), or other prompts (prompts.fact=FILE). "
+        "Replies are cached, so repeating this command sends nothing."
     )
 
 
@@ -194,5 +195,5 @@ def _reasons(rejections: Sequence[Rejection]) -> dict[str, int]:
 
 
 def _examples(rejections: Sequence[Rejection]) -> dict[str, str]:
-    """Return reason -> detail of the first draft that was rejected for it."""
+    """Return reason -> detail of the first draft that it rejects."""
     return {one.reason: one.detail for one in reversed(rejections)}

@@ -1,4 +1,4 @@
-"""`harness testset freeze`: turn all judgements into labels that no longer change."""
+"""`harness testset freeze`: turn all judgements into labels that never change."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from harness.testset.review.resolution import DRAFTED, Question
 
 
 def freeze(config: FreezeConfig, invocation: Invocation) -> CommandAnswer:
-    """Freeze a test set and export it. A version that exists is exported as it is. Raise BadInput for open questions,
-    unless their queries may be left out, and if the version has other labels."""
+    """Freeze and export a test set. A version that exists already is only exported. Raise BadInput if there are open
+    questions and their queries may not be left out, or if the version exists with other labels."""
     output = Path(config.output or config.testset / f"v{config.version}")
     new, unchecked = False, ""
     left_out: Sequence[Question] = ()
@@ -52,11 +52,8 @@ def freeze(config: FreezeConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _frozen(config: FreezeConfig, output: Path) -> tuple[bool, Sequence[Question], str]:
-    """Freeze the test set, unless it is frozen already.
-
-    Return (whether it was frozen now, the questions still open about queries left out, why there are no checks by
-    people).
-    """
+    """Freeze the test set. Return (False if it was frozen already, the open questions about queries that were left out,
+    why people's checks are missing, or "")."""
     testset = config.testset
     with stage("reading judgements"):
         material = Material.read(testset, config.documents, config.relevant_from)
@@ -76,7 +73,7 @@ def _counts(counts: Mapping[str, Any]) -> Table:
         spread = counts[f"{key}_per_query"]
         rows.append([f"{key} per query", spread["mean"], f"{spread['least']:,} to {spread['most']:,}"])
     if counts["without_relevant"]:
-        rows.append(["without relevant", counts["without_relevant"], "these need retrieval, and score 0"])
+        rows.append(["without relevant", counts["without_relevant"], "queries that need retrieval; they score 0"])
     rows.append(["checked by people", counts["checked"], f"of {counts['drawn']:,} drawn"])
     return Table("Labels", [Column("what"), Column("number", "rough"), Column("of which")], rows)
 
@@ -84,15 +81,15 @@ def _counts(counts: Mapping[str, Any]) -> Table:
 def _remarks(document: Mapping[str, Any], left_out: Sequence[Question]) -> Iterator[str]:
     counts, agreement = document["counts"], document["agreement"]
     if drafted := counts["needs"].get(DRAFTED, 0):
-        yield f"Whether {counted(drafted, 'query')} need retrieval is as drafted: people have not judged it."
+        yield f"The need for retrieval of {counted(drafted, 'query')} is as drafted, not judged by people."
     if left_out:
         yield f"Left out: {counts['left_out']:,} of {counts['queries'] + counts['left_out']:,} queries."
         yield from freezing.open_questions(left_out)
     if counts["checked"] and counts["pairs"][LLM] and (agreement is None or agreement["stale"]):
-        what = "is of earlier judgements" if agreement else "has not been measured"
-        yield f"How far model and people agree {what}: run `harness testset audit` first."
+        what = "was measured before the last judgements" if agreement else "has not been measured"
+        yield f"The agreement of model and people {what}. Run `harness testset audit` first."
     if document["unchecked"] and counts["pairs"][LLM]:
-        yield f"Scores will have no honest interval: {document['unchecked']}."
+        yield f"Scores will have no honest intervals: {document['unchecked']}."
     for name, one in document["exported"].items():
         why = ", ".join(f"{count:,} {reason}" for reason, count in one["left_out"].items())
-        yield f"{one['path']}: for {name}" + (f"; no labels there: {why}" if why else "")
+        yield f"{one['path']}: for {name}" + (f"; queries without labels: {why}" if why else "")

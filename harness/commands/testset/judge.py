@@ -42,14 +42,14 @@ from harness.testset.review.resolution import RELEVANT_FROM
 
 CONTROLS = {
     SEED: ("the document with the evidence", f"at least {100 * LEAST_FOUND:.0f} %"),
-    STUFFED: ("another, with the query's words", f"at most {100 * MOST_FOOLED:.0f} %"),
-    CLAIMING: ("the same, claiming to answer", f"at most {100 * MOST_FOOLED:.0f} %"),
+    STUFFED: ("an unrelated document with the query's words", f"at most {100 * MOST_FOOLED:.0f} %"),
+    CLAIMING: ("the same, with a claim to answer", f"at most {100 * MOST_FOOLED:.0f} %"),
 }
 
 
 def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
-    """Judge the pairs that no model has judged; with `dry_run`, report what that takes. Raise Failed if the endpoint
-    does not answer."""
+    """Judge the pairs that no model has judged. With `dry_run`, only report the estimated cost. Raise Failed if the
+    endpoint does not answer."""
     asking = Asking(config, "judge")
     model, folder = asking.model, config.testset
     read_testset_manifest(folder, "testset")
@@ -67,8 +67,8 @@ def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
-    """Ask, append the judgements, and record how the model judges. Replies are cached as they arrive; judgements wait
-    for all of them, so a killed command finds its replies again."""
+    """Ask the model, append the judgements, and record how it judges. Replies are cached as they arrive, so a command
+    finds the replies to a killed command. Judgements are written after all replies."""
     before, prompts = read_records(todo.folder).get(todo.judge.by), todo.prompts
     replies = chat.ask(prompts, read_reply, "judging")
     shown = [todo.documents[pair.doc_id] for pair in todo.pending] + [one.document for one in todo.controls]
@@ -79,7 +79,7 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
     rates = judge_record.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
     found = judge_record.tally(replace(todo.judged, judgements=[*todo.judged.judgements, *added]), todo.judge.by)
     usage = encoded(chat.taken([*prompts, *todo.asked(todo.before)]))
-    if before and (before.usage.get("requests") or 0) > usage["requests"]:  # the cache was pruned, or no controls asked
+    if before and (before.usage.get("requests") or 0) > usage["requests"]:  # pruned cache, or no controls
         usage = before.usage
     manifest = read_testset_manifest(todo.folder, "testset")
     record = JudgeRecord(
@@ -138,7 +138,7 @@ def judge_report(todo: JudgingWork, record: JudgeRecord, found: Mapping[str, Any
     if answered := found["answered"]:
         said.append(f"{counted(len(answered), 'query')} of kind unanswerable may have an answer: {some(answered)}.")
     if todo.left:
-        said.append(f"{counted(todo.left, 'more pair')} to judge: repeat the command, or set limit=null for all.")
+        said.append(f"{counted(todo.left, 'more pair')} to judge. Repeat the command, or set limit=null for all pairs.")
     spent: Usage = found["usage"]
     return Report(
         f"{todo.folder / JUDGEMENTS}: {counted(len(todo.pending), 'judgement')} added by {record.by}.",

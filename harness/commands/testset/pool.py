@@ -1,4 +1,4 @@
-"""`harness testset pool`: pool the pairs of a query and a document that are worth judging, from logged runs."""
+"""`harness testset pool`: pool pairs of a query and a document that are worth judging, from logged runs."""
 
 from __future__ import annotations
 
@@ -35,18 +35,15 @@ from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
 from harness.testset.pool.pooling import missed, reusability
 from harness.testset.review.resolution import resolve
 
-ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # a pair counts for the first that brought it
-
-REPEAT = (
-    "Once all pairs of some queries are judged, this command also says how far the judgements reach beyond these runs."
-)
+ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # A pair counts for the first origin that it has.
+REPEAT = "Once all pairs of some queries are judged, this command also says whether the judgements serve other runs."
 
 
 @dataclass(frozen=True, eq=False)
 class TestSet:
-    """A test set to pool for. before: its former pool; None if there is none."""
+    """A test set to pool for. before: the former pool, or None."""
 
-    __test__ = False  # pytest collects classes with this prefix
+    __test__ = False  # Otherwise pytest would collect a class of this name.
 
     path: Path
     queries: Sequence[EvidencedQuery]
@@ -55,7 +52,7 @@ class TestSet:
 
     @classmethod
     def read(cls, path: Path, documents: Path | None) -> TestSet:
-        """Raise BadInput unless the test set is finished and its pool, if any, fits its queries and documents."""
+        """Raise BadInput if the test set is not finished, or if its pool does not fit its queries and documents."""
         before = pools.read_pool(path) if (path / pools.MANIFEST).exists() else None
         testset = cls(path, read_queries(path, "testset"), pools.pooled_documents(path, documents), before)
         if before is not None:
@@ -75,7 +72,7 @@ class TestSet:
 
     @cached_property
     def dataset(self) -> Dataset:
-        """Return the test set as `harness run dataset=testset` reads it, including labels from evidence."""
+        """Return the dataset that `harness run dataset=testset` reads, with labels from evidence."""
         chunks = list(self.documents.chunks())
         found = sorted((chunk.document for chunk in chunks), key=lambda document: document.doc_id)
         queries = tuple(one.query for one in self.queries)
@@ -87,7 +84,7 @@ class TestSet:
 
 
 def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
-    """Pool what runs retrieved, or add to a pool, and report what there is to judge."""
+    """Pool documents that runs retrieved, or add them to a pool, and report the number of pairs to judge."""
     path = config.testset
     read_testset_manifest(path, "testset")
     with held(path, pools.POOL, "pools for"):
@@ -119,7 +116,7 @@ def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[FullLists], list[str]]:
-    """Return (the runs that the config names, notes on others that were left out)."""
+    """Return (the runs that the config names, notes on runs that were left out)."""
     tracker = open_store(config)
     if config.runs:
         return full_lists.named(tracker, config.runs, testset.dataset, folder), []
@@ -132,7 +129,7 @@ def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[Full
         if config.documents or testset.before:
             run += f" dataset.documents={testset.documents.path}"
         raise BadInput(
-            f"{error} A pool needs runs on this test set, if possible several that search differently: `{run} "
+            f"{error} A pool needs runs on this test set, if possible several runs that search differently: `{run} "
             "retriever=bm25`, and the same with retriever=hybrid_lexical or hybrid_light."
         ) from None
     return found, [*notes, *left_out]
@@ -164,19 +161,19 @@ def _models(params: Mapping[str, str]) -> dict[str, str]:
 
 
 def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
-    """Yield notes on runs whose lists end at the depth or before it."""
+    """Yield notes on runs whose lists are not longer than the depth."""
     for one in runs:
         if (longest := max(map(len, one.lists.values()), default=0)) < depth:
             yield (
                 f"The longest list of run {one.run.named} has {counted(longest, 'document')}, fewer than pool.depth="
-                f"{depth}. Repeat it with a larger depth."
+                f"{depth}. Repeat the run with a larger depth."
             )
     if all(len(documents) <= depth for one in runs for documents in one.lists.values()):
-        yield "No list is longer than pool.depth: no document could be drawn from below it."
+        yield "No list is longer than pool.depth, so no documents could be drawn from below the depth."
 
 
 def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]:
-    """Yield notes on what edited queries or documents have done to the pool and its judgements."""
+    """Yield notes on the effects of edited queries and documents on the pool and its judgements."""
     texts = testset.texts
     former = testset.before.about.queries if testset.before else ()
     if removed := [query_id for query_id in former if query_id not in texts]:
@@ -185,11 +182,11 @@ def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]
     if void:
         edited = list(dict.fromkeys(one.query_id for one in void))
         yield (
-            f"Edited after judging: {counted(len(edited), 'query')} ({some(edited)}). Of the judgements, "
-            f"{len(void):,} no longer count."
+            f"Edited after judging: {counted(len(edited), 'query')} ({some(edited)}), so {len(void):,} judgements no "
+            "longer count."
         )
     if testset.before and testset.before.about.documents.sha256 != testset.documents.fingerprint:
-        yield "The documents have changed since the former pool; all that were pooled are still there."
+        yield "The documents have changed since the former pool, but all pooled documents are still there."
 
 
 def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> dict[str, Any]:
@@ -209,9 +206,9 @@ def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> di
 
 
 def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -> Report:
-    """found: the command's document. reach: sentences on how far judgements reach."""
+    """found: the command's document. reach: sentences on whether the judgements serve other runs."""
     sizes, (left, unneeded) = found["per_query"], found["unjudged"].values()
-    people = f", and {unneeded:,} of queries that need no retrieval, which only people judge" if unneeded else ""
+    people = f", and {unneeded:,} of queries that need no retrieval, for people" if unneeded else ""
     keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}
     shown = {"depth": "depth", "pairs": "pairs", "alone": "it alone"}
     columns = [Column("run"), Column("name"), *(Column(name, "count") for name in shown.values())]
@@ -234,7 +231,7 @@ def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -
 
 
 def _run_row(pool: Pool, run_id: str) -> dict[str, Any]:
-    """pairs: number of its pooled documents. alone: number of those that no other run brought."""
+    """Return a row of the report. pairs: pooled documents of the run. alone: documents that no other run brought."""
     run = pool.about.runs[run_id]
     pairs = [one for one in pool.pairs if run_id in one.ranks]
     alone = sum(len(one.ranks) == 1 for one in pairs)

@@ -1,4 +1,4 @@
-"""`harness testset review`: people judge pooled documents; every judgement goes to `judgements.jsonl`."""
+"""`harness testset review`: let people judge pooled documents, on a page or in workbooks."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ from retrievers.base import Document, Query
 WORKBOOK = "xlsx"  # the value of `via`
 OPEN, AUDIT = "open", "audit"  # samples
 NOTHING = {
-    AUDIT: "people have judged all drawn queries. A larger audit.queries draws more; harness testset audit compares "
-    "them with the model",
-    OPEN: 'there are no disagreements and no "cannot tell" answers left: harness testset freeze says what else is open',
-    "repair": "nothing looks wrong: no model has judged (harness testset judge), or people have looked at it",
-    "all": "people have judged all that is pooled",
+    AUDIT: "people have judged all drawn queries. To draw more, raise audit.queries. To compare people with the model, "
+    "run harness testset audit",
+    OPEN: 'there are no disagreements and no "cannot tell" answers left. harness testset freeze shows other open '
+    "questions",
+    "repair": "nothing looks wrong: either no model has judged (harness testset judge), or people have judged all "
+    "suspicious pairs",
+    "all": "people have judged all pooled pairs",
 }
 
 
@@ -46,7 +48,7 @@ class ReviewWork:
 
     @classmethod
     def read(cls, config: ReviewConfig) -> ReviewWork:
-        """Read the test set, and draw queries for an audit. Raise BadInput unless the test set is pooled."""
+        """Read the test set, and for an audit draw its queries. Raise BadInput unless the test set is pooled."""
         folder, audit = config.testset, config.audit
         judged = read_judged_set(folder)
         drawn = config.sample == AUDIT and config.from_ is None
@@ -54,14 +56,14 @@ class ReviewWork:
 
     @property
     def pilot(self) -> list[str]:
-        """Return a sentence on the queries still to be drawn, in a list; [] if all are drawn."""
+        """Return a list with a sentence about the queries that are not drawn yet; [] if all are drawn."""
         drawn = len(self.audit.drawn) if self.audit and self.config.sample == AUDIT else None
         wanted = min(self.config.audit.queries, len(self.judged.queries))
         if drawn is None or drawn >= wanted:
             return []
         return [
             f"These are the first {drawn:,} of {wanted:,} queries. Once people have judged them, the same command "
-            "draws the others, more of them where people and the model differ more."
+            "draws the rest, with more queries from strata where people and the model differ more."
         ]
 
     @property
@@ -72,7 +74,7 @@ class ReviewWork:
         return items(self.config.sample, name, self.judged, self.audit)
 
     def asked(self, name: str, by: str) -> list[Item]:
-        """Return a reviewer's items for the sample: those judged already, then new ones."""
+        """Return a reviewer's items for the sample: first the judged items, then new items."""
         pooled = {(one.query_id, one.doc_id) for one in self.judged.pairs}
         mine = [
             Item(one.query_id, one.doc_id, one.round, one.sample, one.pi)
@@ -82,7 +84,7 @@ class ReviewWork:
         return list(dict.fromkeys([*mine, *self.new(name)]))
 
     def documents(self, asked: Iterable[Item]) -> dict[str, Document]:
-        """Return the documents to judge, by id. Raise BadInput if there are none to judge, or if one is missing."""
+        """Return the documents of the items, by id. Raise BadInput without items, or if a document is missing."""
         asked = [*asked]
         if not asked:
             raise BadInput(
@@ -100,8 +102,8 @@ class ReviewWork:
 
 
 def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
-    """Serve the page until Ctrl-C and print its links, or write or read a workbook. Raise BadInput if there is nothing
-    to judge, and for mistakes in a workbook."""
+    """Print the links of the page and serve it until Ctrl-C, or write or read a workbook. Raise BadInput if there is
+    nothing to judge, or for mistakes in a workbook."""
     check_keys(config)
     reviewers = reviewers_of(config.reviewer, adjudicate=config.sample == OPEN)
     if config.via == WORKBOOK:
@@ -133,7 +135,7 @@ def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def check_keys(config: ReviewConfig) -> None:
-    """Raise BadInput if the keys of the workbook do not fit together or lack via=xlsx."""
+    """Raise BadInput if the config keys for workbooks do not fit together or lack via=xlsx."""
     output, source = config.output, config.from_
     if config.via != WORKBOOK and (output or source):
         name = "output" if output else "from"
@@ -144,19 +146,19 @@ def check_keys(config: ReviewConfig) -> None:
 
 
 def _read_workbook(config: ReviewConfig, path: Path, name: str) -> CommandAnswer:
-    """Append a workbook's judgements: all of them, or none if anything in it is wrong."""
+    """Append all judgements in a workbook, or none if there is any mistake."""
     folder = config.testset
-    read_testset_manifest(folder, "testset")  # holding the log would make its folder
+    read_testset_manifest(folder, "testset")  # Locking the log would make the folder.
     with stage(f"reading {path}"), JudgementLog(folder).appending() as add:
         work = ReviewWork.read(config)
         found = read_workbook(path, name, work.judged, work.audit, judged_now())
         add(*found.new)
     counts = {key: getattr(found, key) for key in ("changed", "same", "empty", "kept")}
     document = {"testset": str(folder), "from": str(path), "reviewer": name, "new": len(found.new), **counts}
-    changed = f"; {found.changed:,} of them replace earlier ones by {name}" if found.changed else ""
-    lines = [f"{found.same:,} were there already."] if found.same else []
+    changed = f"; {found.changed:,} of them replace earlier judgements by {name}" if found.changed else ""
+    lines = [f"{counted(found.same, 'answer')} had been read before."] if found.same else []
     if found.empty:
-        kept = f"; of these, {name} has judged {found.kept:,} before; that stays" if found.kept else ""
+        kept = f". {name} has judged {found.kept:,} of them before, and these judgements stay" if found.kept else ""
         lines.append(f"{counted(found.empty, 'row')} without an answer{kept}.")
     steps = [
         _command("review", config, "via=xlsx", f"reviewer={name}", "output=FILE.xlsx") + "    # what is left to judge",
@@ -185,7 +187,7 @@ def _write_workbook(config: ReviewConfig, name: str, by: str) -> CommandAnswer:
         f"{path}: {counted(queries, 'query')}, with {counted(needs, 'question')} on the need for retrieval and "
         f"{counted(pairs, 'document')} to grade ({reasons})."
     )
-    lines = [*work.pilot, "It does not show who retrieved a document or how others judged it."]
+    lines = [*work.pilot, "The workbook shows neither who retrieved a document nor how others judged it."]
     step = _command("review", config, "via=xlsx", f"reviewer={name}", f"from={path}")
     return CommandAnswer(document, Report(title, files=lines, steps=[f"{step}    # once it is filled in"]))
 

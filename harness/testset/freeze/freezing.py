@@ -418,7 +418,6 @@ def _autorag(content: Content, folder: Path) -> None:
     from pyarrow import parquet
 
     qrels, answers, labelled = content.qrels, content.answers, content.labelled
-    documents, contents = [one.doc_id for one in content.documents], [one.indexed_text for one in content.documents]
     try:
         at = datetime.fromisoformat(content.at).astimezone(UTC).replace(tzinfo=None)
     except ValueError:  # Nothing was judged.
@@ -426,8 +425,8 @@ def _autorag(content: Content, folder: Path) -> None:
     metadata = [{"last_modified_datetime": at, "source": one.source} for one in content.documents]
     text = pa.string()  # The types are given, as empty lists do not show them.
     corpus = {
-        "doc_id": pa.array(documents, text),
-        "contents": pa.array(contents, text),
+        "doc_id": pa.array([one.doc_id for one in content.documents], text),
+        "contents": pa.array([one.indexed_text for one in content.documents], text),
         "metadata": pa.array(metadata, pa.struct([("last_modified_datetime", pa.timestamp("us")), ("source", text)])),
     }
     relevant = [[[doc_id] for doc_id in qrels.grades[one.query_id]] for one in labelled]

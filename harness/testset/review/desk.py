@@ -1,4 +1,4 @@
-"""The questions to each reviewer, the answers so far, and the texts that the page shows."""
+"""The questions to each reviewer, the answers so far, and the texts for the page."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from harness.testset.pool.pool import PooledPair
 from harness.testset.review.resolution import What, is_relevant, resolve
 from retrievers.base import Document, Query
 
-WORDS = Path(__file__).with_name("words.json")  # what reviewers read: language -> name -> text
+WORDS = Path(__file__).with_name("words.json")  # texts for reviewers: language -> name -> text
 NAME_LENGTH = 60  # characters
 UNKNOWN: Literal["?"] = "?"  # the judge cannot tell
 FIRST, SECOND = "first round", "second round"
-SETTLED_BY_PEOPLE: tuple[What, ...] = ("people disagree", "cannot tell", "answered")  # of open questions
+SETTLED_BY_PEOPLE: tuple[What, ...] = ("people disagree", "cannot tell", "answered")  # open questions
 
-# A grade from 0 to 3, or for the need for retrieval 1 (needs it) or 0; UNKNOWN; None: not judged.
+# A grade from 0 to 3; 1 or 0 for a query that needs retrieval or not; UNKNOWN; or None if not judged.
 Value = int | Literal["?"] | None
 GRADES, NEEDS = (0, 1, 2, 3, UNKNOWN, None), (0, 1, UNKNOWN, None)  # the allowed values
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A question to a person. doc_id: the document to grade; None: does the query need retrieval? round: 2 if
-    deliberately asked again. sample: of `judgements.SAMPLES`. pi: the query's probability of being drawn; 1 if nothing
-    was drawn."""
+    """A question to a person. doc_id: the document to grade; None: the question is whether the query needs retrieval.
+    round: 2 if the question is deliberately asked again. sample: one of `judgements.SAMPLES`. pi: probability that the
+    query was drawn; 1 if nothing was drawn."""
 
     query_id: str
     doc_id: str | None
@@ -58,11 +58,11 @@ class Item:
 
     @property
     def key(self) -> str:
-        """Return the id on the page and in workbooks. It begins with a letter, so it is not read as a number."""
+        """Return the id on the page and in workbooks. It begins with a letter, so that Excel does not read a number."""
         return "r" + _digest(self.query_id, self.doc_id or "", str(self.round))[:15]
 
     def judgement(self, query: Query, by: str, at: str, value: Value, blind: bool = True) -> Judgement:
-        """Return a person's judgement. value: None withdraws it."""
+        """Return a person's judgement. value: None withdraws an earlier judgement."""
         said, of_need = value if isinstance(value, int) else None, self.doc_id is None
         return Judgement(
             query_id=self.query_id,
@@ -80,7 +80,7 @@ class Item:
         )
 
     def value(self, judgement: Judgement | None) -> Value:
-        """Return the value of a judgement of this pair and round; None if it was withdrawn or is for another sample."""
+        """Return the value of a judgement; None if it was withdrawn or is for another sample."""
         return value_of(judgement) if judgement and judgement.sample == self.sample else None
 
 
@@ -90,15 +90,15 @@ def value_of(judgement: Judgement) -> Value:
 
 
 def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | None = None) -> dict[Item, str]:
-    """Return item -> why it is asked, for all that a person is to judge; {} if all is judged.
+    """Return item -> why it is asked, for all items that a person should judge.
 
     The order of queries and documents depends only on the reviewer's name and the ids. The need for retrieval comes
-    before the documents, and the second round comes last.
+    before the documents, and the second round comes last. The samples are:
 
-    sample: audit:  the need for retrieval and all pooled pairs of each drawn query; some of them twice.
-            repair: pairs with a suspicious grade by a model. all: everything that no person has judged.
-            open:   open questions that only an adjudicator can settle.
-    audit: the drawn queries; sample="audit" requires them.
+    - audit: the need for retrieval and all pooled pairs of each drawn query, some of them twice; requires `audit`.
+    - repair: pairs with a suspicious grade by a model.
+    - all: everything that no person has judged.
+    - open: open questions that only an adjudicator can settle.
     """
     if sample == "audit":
         if audit is None:
@@ -114,14 +114,14 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
         )
         found = {one: "judged by no person" for one in unjudged if not judged.first_round(one.pair)}
     ordered = shuffled(found, reviewer)
-    if sample == "repair":  # by number of items: an order by reason would reveal the model's grade
+    if sample == "repair":  # by number of items, since an order by reason would reveal the model's grade
         count = Counter(one.query_id for one in found)
         ordered.sort(key=lambda one: -count[one.query_id])
     return {one: found[one] for one in ordered}
 
 
 def shuffled(asked: Iterable[Item], reviewer: str) -> list[Item]:
-    """Return the items by query, its need first, in an order that depends only on the reviewer's name and the ids."""
+    """Return the items by query, with its need first, in an order by the reviewer's name and the ids."""
 
     def place(one: Item) -> tuple[Any, ...]:
         within = one.doc_id is not None, _digest(reviewer, one.query_id, one.doc_id or "", str(one.round))
@@ -135,11 +135,8 @@ def _digest(*parts: str) -> str:
 
 
 def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, str]:
-    """Return the items to ask a reviewer about in an audit.
-
-    Pairs that were judged only for repair are asked again, since they were not drawn at random. The second round goes
-    to another person, or to the same one if nothing else is left.
-    """
+    """Return the items of an audit. Pairs that were judged only for repair are asked again, since they were not drawn
+    at random. The second round goes to another person, or if nothing else is left, to the same person."""
     first: list[Item] = []
     second: list[Item] = []
     for query_id in audit.drawn:
@@ -157,14 +154,14 @@ def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, s
 
 
 def _asked(query_id: str, judged: JudgedSet) -> list[str | None]:
-    """Return None (for the query's need) and its documents; no documents if people say that it needs no retrieval."""
+    """Return None, for the query's need, and its documents unless people say that it needs no retrieval."""
     documents = [] if judged.unneeded(query_id) else [one.doc_id for one in judged.pooled[query_id]]
     return [None, *documents]
 
 
 def _open(judged: JudgedSet, audit: AuditSample | None) -> dict[Item, str]:
-    """Answers about drawn queries count for the audit, others for repair. If an adjudicator confirms an answer to an
-    unanswerable query, it is not asked about again: the query must be corrected."""
+    """Return items for open questions: for the audit if the query was drawn, and otherwise for repair. If an
+    adjudicator has confirmed an answer to an unanswerable query, the query must be corrected instead of asked again."""
     found: dict[Item, str] = {}
     resolved = resolve(judged.judgements, tuple(judged.queries.values()), judged.pairs)
     for one in resolved.open:
@@ -188,7 +185,7 @@ def _repair(judged: JudgedSet) -> dict[Item, str]:
 
 
 def _suspicion(pair: PooledPair, judged: JudgedSet) -> str | None:
-    """Return the first reason to suspect the model's grade of a pair; None if there is none."""
+    """Return the first reason to suspect the model's grade of a pair, or None."""
     grades = [one.grade for one in judged.of_models.get((pair.query_id, pair.doc_id), ())]
     if not grades:
         return None
@@ -210,7 +207,7 @@ def _suspicion(pair: PooledPair, judged: JudgedSet) -> str | None:
 
 
 class RefusedRequest(Exception):
-    """A request that cannot be answered. status: HTTP's. why: for people. more: for the page."""
+    """A request cannot be answered. status: HTTP status. why: message for people. more: values for the page."""
 
     def __init__(self, status: int, why: str, **more: Any) -> None:
         super().__init__(why)
@@ -218,8 +215,8 @@ class RefusedRequest(Exception):
 
 
 class ReviewLedger:
-    """The judgements of some judges; other processes may add to the log at the same time. queries: by id; judgements of
-    other texts do not count. judges: as in `Judgement.by`."""
+    """The judgements of some judges, which other processes may add to at the same time. queries: queries by id;
+    judgements of other texts do not count. judges: names as in `Judgement.by`."""
 
     def __init__(self, log: JudgementLog, queries: Mapping[str, Query], judges: Collection[str]) -> None:
         self._log = log
@@ -227,20 +224,20 @@ class ReviewLedger:
         self._last: dict[str, dict[tuple[Pair, int], Judgement]] = {judge: {} for judge in judges}
         self._changes: dict[str, list[tuple[Pair, int]]] = {judge: [] for judge in judges}
         self._position = START
-        self._lock = threading.RLock()  # the thread that closes it may still read
+        self._lock = threading.RLock()  # reentrant, since the thread that closes the ledger may still read
         self._read_on()
 
     def changes(self, by: str, since: int) -> tuple[list[Judgement], int]:
-        """Return (the judge's last judgement of each pair and round judged after a revision, the revision now). A
-        revision is the number of the judge's judgements that have been read."""
+        """Return (the judge's last judgements of pairs and rounds that were judged after a revision, the present
+        revision). A revision is the number of the judge's judgements that have been read."""
         with self._lock:
             self._read_on()
             changed = dict.fromkeys(self._changes[by][since:])
             return [self._last[by][one] for one in changed], len(self._changes[by])
 
     def put(self, item: Item, judgement: Judgement, before: Value) -> None:
-        """Append a judgement unless it stands already; it is on disk when this returns. before: what the reviewer saw.
-        Raise RefusedRequest, with the present value, if that has changed."""
+        """Write a judgement to disk, unless it repeats the present value. before: the value that the reviewer saw.
+        Raise RefusedRequest, with the present value, if it has changed meanwhile."""
         with self._lock, self._log.appending() as add:
             self._read_on()
             value = item.value(self._last[judgement.by].get((item.pair, item.round)))
@@ -251,7 +248,7 @@ class ReviewLedger:
                 self._read_on()
 
     def close(self) -> None:
-        """Wait until no judgement is being written, and block other threads from then on."""
+        """Wait until no judgement is being written, and then block other threads."""
         self._lock.acquire()
 
     def _read_on(self) -> None:
@@ -263,8 +260,8 @@ class ReviewLedger:
 
 
 class Desk:
-    """One reviewer's work. It does not show who retrieved a document or what others said, except to an adjudicator, who
-    sees the judgements that differ. by: as in `Judgement.by`. documents: by id, of all items."""
+    """The work of a reviewer. It shows neither who retrieved a document nor what others said. Only adjudicators see the
+    other judgements. by: name as in `Judgement.by`. documents: the documents of all items, by id."""
 
     def __init__(
         self, by: str, items: Iterable[Item], judged: JudgedSet, documents: Mapping[str, Document], ledger: ReviewLedger
@@ -281,7 +278,7 @@ class Desk:
         self._keys = {(one.pair, one.round): key for key, one in self._items.items()}
 
     def items(self) -> dict[str, Any]:
-        """Return the keys of all items, one list per query with its need first, and all judgements."""
+        """Return the keys of all items, in a list for each query with its need first, and all values."""
         return {
             "reviewer": self.name,
             "adjudicates": self._adjudicates,
@@ -294,7 +291,7 @@ class Desk:
         return {key: self._shown(self._item(key)) for key in keys}
 
     def found(self, words: str) -> list[str]:
-        """Return the keys of items whose texts contain all words, ignoring case."""
+        """Return the keys of the items whose texts contain all words, ignoring case."""
         wanted = _folded(words).split()
 
         @functools.cache
@@ -312,13 +309,13 @@ class Desk:
         return found
 
     def changes(self, since: int) -> dict[str, Any]:
-        """Return the values judged after a revision, here or in another window; null if withdrawn."""
+        """Return the values that were judged after a revision, here or in another window; None if withdrawn."""
         said, revision = self._ledger.changes(self._by, since)
         known = ((self._keys.get((one.pair, one.round)), one) for one in said)
         return {"values": {key: self._items[key].value(one) for key, one in known if key}, "revision": revision}
 
     def judge(self, key: str, value: Value, before: Value) -> None:
-        """Write a judgement to disk, or withdraw it (None). before: what the reviewer saw."""
+        """Write a judgement to disk, or withdraw it if the value is None. before: the value that the reviewer saw."""
         item = self._item(key)
         allowed = NEEDS if item.doc_id is None else GRADES
         if value not in allowed or before not in allowed:
@@ -328,7 +325,8 @@ class Desk:
         self._ledger.put(item, judgement, before)
 
     def counts(self) -> tuple[int, int]:
-        """Return (judged items, all items), without unjudged documents of queries that need no retrieval."""
+        """Return (number of judged items, number of all items except unjudged documents of queries that need no
+        retrieval)."""
         values = self.changes(0)["values"]
         judged = left = 0
         for group in self._groups:
@@ -355,7 +353,7 @@ class Desk:
 
 
 def reviewers_of(given: str | Sequence[str] | None, adjudicate: bool) -> dict[str, str]:
-    """Return name -> `Judgement.by` of each reviewer. Raise BadInput unless names are given, valid and unique."""
+    """Return name -> `Judgement.by` of each reviewer. Raise BadInput if no name is given, or for a wrong name."""
     names = [unicodedata.normalize("NFC", one).strip() for one in ([given] if isinstance(given, str) else given or [])]
     if not names:
         raise BadInput("reviewer is missing. Say who judges: reviewer=kim, or reviewer=[kim,lee] for a link each.")

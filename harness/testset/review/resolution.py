@@ -1,6 +1,6 @@
-"""Resolve the judgements of a test set: a grade of each pair, and the need for retrieval of each query.
+"""Resolve the judgements of a test set to a grade of each pair and the need for retrieval of each query.
 
-Adjudications override people, and people override a model. What these do not decide is an open question.
+Adjudications override people, and people override a model. Pairs and needs that remain undecided are open questions.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from harness.data.testset import EvidencedQuery
 from harness.testset.judge.judgements import ADJUDICATED, BASES, HUMAN, LLM, Judgement, Pair, by_pair, current
 from harness.testset.pool.pool import PooledPair
 
-RELEVANT_FROM = 2  # grades from this one on are relevant by default
-DRAFTED = "draft"  # the basis of an unjudged need for retrieval: the kind of the query
+RELEVANT_FROM = 2  # the lowest relevant grade, by default
+DRAFTED = "draft"  # the basis of an unjudged need for retrieval, which follows the kind of the query
 
 What = Literal["people disagree", "cannot tell", "unjudged", "no document judged", "not pooled", "answered"]
 
@@ -26,11 +26,15 @@ def is_relevant(grade: int | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What must be settled before a query has a label. doc_id: None if the question is about the query.
+    """A question that must be settled before a query has a label. doc_id: None if the question is about the query.
 
-    what: "people disagree": on which side of `relevant_from` the grade lies, or on the need for retrieval. "unjudged":
-    a pooled pair, or if only people count, a need. "no document judged": though some are pooled. "answered": a document
-    is relevant to an `unanswerable` query.
+    what: one of these:
+
+    - people disagree: about the side of `relevant_from` on which the grade lies, or about the need for retrieval.
+    - cannot tell: all who decide say so.
+    - unjudged: the pair is pooled but not judged. If only people count, also a need that they have not judged.
+    - no document judged, not pooled: the query has pooled documents without any judgement, or has none.
+    - answered: a document is relevant to an `unanswerable` query.
     """
 
     what: What
@@ -46,7 +50,7 @@ class Grade:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Whether a query needs retrieval. basis: of BASES, or DRAFTED."""
+    """Whether a query needs retrieval. basis: one of BASES, or DRAFTED."""
 
     needs: bool
     basis: str
@@ -54,8 +58,8 @@ class Need:
 
 @dataclass(frozen=True)
 class Resolved:
-    """grades: query_id -> doc_id -> grade, of every query of the test set, without open pairs. needs: by query_id,
-    without open ones. open: in the order of the queries."""
+    """grades: query_id -> doc_id -> grade, for all queries, without open pairs. needs: query_id -> need, without open
+    needs. open: open questions, in the order of the queries."""
 
     grades: Mapping[str, Mapping[str, Grade]]
     needs: Mapping[str, Need]
@@ -68,13 +72,13 @@ class Resolved:
         return {*self.grades} - {one.query_id for one in self.open}
 
     def label(self, query: EvidencedQuery) -> Label:
-        """Return the label of a query whose need is settled. Grades from `relevant_from` on are relevant, lower ones
-        are not. A query that needs no retrieval has no documents, and an unanswerable one no relevant documents."""
+        """Return the label of a query whose need is settled. Grades from `relevant_from` on are relevant, and lower
+        grades are not. Queries that need no retrieval have no documents; unanswerable queries have no relevant ones."""
         query_id = query.query.query_id
         need, judged = self.needs[query_id], self.grades[query_id]
         if not need.needs:
             return Label(query_id, False, {}, frozenset(), "none", need.basis)
-        kind = "" if query.kind == "none" else query.kind  # a person has said that it needs retrieval
+        kind = "" if query.kind == "none" else query.kind  # A person says that the query needs retrieval.
         found = {doc_id: float(one.grade) for doc_id, one in judged.items() if one.grade >= self.relevant_from}
         bases = {one.basis for one in judged.values()}
         basis = "+".join(one for one in BASES if one in bases)
@@ -91,14 +95,14 @@ def resolve(
 ) -> Resolved:
     """Resolve judgements.
 
-    The last adjudication decides. Without one, people's first round decides: if all are on the same side of
-    `relevant_from`, their lower median counts; "cannot tell" counts only if all say so. Without people, the last
-    judgement by a model decides. Needs for retrieval are resolved the same way, but without models; unjudged ones
-    follow the kind.
+    The last adjudication decides. Without one, people's first round decides: if all grades are on the same side of
+    `relevant_from`, the lower median counts; "cannot tell" counts only if all people say so. Without people, the last
+    judgement by a model decides. Needs for retrieval are resolved in the same way, but models have no say, and unjudged
+    needs follow the kind of the query.
 
-    judgements: all ever made, in their order. pool: pairs that must be judged; other judged pairs count too.
-    by: whose judgements count. model: as if people had judged nothing. people: blind ones of sample=audit, and
-        adjudications; they settle a query by its need for retrieval and, if there is one, all of its pooled pairs.
+    judgements: all judgements in their order. pool: pairs that must be judged; other judged pairs count too.
+    by: "all"; "model": as if people had judged nothing; "people": only adjudications and blind judgements for the
+        audit, which settle a query if people have judged its need and, unless it needs none, all of its pooled pairs.
     """
     by_id = {one.query.query_id: one.query for one in queries}
     judged = by_pair(current((one for one in judgements if _enters(one, by)), by_id))
@@ -135,7 +139,7 @@ def _enters(one: Judgement, by: str) -> bool:
 def _questions(
     query: EvidencedQuery, need: Need, found: Mapping[str, Grade | What], relevant_from: int
 ) -> Iterator[Question]:
-    """Yield open questions about a query's documents. found: doc_id -> grade, or why there is none."""
+    """Yield open questions about a query's documents. found: doc_id -> grade, or why it has none."""
     query_id = query.query.query_id
     if not need.needs:
         return
@@ -175,9 +179,8 @@ def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
 
 
 def _deciding(group: Sequence[Judgement]) -> Sequence[Judgement]:
-    """Return the judgements of a pair that decide: the last adjudication, else people's first round, else a model's
-    last."""
-    if len(group) == 1 and group[0].round == 1:  # most pairs by far
+    """Return the judgements that decide: the last adjudication, else people's first round, else a model's last."""
+    if len(group) == 1 and group[0].round == 1:  # a shortcut for most pairs
         return group
     ranked: dict[str, list[Judgement]] = {}
     for one in group:

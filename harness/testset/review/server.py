@@ -1,7 +1,7 @@
-"""The server of the review page. Each reviewer has a link that cannot be guessed, and sees only the desk behind it.
+"""The server of the review page. Each reviewer has a link that cannot be guessed, and sees only one desk.
 
-Requests must come from the page itself and name this machine, or foreign pages could reach it under another name. The
-page runs only its own scripts and talks to no other machine.
+Requests must come from the page itself and name this machine. Otherwise, foreign pages could reach the server under
+another name. The page runs only its own scripts and sends nothing to other machines.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ FILES = {
     "words.json": (WORDS, "application/json"),
 }
 HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
-BODY_BYTES = 1000  # of a judgement, at most
+BODY_BYTES = 1000  # bytes of a judgement, at most
 KEYS = 50  # texts in one answer, at most
-IDLE_SECONDS = 60  # without a request, until a connection is closed
+IDLE_SECONDS = 60  # A connection is closed after this time without a request.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
@@ -56,8 +56,8 @@ HEADERS = {
 
 
 class ReviewServer(ThreadingHTTPServer):
-    """Serve each desk at http://HOST:PORT/r/TOKEN/. host: an address or name of this machine; otherwise raise BadInput.
-    port: if it is taken, another one is used."""
+    """Serve each desk at http://HOST:PORT/r/TOKEN/. host: an address or name of this machine; other hosts raise
+    BadInput. port: the preferred port; if it is taken, another port is used."""
 
     daemon_threads = True  # idle connections do not keep the command alive
     request_queue_size = 64
@@ -70,12 +70,12 @@ class ReviewServer(ThreadingHTTPServer):
 
     @property
     def links(self) -> dict[str, str]:
-        """Return reviewer -> address to open."""
+        """Return reviewer -> link to open."""
         shown = socket.gethostname() if _wildcard(self.host) else f"[{self.host}]" if ":" in self.host else self.host
         return {desk.name: f"http://{shown}:{self.server_port}/r/{token}/" for token, desk in self.desks.items()}
 
     def is_here(self, host: str) -> bool:
-        """Return whether a Host header names this machine, at any port: a tunnel may use another."""
+        """Return whether a Host header names this machine. Any port will do, since a tunnel may use another."""
         if (found := HOST.fullmatch(host)) is None:
             return False
         name, any_network = (found["name"] or found["address"]).lower(), _wildcard(self.host)
@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "harness", ""
     timeout = IDLE_SECONDS
-    wbufsize = 1 << 16  # an answer leaves in one piece
+    wbufsize = 1 << 16  # bytes, so that most answers are sent in one piece
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
@@ -122,14 +122,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(refused.status, *_json(refused.document))
         except ConnectionError:
             self.close_connection = True
-        except BadInput as error:  # the log was damaged
+        except BadInput as error:  # The log is damaged.
             self._send(500, *_json({"error": str(error)}))
         except Exception as error:
             traceback.print_exc()
             self._send(500, *_json({"error": f"{type(error).__name__}: {error}"}))
 
     def _check_origin(self) -> None:
-        """Raise RefusedRequest unless the request names this machine and comes from the page itself or a link to it."""
+        """Raise RefusedRequest unless the request names this machine and comes from the page or a link to it."""
         hosts = self.headers.get_all("Host") or []
         if len(hosts) != 1 or not self._server.is_here(hosts[0]):
             raise RefusedRequest(403, "This server answers only under the name of its machine.")
@@ -139,7 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise RefusedRequest(403, "The request comes from another page.")
 
     def _route(self) -> tuple[Desk, str, dict[str, list[str]]]:
-        """Return (the desk, the path behind its link, the query parameters)."""
+        """Return (the desk, the path after its link, the query parameters)."""
         try:
             address = urlsplit(self.path)
             asked = parse_qs(address.query, errors="strict", max_num_fields=8)
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
-        if status != 200:  # part of the request may not have been read
+        if status != 200:  # A part of the request may be unread.
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)
@@ -222,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(code, *_json({"error": message or "The request is not well-formed."}))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing: addresses hold the links."""
+        """Log nothing, since addresses contain the secret links."""
 
 
 def _one(asked: Mapping[str, list[str]], name: str) -> str:
@@ -237,5 +237,5 @@ def _json(document: Mapping[str, Any]) -> tuple[str, bytes]:
 
 
 def _wildcard(host: str) -> bool:
-    """Return whether an address stands for all addresses of the machine."""
+    """Return whether an address means all addresses of the machine."""
     return host in ("0.0.0.0", "::", "")  # noqa: S104

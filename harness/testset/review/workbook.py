@@ -1,7 +1,7 @@
 """Excel workbooks for reviewers: how to judge, the queries, and the pairs of a query and a document.
 
-Rows may be sorted, filtered and deleted, and columns inserted. A blank cell or a deleted row judges nothing and
-withdraws nothing; "?" means that the reviewer cannot tell.
+Reviewers may sort, filter and delete rows, and insert columns. A blank cell or a deleted row judges nothing and
+withdraws nothing. "?" means that the reviewer cannot tell.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 HOW, QUERIES, PAIRS, ABOUT = "how to judge", "queries", "pairs", "about"  # the sheets; the last is hidden
 ID, GRADE, NEEDS = "id", "grade · 점수", "needs retrieval? · 검색 필요?"  # the columns that are read
 NUMBER, QUERY, DOCUMENT = "query no.", "query · 질의", "document · 문서"
-MOST = 32_767  # UTF-16 code units: what Excel keeps of a cell
-MOST_ROWS = 1_048_575  # of a sheet, below its header
+MOST = 32_767  # UTF-16 code units in a cell, at most
+MOST_ROWS = 1_048_575  # rows of a sheet below its header, at most
 _WIDTHS = {ID: 8, NUMBER: 7, QUERY: 45, DOCUMENT: 100, GRADE: 12, NEEDS: 18}  # in characters
 _ANSWERS = {QUERIES: NEEDS, PAIRS: GRADE}
 _CHOICES = {QUERIES: ("yes", "no", "?"), PAIRS: ("0", "1", "2", "3", "?")}
-_MEANINGS: dict[str, dict[str, Value]] = {  # what a cell may hold, in lower case -> its value
+_MEANINGS: dict[str, dict[str, Value]] = {  # sheet -> text of an answer in lower case -> its value
     QUERIES: {
         **dict.fromkeys(("yes", "y", "true", "예", "네"), 1),
         **dict.fromkeys(("no", "n", "false", "아니요", "아니오"), 0),
@@ -47,15 +47,15 @@ _MEANINGS: dict[str, dict[str, Value]] = {  # what a cell may hold, in lower cas
     },
     PAIRS: {**{str(grade): grade for grade in GRADES}, UNKNOWN: UNKNOWN},
 }
-_CONTROLS = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # XML has no control characters
-_SHOWN = {**_CONTROLS, 0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}
-_ESCAPED = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")  # Excel reads _x0041_ as A
+_SHOWN = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # XML has no control characters.
+_SHOWN |= {0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}
+_ESCAPED = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")  # Excel would read _x0041_ as A.
 
 
 @dataclass(frozen=True)
 class Questions:
-    """The content of a workbook. by: such as human:kim. items: in the order of the rows. queries, documents: by id.
-    place: where the whole documents are, for texts too long for a cell."""
+    """The content of a workbook. by: the reviewer, such as human:kim. items: items in the order of the rows. queries,
+    documents: by id. place: file with the whole documents, for texts that are too long for a cell."""
 
     by: str
     sample: str
@@ -66,8 +66,8 @@ class Questions:
 
 
 def cell_text(text: str, whole: str) -> str:
-    """Return a text as a cell can hold it: control characters as their pictures, such as ␀, and long texts cut. whole:
-    where the whole text is; cut texts end with it."""
+    """Return the text as a cell can hold it: control characters become pictures, such as ␀, and long texts are cut.
+    whole: place of the whole text, which a cut text names at its end."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_SHOWN)
     text = _ESCAPED.sub("_x005F_", text)
     encoded = text.encode("utf-16-le")
@@ -78,7 +78,7 @@ def cell_text(text: str, whole: str) -> str:
 
 
 def write_workbook(path: Path, asked: Questions) -> None:
-    """Write the workbook. Raise BadInput if the file exists: it may have answers."""
+    """Write the workbook. Raise BadInput if the file exists, since it may have answers."""
     if path.suffix.lower() != ".xlsx":
         raise BadInput(f"output={path}: a workbook is a file .xlsx. Name it {path.with_suffix('.xlsx').name}.")
     if not path.parent.is_dir():
@@ -114,7 +114,7 @@ def _book(asked: Questions) -> Workbook:
                     sheet.append(cells)
                     done += 1
                     progress(done, len(asked.items), "rows")
-    hidden = book.create_sheet(ABOUT)  # for whom and what the workbook was written, and the queries as they were
+    hidden = book.create_sheet(ABOUT)  # the reviewer, the sample, and digests of the queries
     hidden.sheet_state = "hidden"
     for row in [*about, *((_query_key(one), text_digest(asked.queries[one])) for one in numbers)]:
         hidden.append(row)
@@ -128,7 +128,7 @@ def _query_key(query_id: str) -> str:
 def _rows(
     sheet: Any, header: Sequence[str], items: Sequence[Item], numbers: Mapping[str, int], asked: Questions
 ) -> Iterator[list[Any]]:
-    """Yield the header and the rows of a sheet: id, number, query, document (of a pair), and an empty answer."""
+    """Yield the header and the rows of a sheet: id, number, query, document (for pairs), and an empty answer."""
     from openpyxl.cell import WriteOnlyCell
 
     styles = _styles(sheet)
@@ -176,7 +176,7 @@ def _sheet(book: Workbook, title: str, header: Sequence[str], count: int) -> Any
 
 
 def _styles(sheet: Any) -> dict[str, Any]:
-    """Return the styles of cells by name. Sharing them halves the time to write."""
+    """Return name -> style of cells. Cells share the styles, which halves the time to write."""
     from openpyxl.cell import WriteOnlyCell
     from openpyxl.styles import Alignment, Font, PatternFill, Protection
 
@@ -219,10 +219,10 @@ def _guide(book: Workbook) -> None:
 
 
 _MOST_FILE, _MOST_UNPACKED = 256 << 20, 512 << 20  # bytes
-_MOST_TEXTS = 128 << 20  # of the table of texts, which takes twice its size in memory
-_MOST_PART = 16 << 20  # of any other part; sheets are read piece by piece
+_MOST_TEXTS = 128 << 20  # bytes of the table of texts, which needs twice its size in memory
+_MOST_PART = 16 << 20  # bytes of any other part but the sheets, which are read piece by piece
 _TYPES = "[Content_Types].xml"
-_LARGE = {"worksheet+xml": _MOST_UNPACKED, "sharedStrings+xml": _MOST_TEXTS}  # by the end of a part's type
+_LARGE = {"worksheet+xml": _MOST_UNPACKED, "sharedStrings+xml": _MOST_TEXTS}  # end of a part's type -> most bytes
 _NO_XML = (".bin", ".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf")
 _OLE = b"\xd0\xcf\x11\xe0"  # the container of .xls, and of encrypted workbooks
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError)
@@ -252,7 +252,7 @@ def _opened(path: Path) -> Iterator[Workbook]:
         raise _damaged(path, error) from None
     try:
         book = load_workbook(path, read_only=True, keep_links=False)
-    except Exception as error:  # openpyxl raises errors of all kinds for damaged files
+    except Exception as error:  # Openpyxl raises all kinds of errors for damaged files.
         raise _damaged(path, error) from None
     try:
         yield book
@@ -266,7 +266,7 @@ def _damaged(path: Path, error: Exception, what: str = "the file is not a whole 
 
 
 def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
-    """Raise BadInput for parts that workbooks do not have or that would fill the memory, by their actual sizes."""
+    """Raise BadInput for parts that no workbook has or that would fill the memory, by their actual sizes."""
     left = _MOST_UNPACKED
     limits = _limits(packed, path) if _TYPES in packed.namelist() else {}
     for part in packed.filelist:
@@ -276,7 +276,7 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
 
 
 def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
-    """Return part -> most bytes, by the part's type as openpyxl sees it; the lowest limit if it has several types."""
+    """Return part -> most bytes, by the type of the part in openpyxl's view; the lowest limit if it has several."""
     from xml.etree import ElementTree
 
     _unpacked(packed, packed.getinfo(_TYPES), _MOST_PART, path)
@@ -292,7 +292,7 @@ def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
 
 
 def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: Path) -> int:
-    """Return the size of a part. Raise BadInput if it exceeds `most` or if its XML declares a document type."""
+    """Return the size of a part. Raise BadInput if it exceeds `most`, or if its XML declares a document type."""
     size, prolog = 0, _prolog(f"{path}: {part.filename:.60}")
     with packed.open(part) as file:
         while block := file.read(1 << 16):
@@ -307,13 +307,14 @@ def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: P
 
 
 def _prolog(where: str) -> Callable[[bytes], None]:
-    """Return a function that reads an XML document in blocks, up to its first element, and refuses a document type."""
+    """Return a function that reads the blocks of an XML document up to its first element, and refuses a document
+    type."""
     from xml.parsers import expat
 
     parser, elements = expat.ParserCreate(), list[str]()
 
     def refuse(*_: object) -> NoReturn:
-        raise BadInput(f"{where}: it declares a document type, which workbooks do not. Entities are not read.")
+        raise BadInput(f"{where}: it declares a document type, which no workbook does. Save the workbook again.")
 
     def read(block: bytes) -> None:
         try:
@@ -330,12 +331,9 @@ def _prolog(where: str) -> Callable[[bytes], None]:
 
 @dataclass(frozen=True)
 class Filled:
-    """What a filled workbook adds.
-
-    new: judgements to append. changed: how many of them replace an earlier judgement by the same person.
-    same: number of answers that are already in the log. empty: number of rows without an answer.
-    kept: number of empty rows that the person judged before; those judgements stay.
-    """
+    """The answers in a workbook. new: judgements to append. changed: number of new judgements that replace an earlier
+    one by the same person. same: number of answers that are in the log already. empty: number of rows without an
+    answer. kept: number of empty rows that the person has judged before; the earlier judgements stay."""
 
     new: tuple[Judgement, ...]
     changed: int
@@ -345,8 +343,8 @@ class Filled:
 
 
 def read_workbook(path: Path, reviewer: str, judged: JudgedSet, audit: AuditSample | None, at: str) -> Filled:
-    """Return what a filled workbook adds to the judgements. Raise BadInput with all mistakes, by sheet and cell.
-    reviewer: who filled it in. at: time of the judgements."""
+    """Read the answers in a workbook. Raise BadInput with all mistakes, by sheet and cell. reviewer: name of the person
+    who filled in the workbook. at: time of the judgements."""
     with _opened(path) as book:
         sheets = {sheet.title: sheet for sheet in book.worksheets}
         about = _read_about(path, sheets, reviewer, judged)
@@ -368,19 +366,19 @@ def _read_rows(path: Path, sheets: Mapping[str, Any], title: str) -> Iterator[tu
         raise BadInput(f"{path}: the sheet {title!r} is missing (sheets here: {some(sheets)}). Put it back.")
     sheet = sheets[title]
     try:
-        sheet.reset_dimensions()  # the file may state a wrong size
+        sheet.reset_dimensions()  # The file may state a wrong size.
         yield from islice(sheet.iter_rows(max_col=30), MOST_ROWS + 1)
-    except Exception as error:  # openpyxl raises errors of all kinds for damaged sheets
+    except Exception as error:  # Openpyxl raises all kinds of errors for damaged sheets.
         raise _damaged(path, error, f"the sheet {title!r} is damaged") from None
 
 
 def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: JudgedSet) -> dict[str, Any]:
     """Return the hidden sheet as name -> value. Raise BadInput unless the workbook was written for this person and for
-    the queries as they are now."""
+    the present queries."""
     if ABOUT not in sheets:
         raise BadInput(
-            f"{path}: the hidden sheet {ABOUT!r} is missing. It says what was judged. Fill in the workbook that "
-            "`harness testset review via=xlsx output=FILE` wrote; do not copy its rows to another."
+            f"{path}: the hidden sheet {ABOUT!r} is missing, which says what was judged. Fill in the workbook that "
+            "`harness testset review via=xlsx output=FILE` wrote, instead of a copy of its rows."
         )
     found = {str(row[0].value): row[1].value for row in _read_rows(path, sheets, ABOUT) if len(row) > 1}
     if found.get("sample") not in ("audit", "repair", "all", "open") or "by" not in found:
@@ -389,7 +387,7 @@ def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: Ju
     if basis not in (HUMAN, ADJUDICATED) or name != reviewer:
         raise BadInput(
             f"{path}: the workbook was written for {name or basis:.60}, but the command says reviewer={reviewer}. Give "
-            "the right name or file: each workbook belongs to one reviewer."
+            "the right name or file, as each workbook belongs to one reviewer."
         )
     now = {_query_key(query_id): query_id for query_id in judged.queries}
     asked = {row: str(digest) for row, digest in found.items() if row.startswith("r") and " " not in row}
@@ -403,13 +401,13 @@ def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: Ju
         said += [f"{len(gone)} are no longer there"] if gone else []
         raise BadInput(
             f"{path}: the workbook was written for another version of the test set; of its queries, "
-            f"{'; '.join(said)}. Put those queries back, or write a new workbook."
+            f"{'; '.join(said)}. Restore these queries, or write a new workbook."
         )
     return found
 
 
 def _known(judged: JudgedSet, sample: str, audit: AuditSample | None) -> dict[str, Item]:
-    """Return row id -> item, for all rows that a workbook may have."""
+    """Return id of a row -> item, for all rows that a workbook may have."""
     drawn = {query_id: audit.pi(query_id) for query_id in audit.drawn if query_id in judged.queries} if audit else {}
     found: dict[str, Item] = {}
     for query_id, pairs in judged.pooled.items():
@@ -427,7 +425,7 @@ def _known(judged: JudgedSet, sample: str, audit: AuditSample | None) -> dict[st
 def _read_sheet(
     title: str, rows: Iterator[tuple[Any, ...]], known: Mapping[str, Item], errors: list[str]
 ) -> list[tuple[Item, Value]]:
-    """Return the answers of a sheet; None for blank cells. Append mistakes to `errors`."""
+    """Return the answers in a sheet; None for blank cells. Append mistakes to `errors`."""
     from openpyxl.utils import get_column_letter
 
     header = [str(one.value).strip() if one.value is not None else "" for one in next(rows, ())]
@@ -470,7 +468,7 @@ def _is_blank(cell: Any) -> bool:
 
 
 def _answer(title: str, cell: Any) -> Value:
-    """Return the answer in a cell; None if it is blank. Raise ValueError that says what is wrong."""
+    """Return the answer in a cell; None if it is blank. Raise ValueError if it is wrong."""
     if _is_blank(cell):
         return None
     value = cell.value
@@ -479,7 +477,7 @@ def _answer(title: str, cell: Any) -> Value:
     if isinstance(value, date | time | timedelta):
         raise ValueError(f"is the date or time {value!s:.30}. Format the cell as a number or text")
     if isinstance(value, str):
-        value = unicodedata.normalize("NFKC", value).strip()  # full-width signs as plain ones
+        value = unicodedata.normalize("NFKC", value).strip()  # with plain instead of full-width characters
     word = f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value).casefold()
     if word not in _MEANINGS[title]:
         raise ValueError(f"is {value!r:.60}, but must be {', '.join(_CHOICES[title])} or empty")

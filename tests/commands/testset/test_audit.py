@@ -44,7 +44,7 @@ def test_the_account_is_printed_and_kept(harness, made):
     assert "The model, judge#0123abcd, against people\n  A document is relevant from grade 2 on." in done.out
     assert "people: 3" in done.out
     assert "kim and lee" in done.out
-    assert "people say the same as the draft of 12 of 12 queries." in done.out
+    assert "people agree with the draft on 12 of 12 queries." in done.out
     assert "Of the 12 checked queries, 10 count here" in done.out  # 3 and 11 of 16 topics are unanswerable, not scored
     kept = json.loads((made.folder / "agreement.json").read_text("utf-8"))
     assert kept == harness("testset audit", "testset=ts", "format=json").json
@@ -73,13 +73,13 @@ def test_without_a_model_people_are_compared(harness, tmp_path):
     done = harness("testset audit", "testset=ts")
     assert done.code == 0, done.err
     assert "No model has judged the checked queries." in done.out
-    assert "No pair was judged by two people, or twice by one" in done.out
+    assert "No pair was judged by two people, or twice by one person, so" in done.out
     assert "ts: 3 of 3 drawn queries checked in full" in done.out
     assert "checked queries" not in done.out.replace("No model has judged the checked queries.", ""), "no second count"
     frozen = harness("testset freeze", "testset=ts", "leave_out=true")
     [row] = [line for line in frozen.out.splitlines() if line.startswith("checked by people")]
     assert row.split()[3:] == ["3", "of", "3", "drawn"]
-    assert "How far model and people agree" not in frozen.out
+    assert "The agreement of model and people" not in frozen.out
 
 
 def test_what_is_left_to_do_is_named(harness, tmp_path):
@@ -91,8 +91,8 @@ def test_what_is_left_to_do_is_named(harness, tmp_path):
     made.judge(LEE, made.query_ids[:1], lambda *pair: flipped[made.truth(*pair)], needs=True, sample="audit")
     done = harness("testset audit", "testset=ts")
     assert done.code == 0, done.err
-    assert "Kappa of kim and lee is low: agree on what the grades mean before you blame the model." in done.out
-    assert "sample=audit  # the drawn queries that are left" in done.out
+    assert "Kappa of kim and lee is low. Agree on the meaning of the grades before you blame the model." in done.out
+    assert "sample=audit  # the other drawn queries" in done.out
     assert "sample=open  # 7 pairs that people disagree about or cannot tell" in done.out
 
 
@@ -140,4 +140,4 @@ def test_too_few_checked_queries(harness, tmp_path):
     made.judge(LEE, made.query_ids[1:2], needs=True, sample="audit", blind=False)
     done = harness("testset audit", "testset=ts")
     assert done.code == 2
-    assert "people have checked 1 of 3 drawn queries in full, and 2 are needed. 8 judgements do not count" in done.err
+    assert "people have checked 1 of 3 drawn queries in full, but 2 are needed. 8 judgements do not count" in done.err

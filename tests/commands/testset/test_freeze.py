@@ -234,12 +234,12 @@ def test_what_it_prints(harness, made):
     done = harness("testset freeze", "testset=ts", "formats=[beir]")
     assert done.code == 0, done.err
     assert "ts/v1 is frozen: version 1, " in done.out
-    assert "Whether 10 queries need retrieval is as drafted: people have not judged it." in done.out
-    assert "ts/v1/beir: for beir; no labels there: 2 no retrieval needed, 2 unanswerable" in done.out
+    assert "The need for retrieval of 10 queries is as drafted, not judged by people." in done.out
+    assert "ts/v1/beir: for beir; queries without labels: 2 no retrieval needed, 2 unanswerable" in done.out
     assert done.out.rstrip().endswith("harness run dataset=frozen dataset.path=ts/v1")
     (made.folder / "audit.json").unlink()
     done = harness("testset freeze", "testset=ts", "version=2")
-    assert "Scores will have no honest interval: no queries were drawn for people to check." in done.out
+    assert "Scores will have no honest intervals: no queries were drawn for people to check." in done.out
 
 
 def test_the_agreement_that_was_measured_is_kept(harness, made, tmp_path):
@@ -250,7 +250,7 @@ def test_the_agreement_that_was_measured_is_kept(harness, made, tmp_path):
 
     out, found = agreement(1)
     assert found is None
-    assert "How far model and people agree has not been measured" in out
+    assert "The agreement of model and people has not been measured." in out
     assert harness("testset audit", "testset=ts").code == 0
     out, found = agreement(2)
     assert (found["stale"], found["checked"], found["models"]) == (False, 6, ["tiny#0123abcd"])
@@ -260,7 +260,10 @@ def test_the_agreement_that_was_measured_is_kept(harness, made, tmp_path):
     settle(made, "q00009", made.doc_ids[9][3], grade=0)
     out, found = agreement(3)
     assert found["stale"] is True
-    assert "How far model and people agree is of earlier judgements: run `harness testset audit` first." in out
+    assert (
+        "The agreement of model and people was measured before the last judgements. Run `harness testset audit` first."
+        in out
+    )
 
 
 def test_without_the_model_there_is_nothing_to_correct(harness, made):

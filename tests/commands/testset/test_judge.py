@@ -202,7 +202,7 @@ def test_a_limit_is_said_before_anything_is_asked_and_how_to_lift_it(judging, ma
     assert f"{some} takes 7 requests" in judging(model, "limit=7", "judge.controls=0", "dry_run=true").out
     done = judging(model, "limit=7", "judge.controls=0")
     assert f"{some}: 7 requests" in done.err
-    assert f"{left} more pairs to judge: repeat the command, or set limit=null for all." in done.out
+    assert f"{left} more pairs to judge. Repeat the command, or set limit=null for all pairs." in done.out
     assert f"Judging {left} pairs: " in judging(model, "limit=null", "judge.controls=0").err
 
 

@@ -96,7 +96,7 @@ def test_edited_queries(harness, first, tmp_path):
     gone, void = (sum(one.query_id == query_id for one in judged) for query_id in ("q00007", "q00000"))
     assert found["notes"][-2:] == [
         "No longer in the test set: 1 query of the former pool (q00007).",
-        f"Edited after judging: 1 query (q00000). Of the judgements, {void} no longer count.",
+        f"Edited after judging: 1 query (q00000), so {void} judgements no longer count.",
     ]
     assert found["pairs"] == pairs - gone + found["new"]
 
