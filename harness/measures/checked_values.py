@@ -1,4 +1,4 @@
-"""Scores of lists by people's and by a model's labels of the same queries; checked.csv."""
+"""Scores of lists by people's labels and by a model's labels of the same queries; the file checked.csv."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from harness.storage.typed import encoded
 from retrievers.base import Ranking
 
 FILE = "checked.csv"
-FIRST_HIT = ("hit", "mrr", "modified_mrr")  # measures that documents below the first hit do not change
-PEOPLE, MODEL, UNJUDGED = "people/", "model/", "unjudged/"  # prefixes of measures in checked.csv
+FIRST_HIT = ("hit", "mrr", "modified_mrr")  # documents below the first hit do not change these measures
+PEOPLE, MODEL, UNJUDGED = "people/", "model/", "unjudged/"  # prefixes of columns in checked.csv
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +31,10 @@ class CheckedValues:
     """Scores by both sets of labels, on the Q queries that could have been drawn to be checked.
 
     checked: bool [Q], whether people have checked the query.
-    people, model: measure -> float64 [Q]; NaN where it does not apply by these labels. people: NaN for unchecked
-        queries too.
-    unjudged: measure -> float64 [Q], number of documents of a checked query that it reads and no person has judged.
-    undrawn: how many scored queries are left out because they could not have been drawn.
+    people, model: measure -> float64 [Q]; NaN where the measure does not apply by these labels, and in `people` for
+        unchecked queries.
+    unjudged: measure -> float64 [Q], the number of documents that the measure reads and no person has judged.
+    undrawn: the number of scored queries that are left out because they could not have been drawn.
     """
 
     query_ids: tuple[str, ...]
@@ -69,7 +69,7 @@ class CheckedValues:
         return sample.without_value(missing) if missing else estimate(sample)
 
     def without_estimate(self) -> Estimate:
-        """Return the estimate of a measure without a value for each query: a note only."""
+        """Return an estimate with a note only, for a measure without a value for each query."""
         others = int((~self.checked).sum())
         note = f"{NO_ESTIMATE}its values by people's labels are not known for each query"
         return Estimate(math.nan, checked=len(self.checked) - others, others=others, note=note)
@@ -100,10 +100,10 @@ def checked_values(
 ) -> CheckedValues:
     """Score lists by both sets of labels. Raise BadInput unless the model has labelled every drawable query.
 
-    Measures that are not means over queries are left out, and so are span measures: judgements of documents do not
-    change them.
+    Measures that are not means over queries are left out. So are measures of spans, since judgements of documents do
+    not change them.
 
-    reads: measure -> the lists that it reads. scored: the queries to score.
+    reads: measure -> the lists that the measure reads. scored: the queries to score.
     """
     drawable = [one for one in scored if one in checked.strata]
     known = {*checked.model.grades, *checked.model.unanswerable}
@@ -128,7 +128,7 @@ def checked_values(
 
 
 class _Scorer:
-    """Scores lists by one set of labels. query_ids: one row of the results for each; NaN if it has no label."""
+    """Scores lists by one set of labels. The results have a row for each query of `query_ids`, NaN without a label."""
 
     def __init__(self, qrels: Qrels, query_ids: Sequence[str]) -> None:
         self._qrels = qrels
@@ -140,10 +140,10 @@ class _Scorer:
         return self._spread(measure.values(self._judge(lists)))
 
     def unjudged(self, measure: Measure, lists: Ranking | Predictions) -> np.ndarray:
-        """Return how many documents a measure reads that the labels do not judge, float64 [Q]."""
+        """Return the number of documents that a measure reads and the labels do not judge, float64 [Q]."""
         base, judged = measure.name.partition("@")[0], self._judge(lists)
         if measure.family is MeasureFamily.ABSTENTION or measure.whole or measure.condensed:
-            return self._spread(np.zeros(len(self._labelled)))  # it reads whether a list is empty, or what is judged
+            return self._spread(np.zeros(len(self._labelled)))  # such a measure reads no unjudged document
         depth = np.full(len(judged.needs), np.inf if measure.k is None else measure.k)
         if base in FIRST_HIT:
             depth = np.minimum(depth, judged.first)
@@ -164,7 +164,7 @@ class _Scorer:
 
 
 def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
-    """Average the values of several fits on the same queries; keep the greatest count of unjudged documents."""
+    """Average the values of several fits on the same queries. Keep the greatest count of unjudged documents."""
     first = several[0]
 
     def mean(name: str, of: str) -> np.ndarray:
@@ -183,7 +183,7 @@ def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
 
 
 def checked_table_text(values: CheckedValues) -> str:
-    """Return the text of `checked.csv`: a row for each query that could have been drawn, an empty cell for NaN."""
+    """Return the text of `checked.csv`: a row for each query that could have been drawn. An empty cell means NaN."""
     columns: dict[str, list[Any]] = {"query_id": list(values.query_ids), "stratum": list(values.strata)}
     columns["checked"] = values.checked.astype(int).tolist()
     for name in values.people:

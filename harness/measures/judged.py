@@ -3,9 +3,9 @@
 A *hit* is a returned document with a grade > 0, at its first rank in the list. A repeated document takes up a rank and
 counts as returned, but is not a second hit.
 
-Span measures count characters. A list shows the union of its documents' places in each text. A document with several
-places (a repeated text) finds evidence in any of them, but shows its characters once: at the place with most evidence
-of the query. Ties go to the first.
+Measures of spans count characters. A list shows the union of its documents' places in each text. A document with
+several places (a repeated text) finds evidence in any of them, but shows its characters once: at the place with most
+evidence of the query, or the first of several such places.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from retrievers.base import Ranking, remembered
 
 @dataclass(frozen=True, eq=False)
 class ListedDocuments:
-    """The documents of lists, for Q queries and K ranks. docs: int32 [Q, K], indices into doc_ids; -1 pads a row."""
+    """The documents of lists, for Q queries and K ranks. docs: int32 [Q, K], indices into doc_ids, or -1 as padding."""
 
     docs: np.ndarray
     doc_ids: Sequence[str]
@@ -40,22 +40,22 @@ class ListedDocuments:
 
 @dataclass(frozen=True, eq=False)
 class Shown(ListedDocuments):
-    """The documents that lists show. labels: the places of documents and evidence."""
+    """The documents that lists show. labels: have the places of documents and evidence."""
 
     labels: Qrels
 
     def recall(self, k: int | None) -> np.ndarray:
-        """Return the share of a query's evidence that its first k documents show, float64 [Q]; NaN without any."""
+        """Return the share of a query's evidence that its first k documents show, float64 [Q]; NaN without evidence."""
         found = np.full(len(self.query_ids), np.nan)
         for row, documents, evidence in self._rows(k):
-            near = [span for span in chain(*documents) if shared([span], evidence)]  # few: most documents have none
+            near = [span for span in chain(*documents) if shared([span], evidence)]  # few documents have evidence
             found[row] = shared(union(near), evidence) / length(evidence)
         return found
 
     def precision(self, k: int | None) -> np.ndarray:
         """Return the share of evidence in the characters that the first k documents show, float64 [Q].
 
-        NaN without evidence; 0 if they show nothing.
+        NaN without evidence; 0 if the documents show nothing.
         """
         found = np.full(len(self.query_ids), np.nan)
         for row, documents, evidence in self._rows(k):
@@ -65,7 +65,7 @@ class Shown(ListedDocuments):
 
     @cached_property
     def unplaced(self) -> list[str]:
-        """Documents of the lists without a place, such as documents of other files or of another chunking."""
+        """The documents of the lists that have no place, such as documents of other files or of another chunking."""
         used, places = np.unique(self.docs[self.docs >= 0]).tolist(), self.labels.places or {}
         return [self.doc_ids[doc] for doc in used if self.doc_ids[doc] not in places]
 
@@ -83,7 +83,7 @@ def _unions(labels: Qrels) -> dict[str, list[Span]]:
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """Return disjoint spans of the same characters, sorted by text and place."""
+    """Return disjoint spans that cover the same characters, sorted by text and start."""
     found: list[Span] = []
     for span in sorted(spans, key=lambda one: (one.text, one.start)):
         if found and found[-1].text == span.text and span.start <= found[-1].end:
@@ -94,7 +94,7 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 
 def shared(some: Iterable[Span], others: Sequence[Span]) -> int:
-    """Return the number of characters in both; the spans of each side are disjoint."""
+    """Return the number of characters that both sides cover. The spans of each side must be disjoint."""
     return sum(one.overlap(other) for one in some for other in others)
 
 
@@ -112,17 +112,17 @@ class Holes(ListedDocuments):
 
     @cached_property
     def not_relevant(self) -> np.ndarray:
-        """bool [Q, K], whether the document was judged not relevant."""
+        """Whether the document was judged not relevant, bool [Q, K]."""
         return self._among(self.qrels.not_relevant or {})
 
     @cached_property
     def pooled(self) -> np.ndarray:
-        """bool [Q, K], whether the document was in the pool but not judged."""
+        """Whether the document was in the pool but not judged, bool [Q, K]."""
         return self._among(self.qrels.pooled)
 
     @cached_property
     def first(self) -> np.ndarray:
-        """bool [Q, K], whether this is the document's first place in its list; false for padding."""
+        """Whether this is the document's first place in its list, bool [Q, K]; false for padding."""
         order = np.argsort(self.docs, axis=1, kind="stable")
         ordered = np.take_along_axis(self.docs, order, axis=1)
         first = ordered >= 0
@@ -133,7 +133,7 @@ class Holes(ListedDocuments):
 
     @cached_property
     def counts(self) -> np.ndarray:
-        """float64 [Q], how many documents were judged not relevant, returned or not."""
+        """The number of documents judged not relevant, returned or not, float64 [Q]."""
         known = self.qrels.not_relevant or {}
         return np.array([len(known.get(query_id, ())) for query_id in self.query_ids], np.float64)
 
@@ -145,7 +145,7 @@ class Holes(ListedDocuments):
         return found
 
 
-_CELLS = 1 << 22  # cells compared at once: bounds the memory
+_CELLS = 1 << 22  # cells compared at once; this bounds the memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,10 +154,12 @@ class Judged:
 
     gains: float64 [Q, K], the grade of the document at each rank; 0 for a miss, a repeat or padding.
     repeats: bool [Q, K], whether a relevant document is already earlier in the list.
-    returned: int64 [Q], the length of each list. needs: bool [Q], whether the query needs retrieval.
+    returned: int64 [Q], the length of each list.
+    needs: bool [Q], whether the query needs retrieval.
     ideal: float64 [Q, R], the grades of all relevant documents, descending, padded with 0.
     signal: float64 [Q] or None, the gate's signal; higher means 'needs retrieval'.
-    shown: None unless the labels are made of evidence. holes: None unless the labels say which documents were judged.
+    shown: None unless the labels are made of evidence.
+    holes: None unless the labels say which documents were judged.
     """
 
     gains: np.ndarray
@@ -182,9 +184,10 @@ class Judged:
         )
 
     def ordered(self, places: np.ndarray, returned: np.ndarray) -> Judged:
-        """Return the same queries with their documents in another order; documents must not repeat.
+        """Return the same queries with their documents in another order. No document may occur twice in a list.
 
-        places: int64 [Q, k], the column of the document at each rank. returned: int64 [Q], how many of them count.
+        places: int64 [Q, k], the column of the document at each rank.
+        returned: int64 [Q], the number of documents to keep.
         """
         shown = np.arange(places.shape[1]) < returned[:, None]
         gains = np.where(shown, np.take_along_axis(self.gains, places, axis=1), 0.0)
@@ -203,13 +206,13 @@ class Judged:
 
     @cached_property
     def known(self) -> np.ndarray:
-        """bool [Q, K], whether the document at each rank was judged; false for padding. It needs `holes`."""
+        """Whether the document at each rank was judged, bool [Q, K]; false for padding. Needs `holes`."""
         assert self.holes is not None
         return (self.gains > 0) | self.repeats | self.holes.not_relevant
 
     @cached_property
     def condensed(self) -> Judged:
-        """The same lists without unjudged documents. It needs `holes`."""
+        """The same lists without unjudged documents. Needs `holes`."""
         order = np.argsort(~self.known, axis=1, kind="stable")  # judged documents first, in their order
         gains, repeats = (
             np.take_along_axis(np.where(self.known, one, 0), order, axis=1) for one in (self.gains, self.repeats)
@@ -218,16 +221,16 @@ class Judged:
 
     @cached_property
     def at_best(self) -> Judged:
-        """The same lists as if every unjudged document were relevant, with grade 1. It needs `holes`.
+        """The same lists as if every unjudged document were relevant, with grade 1. Needs `holes`.
 
-        Only for measures that do not read `ideal`, which does not change.
+        `ideal` does not change, so this is only for measures that do not read it.
         """
         assert self.holes is not None
         gains = np.where(self.holes.first & ~self.known, 1.0, self.gains)
         return Judged(gains, self.repeats, self.returned, self.ideal, self.needs)
 
-    # Measures and cut-offs share the properties below: running totals, unless documented otherwise, float64 [Q, K + 1].
-    # Column k is the total over the first k ranks. Read them with `at(totals, k)`.
+    # All measures and cut-offs share the properties below. Most are running totals, float64 [Q, K + 1]: column k is the
+    # total over the first k ranks. Read a column with `at(totals, k)`.
 
     @cached_property
     def relevant(self) -> np.ndarray:
@@ -284,8 +287,8 @@ def judge_lists(
 ) -> Judged:
     """Compare lists with labels.
 
-    A query without a row counts as completely wrong: its list is empty if it needs retrieval, or else has one
-    irrelevant document; its signal is the worst possible.
+    A query without a row counts as completely wrong. Its list is empty if the query needs retrieval; otherwise it has
+    one irrelevant document. Its signal is the worst possible.
 
     query_ids: the labelled queries to judge, in order; None: every labelled query with a row.
     signal: float64, one number for each row of `lists`, never NaN.
@@ -312,7 +315,10 @@ def judge_lists(
 
 
 class _Labels(NamedTuple):
-    """The labels of Q queries as N pairs of a query (its row `owner`) and a relevant document (its grade `values`)."""
+    """The labels of Q queries as N pairs of a query and a relevant document.
+
+    doc_ids: the document of each pair. owner: int [N], the query's row. values: float64 [N], the grade.
+    """
 
     doc_ids: list[str]
     owner: np.ndarray
@@ -336,9 +342,9 @@ def _labels(qrels: Qrels, *, query_ids: tuple[str, ...]) -> _Labels:
 
 
 def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
-    """Return the index of each wanted document in `lists.doc_ids`, int32 [N]; -2 if it is missing."""
+    """Return the index of each wanted document in `lists.doc_ids`, int32 [N]; -2 for a missing document."""
     table = lists.doc_ids
-    if isinstance(lists, Ranking):  # sorted: bisecting costs less than a dict of all documents
+    if isinstance(lists, Ranking):  # The table is sorted: bisecting costs less than a dict of all documents.
         nearest = (bisect_left(table, doc_id) for doc_id in wanted)
         places = (i if table[i : i + 1] == (doc_id,) else -2 for i, doc_id in zip(nearest, wanted, strict=True))
         return np.fromiter(places, np.int32, len(wanted))
@@ -357,7 +363,7 @@ def _match(
         part = slice(start, start + step)
         pair, rank = np.nonzero(docs[owner[part]] == wanted[part, None])
         row, again = owner[part][pair], np.zeros(len(pair), bool)
-        again[1:] = pair[1:] == pair[:-1]  # nonzero goes pair by pair, rank by rank
+        again[1:] = pair[1:] == pair[:-1]  # `nonzero` sorts by pair, then by rank
         gains[row[~again], rank[~again]] = values[part][pair[~again]]
         repeats[row[again], rank[again]] = True
     return gains, repeats
@@ -378,11 +384,11 @@ def _discounted(gains: np.ndarray) -> np.ndarray:
 
 
 def _exponential(grades: np.ndarray, ideal: np.ndarray) -> np.ndarray:
-    best = ideal.max(axis=1, initial=0.0, keepdims=True)  # dividing by 2^best leaves nDCG unchanged, avoids overflow
+    best = ideal.max(axis=1, initial=0.0, keepdims=True)  # Dividing by 2^best avoids overflow and does not change nDCG.
     return np.exp2(grades - best) - np.exp2(-best)
 
 
 def at(totals: np.ndarray, k: int | None) -> np.ndarray:
-    """Return the running totals [Q, K + 1] after the first k ranks, float64 [Q]; None: after all ranks."""
+    """Return the column of running totals [Q, K + 1] after the first k ranks, float64 [Q]; None: after all ranks."""
     last = totals.shape[1] - 1
     return totals[:, last if k is None else min(k, last)]

@@ -1,4 +1,4 @@
-"""Measures by their names, such as `ndcg@10`, and the labels that they need; losses and ceilings of the score."""
+"""Look up measures by names such as `ndcg@10`; check that labels suffice for them; losses and ceilings of the score."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from harness.errors import BadInput, did_you_mean
 from harness.measures.judged import Judged, at
 from harness.measures.ranking_measures import MEASURES, Measure, MeasureFamily
 
-SHOWN = 3  # documents that the score reads
-LOSING = f"modified_map@{SHOWN}"  # the measure whose losses these are
+SHOWN = 3  # number of documents that the score reads
+LOSING = f"modified_map@{SHOWN}"  # the score, whose losses are told apart
 MERGED = "not_found_or_misranked"  # kind of loss if lists end too early to tell the two apart
-KINDS = ("", "wrongly_returned", "wrongly_withheld", "not_found", "misranked", MERGED)  # of a query; "" for no loss
+KINDS = ("", "wrongly_returned", "wrongly_withheld", "not_found", "misranked", MERGED)  # kinds of loss; "" for none
 
 
 def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """Return four kinds of loss, float64 [Q] each; for each query they add up to 1 - modified_map@3 of `final`.
 
-    At most one kind is above 0 for a query:
+    A query has at most one kind of loss:
 
     wrongly_returned: the query needs no retrieval, but its list is not empty.
     wrongly_withheld: the query needs retrieval, but the gate emptied its list.
-    not_found: no hit in `candidates` (in `final` if they are unknown). misranked: everything else.
+    not_found: `candidates` have no hit (or `final`, if the candidates are unknown).
+    misranked: every other loss.
 
     candidates: the lists at full depth, before the gate; None: unknown.
-    keep: bool [Q], the gate's decision; None: unknown, every empty list counts as withheld.
+    keep: bool [Q], the gate's decision; None: unknown, so every empty list counts as withheld.
     """
     loss = 1.0 - _score(final)
     withheld = _withheld(final, candidates, keep)
@@ -46,7 +47,7 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
 
 
 def merged(found: Mapping[str, float]) -> dict[str, float]:
-    """Join `not_found` and `misranked`: lists cut to SHOWN documents do not tell them apart."""
+    """Join `not_found` and `misranked`, since lists cut to SHOWN documents do not tell the two apart."""
     apart = ("not_found", "misranked")
     return {kind: value for kind, value in found.items() if kind not in apart} | {
         MERGED: sum(found[kind] for kind in apart)
@@ -56,8 +57,9 @@ def merged(found: Mapping[str, float]) -> dict[str, float]:
 def kinds(found: Mapping[str, np.ndarray], cut: bool = False) -> tuple[str, ...]:
     """Return the kind of loss of each query, one of KINDS.
 
-    found: from `losses`. cut: whether the lists end too early to tell `not_found` from `misranked`. A query with a
-        relevant document in its list is misranked all the same.
+    found: the result of `losses`.
+    cut: whether the lists end too early to tell `not_found` from `misranked`. A query with a relevant document in its
+        list counts as misranked even then.
     """
     codes = np.zeros(len(next(iter(found.values()))), np.intp)
     for kind, values in found.items():
@@ -72,13 +74,13 @@ def ceilings(
     rankings: Mapping[str, Judged] | None = None,
     top_k: int = 3,
 ) -> dict[str, np.ndarray]:
-    """Return modified_map@3 of each query, float64 [Q], if one component were perfect and the others unchanged.
+    """Return modified_map@3 of each query, float64 [Q], if one component were perfect and all others unchanged.
 
-    oracle_gate: every decision is right; a shown list is the first top_k of `candidates` (of `final` if they are
-        unknown).
-    oracle_rerank: hits come first wherever there are any: nothing is misranked.
-    oracle_fusion: the best component ranking of each query, with the gate's actual decisions; left out if no component
-        ranking is known.
+    oracle_gate: every decision of the gate is right; a shown list is the first top_k of `candidates` (of `final`, if
+        the candidates are unknown).
+    oracle_rerank: all hits come first, so nothing is misranked.
+    oracle_fusion: each query has its best component ranking, with the gate's actual decisions; left out if no
+        component ranking is known.
     """
     score = _score(final)
     shown = min(SHOWN, top_k)
@@ -101,18 +103,18 @@ def _score(judged: Judged, k: int = SHOWN) -> np.ndarray:
 def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None) -> np.ndarray:
     empty = final.returned == 0
     if candidates is not None:
-        empty &= candidates.returned > 0  # a list without candidates was empty before the gate
+        empty &= candidates.returned > 0  # A list without candidates was empty before the gate.
     return empty if keep is None else empty & ~keep
 
 
-OOF = "oof/"  # prefix of the name of an out-of-fold number, from a fitted gate or fusion
-LONGEST = 100_000  # longest cut-off; `depth` has the same limit
-SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # computed for such labels, besides `metrics`
-VERSION = 1  # increase it whenever the same lists and labels give another number
+OOF = "oof/"  # prefix of out-of-fold numbers, which a fitted gate or fusion has
+LONGEST = 100_000  # greatest cut-off; `depth` has the same limit
+SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # always computed for labels made of evidence
+VERSION = 1  # Increase this whenever the same lists and labels give another number.
 
 
 def parse_measure(name: object) -> Measure:
-    """Return the measure `name` or `name@k`, k >= 1. Raise BadInput (key `metrics`) if there is none."""
+    """Return the measure `name` or `name@k`, k >= 1. Raise BadInput (key `metrics`) for an unknown measure."""
     return _parse(str(name))
 
 
@@ -157,9 +159,9 @@ def _registered(name: str) -> Measure | None:
 
 
 def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -> list[str]:
-    """Return the measures to compute: those in `metrics`, and others that the labels allow.
+    """Return the measures to compute: those in `metrics`, and more that the labels allow.
 
-    The others are SPAN_MEASURES for labels made of evidence, and `judged@top_k` if a document was judged not relevant.
+    These are SPAN_MEASURES for labels made of evidence, and `judged@top_k` if a document was judged not relevant.
     """
     more = list(SPAN_MEASURES) if qrels and qrels.places is not None else []
     more += [f"judged@{top_k}"] if qrels and any((qrels.not_relevant or {}).values()) else []
@@ -167,7 +169,7 @@ def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -
 
 
 def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:
-    """Raise BadInput for a measure that needs more than the labels say."""
+    """Raise BadInput if the labels do not say what a measure needs."""
     names = list(metrics)
     if qrels.places is None and (lacking := next(filter(of_spans, names), None)):
         raise BadInput(

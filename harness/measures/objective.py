@@ -1,4 +1,4 @@
-"""The objective that ranks runs: one measure with its interval, and the queries and labels behind its value."""
+"""The objective, by which runs are ranked: a measure with its interval, and the queries and labels behind its value."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ SelectOn = Literal["all", "public"]
 
 @dataclass(frozen=True)
 class Objective:
-    """The value of a measure that ranks a run.
+    """The value of the measure by which a run is ranked.
 
-    low, high: 95 % interval, NaN if there is none.
-    kind: "in sample": the mean over all scored queries, with the lists the run wrote.
-        "out of fold": the same, with each query fused and gated by a rule learnt without its label.
-        "public", "public, out of fold": the same two over the public part alone, with select_on=public.
-        "held out": over queries whose labels had no part in any choice: the private ones after select_on=public.
-    estimate: of the mean by people's labels, if a model wrote some labels; `value` is then the raw mean over both kinds
-        of labels, without an interval. `value` ranks all the same: choosing among many runs by estimates would pick the
-        luckiest, and a run outside the pool has none.
+    low, high: 95 % interval, NaN without one.
+    kind: what the mean is over:
+        "in sample": all scored queries, with the lists the run wrote.
+        "out of fold": all scored queries, each fused and gated by a rule learnt without its label.
+        "public", "public, out of fold": the same over the public part alone, with select_on=public.
+        "held out": queries whose labels had no part in any choice: the private queries after select_on=public.
+    estimate: the estimated mean by people's labels, if a model wrote some labels; `value` is then the raw mean over
+        both kinds of labels, without an interval. Runs are ranked by `value` even then: choosing among many runs by
+        estimates would pick the luckiest run, and a run outside the pool has no estimate.
     """
 
     name: str
@@ -52,18 +53,18 @@ def score_kind(out_of_fold: bool, select_on: str) -> Kind:
 
 
 def logged_name(name: str, kind: Kind) -> str:
-    """Return the name of this number among a run's metrics, such as `oof/public/modified_map@3`."""
+    """Return the name of a value of this kind among a run's metrics, such as `oof/public/modified_map@3`."""
     return f"{OOF if kind.endswith('out of fold') else ''}{'public/' if kind.startswith('public') else ''}{name}"
 
 
 def objective_of(name: str, scores: Scores | None, held_out: Scores | None, select_on: str) -> Objective | None:
-    """Return the value that ranks a run; None without labels, or if the measure is undefined.
+    """Return the value by which a run is ranked; None without labels, or if the measure is undefined.
 
-    held_out: out-of-fold scores, None if nothing was learnt. They rank a run that learnt from labels.
+    held_out: out-of-fold scores, by which a run that learnt from labels is ranked; None if nothing was learnt.
     """
     if scores is None:
         return None
-    # A measure that the folds do not share, such as abstention_auroc, has no out-of-fold value.
+    # Measures that cannot be averaged over folds, such as abstention_auroc, have no out-of-fold value.
     read = held_out if held_out and name in held_out.summary else scores
     summary = (read.public if select_on == "public" else read.summary).get(name)
     estimate = read.estimate(name, public=select_on == "public")

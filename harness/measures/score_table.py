@@ -1,4 +1,4 @@
-"""scores.csv: the scores of each query."""
+"""The file scores.csv, with the scores of each query."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LOSS = "loss"  # column
 class ScoreTable:
     """The content of a run's `scores.csv`, for Q queries.
 
-    values: measure -> float64 [Q], NaN where it does not apply. oof: the same, out of fold; empty if nothing was
-        learnt.
+    values: measure -> float64 [Q], NaN where the measure does not apply.
+    oof: the same out of fold; empty if nothing was learnt.
     loss: the kind of loss of each query's list, as the run wrote it, one of `KINDS`; None without the column.
     """
 
@@ -58,7 +58,7 @@ def score_table_text(scores: Scores, oof: Scores | None = None) -> str:
 
 
 def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[Any]]:
-    """Return column -> cells, one per scored query: ids, flags as 0 and 1, the kind of loss, and the measures.
+    """Return column -> a cell for each scored query: ids, flags as 0 and 1, the kind of loss, and the measures.
 
     oof: out-of-fold scores of the same queries, if the run learnt from labels.
     """

@@ -1,4 +1,7 @@
-"""Score ranked lists against labels: queries that count, the list that each measure reads, intervals, parts, losses."""
+"""Score ranked lists against labels.
+
+This module decides which queries count and which list each measure reads, and computes intervals, parts and losses.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,13 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from harness.config.text import counted
 from harness.data.predictions import Predictions
-from harness.data.qrels import Checked, Qrels
+from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.measures import checked_values
 from harness.measures.checked_values import CheckedValues
@@ -35,17 +38,19 @@ from harness.statistics.split import Split, public_part
 from retrievers.base import Ranking, remembered
 
 Lists = Ranking | Predictions
-DEEP = 100  # the default depth of a run; a list that may be cut counts as complete if it is this long
+DEEP = 100  # the default depth of a run; a list that may have been cut counts as complete if it is this long
 
 
 @dataclass(frozen=True, eq=False)
 class ShownLists:
     """The lists shown for each query, and the lists they were made from. All have the same queries in the same rows.
 
-    deep: the gated lists before the cut to `top_k`. candidates: the full-depth lists before the gate. None if unknown.
-    keep: bool [rows], whether the gate shows documents. signal: float64 [rows], the gate's signal.
+    deep: the gated lists before the cut to `top_k`; None if unknown.
+    candidates: the full-depth lists before the gate; None if unknown.
+    keep: bool [rows], whether the gate shows documents.
+    signal: float64 [rows], the gate's signal.
     rankings: component rankings, for the oracle fusion.
-    complete: False for lists that may have been cut, such as lists of a file.
+    complete: False for lists that may have been cut, such as the lists of a file.
     """
 
     final: Lists
@@ -65,7 +70,7 @@ class ShownLists:
             raise ValueError("deep needs top_k, which decides the measures that read it")
 
     def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
-        """Return measure -> why it is unknown, for measures that read deeper than lists that may be cut."""
+        """Return measure -> the reason why it is unknown, for measures that read deeper than lists that may be cut."""
         if self.complete:
             return {}
         longest = self._longest
@@ -81,10 +86,10 @@ class ShownLists:
     def _longest(self) -> int:
         return int((self.final.docs >= 0).sum(axis=1).max(initial=0))
 
-    def reads_final(self, measure: Measure) -> bool:
-        """Return whether a measure reads the final lists; the others read `deep`."""
+    def read_by(self, measure: Measure) -> Lists:
+        """Return the lists that a measure reads, `final` or `deep`."""
         in_final = self.top_k is not None and measure.reach is not None and measure.reach <= self.top_k
-        return self.deep is None or in_final or not measure.family.of_rankings
+        return self.final if self.deep is None or in_final or not measure.family.of_rankings else self.deep
 
 
 RESAMPLES = 2000
@@ -93,16 +98,16 @@ NO_QUERY = {  # why an abstention ratio has denominator 0
     "abstention_recall": "every query needs retrieval",
     "abstention_f1": "no list is empty and every query needs retrieval",
 }
-UNKNOWN = "unknown_documents"  # a count: documents in lists of a file that the dataset does not have
+UNKNOWN = "unknown_documents"  # count of documents in the lists of a file that the dataset does not have
 UNANSWERABLE = "unanswerable_abstention"  # share of empty lists among the queries that the documents do not answer
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One measure over the `n` queries that enter it.
+    """A measure over the `n` queries that enter it.
 
     mean: NaN if undefined. A ratio with denominator 0 is 0, as in the reference values.
-    low, high: 95 % interval, NaN if there is none.
+    low, high: 95 % interval, NaN without one.
     note: why there is no value or no interval.
     """
 
@@ -114,7 +119,7 @@ class Summary:
 
     @property
     def known(self) -> float:
-        """The mean for people and trackers: NaN if no query entered."""
+        """The mean to show and to log: NaN if no query entered."""
         return self.mean if self.n else math.nan
 
 
@@ -122,18 +127,21 @@ class Summary:
 class Scores:
     """The result of `score_lists`.
 
-    query_ids: the Q scored queries, in the order of the predictions, then the missing ones if they count.
-    values: measure -> float64 [Q], NaN where it does not apply; pooled measures have none.
+    query_ids: the Q scored queries, in the order of the predictions; then the missing queries, if they count.
+    values: measure -> float64 [Q], NaN where the measure does not apply; without pooled measures.
     needs, multi_turn, in_public: bool [Q]: needs retrieval, has several user turns, is in the public part.
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list if the candidates are
         unknown); 0 if none was found, NaN if no retrieval is needed.
-    public, private: over one part, without intervals; public has them with select_on=public.
-    losses: kind -> mean loss. ceilings: name -> mean modified_map@3. loss: of each query, one of `KINDS`; None for
-        averages.
-    missing: labelled queries without a row. duplicates: query_id -> documents listed more than once.
-    unanswerable: share of empty lists among the unanswerable queries with a row; no other number includes these.
-    checked: scores by people's and by the model's labels; None for labels of one origin. The means above then have no
-        interval: it could not know the model's errors. `estimates` have one.
+    summary: measure -> its mean over all scored queries, with an interval.
+    public, private: the same over one part, without intervals; with select_on=public, `public` has intervals.
+    losses: kind -> mean loss.
+    ceilings: name -> mean modified_map@3.
+    missing: labelled queries without a row.
+    duplicates: query_id -> documents listed more than once.
+    loss: the kind of loss of each query, one of `KINDS`; None for averages.
+    unanswerable: share of empty lists among the unanswerable queries with a row. These enter no other number.
+    checked: scores by people's and by the model's labels; None for labels of one origin. With `checked`, the means
+        above have no interval, since an interval could not include the model's errors; use `estimates`.
     """
 
     query_ids: tuple[str, ...]
@@ -172,7 +180,7 @@ class Scores:
 def averaged_scores(several: Sequence[Scores], split: Split, detailed: Collection[str] | None = None) -> Scores:
     """Average several Scores of the same queries: each value, mean, loss and ceiling.
 
-    A measure that is not a mean over the same queries in all of them gets no values and no interval. A measure that is
+    A measure gets no values and no interval unless it is a mean over the same queries in all Scores. A measure that is
     unknown in one of them is left out.
     """
     first = several[0]
@@ -197,7 +205,7 @@ def averaged_scores(several: Sequence[Scores], split: Split, detailed: Collectio
         public=_public(summed(lambda one: one.public), values, first.in_public, split, wanted),
         private=summed(lambda one: one.private),
         loss=None,
-        unanswerable=None,  # no fold decides about them
+        unanswerable=None,  # The folds do not include unanswerable queries.
         checked=checked_values.averaged_checked(parts) if parts else None,
         losses=mean(lambda one: one.losses),
         ceilings=mean(lambda one: one.ceilings),
@@ -217,11 +225,11 @@ def score_lists(
     """Score lists on the labelled queries.
 
     Measures of rankings with k > top_k or without k, and measures of condensed lists, read `lists.deep`; all others
-    read `lists.final`. Raise BadInput if a measure is unknown, if the labels do not suffice for it, or if no predicted
-    query is labelled.
+    read `lists.final`. Raise BadInput if a measure is unknown, if the labels do not suffice for a measure, or if no
+    predicted query is labelled.
 
-    multi_turn: query_id -> whether the query is a conversation of several user turns; None: none is.
-    missing: what happens to labelled queries without a row: "skip" leaves them out, "zero" scores them as wrong.
+    multi_turn: query_id -> whether the query is a conversation of several user turns; None: no query is.
+    missing: "skip" leaves out labelled queries without a row, "zero" scores them as wrong.
     detailed: measures that also get an interval or estimate, and a public and a private part (slow); None: all.
     """
     check_labels(metrics, qrels)
@@ -230,8 +238,9 @@ def score_lists(
     absent = _missing(lists.final, qrels)
     labelled = [query_id for query_id in lists.final.query_ids if query_id in qrels.grades]
     scored = (*labelled, *(absent if missing == "zero" else ()))
-    shown, deep, before = _judge_all(lists, qrels, scored)
-    judged = {measure: shown if lists.reads_final(measure) else deep for measure in measures}
+    shown = judge_lists(lists.final, qrels, scored, lists.signal)
+    deep = shown if lists.deep is None else judge_lists(lists.deep, qrels, scored, lists.signal)
+    judged = {measure: shown if lists.read_by(measure) is lists.final else deep for measure in measures}
     values = {one.name: one.values(judged[one]) for one in measures if one.family is not MeasureFamily.POOLED}
     unknown = lists.beyond(measures) | _unplaced(measures, shown)
     values |= {name: np.full(len(scored), np.nan) for name in unknown}
@@ -240,8 +249,9 @@ def score_lists(
     summary = _summaries(judged, values, np.ones(len(scored), bool))
     summary |= {name: Summary(math.nan, 0, note=reason) for name, reason in unknown.items()}
     parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
-    honest = wanted - set(unknown) if qrels.checked is None else set()  # how far a model's labels are off is unknown
-    lost, reachable, loss = _lost(lists, qrels, scored, shown, before)
+    # No interval can include the errors of a model's labels.
+    honest = wanted - set(unknown) if qrels.checked is None else set()
+    reads = {measure: lists.read_by(measure) for measure in parted if measure.name not in unknown}
     repeated = _duplicates(lists.final)
     return Scores(
         query_ids=scored,
@@ -249,30 +259,16 @@ def score_lists(
         needs=shown.needs,
         multi_turn=np.array([query_id in conversations for query_id in scored], bool),
         in_public=in_public,
-        first_hit=_first_hit(shown if before is None else before),
         summary=_with_intervals(summary, values, split.seed, honest),
         public=_public(_summaries(parted, values, in_public), values, in_public, split, honest),
         private=_summaries(parted, values, ~in_public),
-        losses=lost,
-        ceilings=reachable,
         counts=_counts(lists.final, qrels, shown, missing=len(absent), duplicates=len(repeated)),
         missing=absent,
         duplicates=repeated,
-        loss=loss,
         unanswerable=_unanswerable(lists.final, qrels, split.seed if detailed is None else None),
-        checked=_checked(lists, qrels.checked, [one for one in parted if one.name not in unknown], scored),
+        checked=None if qrels.checked is None else checked_values.checked_values(reads, qrels.checked, scored),
+        **_losses(lists, qrels, scored, shown),
     )
-
-
-def _judge_all(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...]) -> tuple[Judged, Judged, Judged | None]:
-    shown = judge_lists(lists.final, qrels, scored, lists.signal)
-    deep = shown if lists.deep is None else judge_lists(lists.deep, qrels, scored, lists.signal)
-    return shown, deep, None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
-
-
-def _first_hit(judged: Judged) -> np.ndarray:
-    rank = np.where(np.isfinite(judged.first), judged.first, 0.0)
-    return np.where(judged.needs, rank, np.nan)
 
 
 def _unanswerable(final: Lists, qrels: Qrels, seed: int | None) -> Summary | None:
@@ -285,16 +281,6 @@ def _unanswerable(final: Lists, qrels: Qrels, seed: int | None) -> Summary | Non
         return found
     (low,), (high,), (note,) = bootstrap_means(empty[None], seed, resamples=RESAMPLES)
     return replace(found, low=float(low), high=float(high), note=note)
-
-
-def _checked(
-    lists: ShownLists, checked: Checked | None, measures: Sequence[Measure], scored: Sequence[str]
-) -> CheckedValues | None:
-    if checked is None:
-        return None
-    deep = lists.final if lists.deep is None else lists.deep
-    reads = {measure: lists.final if lists.reads_final(measure) else deep for measure in measures}
-    return checked_values.checked_values(reads, checked, scored)
 
 
 def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
@@ -319,24 +305,32 @@ def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicat
     return found | ({"unanswerable": len(qrels.unanswerable)} if qrels.unanswerable else {})
 
 
-def _lost(
-    lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Judged, before: Judged | None
-) -> tuple[dict[str, float], dict[str, float], tuple[str, ...]]:
+def _losses(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Judged) -> dict[str, Any]:
+    """Return the fields of `Scores` that tell where the score is lost."""
+    before = None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
     keep = None if lists.keep is None else _kept(lists.keep, lists.final, scored)
     heads = {name: _judged_head(ranking, qrels, query_ids=scored) for name, ranking in lists.rankings.items()}
-    top_k = 3 if lists.top_k is None else lists.top_k
     each = losses(shown, before, keep)
-    lost, reachable = _means(each), _means(ceilings(shown, before, keep, heads, top_k))
-    loss = kinds(each, cut=lists.are_cut)
-    if not lists.are_cut:
-        return lost, reachable, loss
-    del reachable["oracle_rerank"]  # a reranker reads deeper
-    return merged(lost), reachable, loss
+    lost, reachable = (
+        {name: float(values.mean()) for name, values in parts.items()}
+        for parts in (each, ceilings(shown, before, keep, heads, 3 if lists.top_k is None else lists.top_k))
+    )
+    if lists.are_cut:
+        lost = merged(lost)
+        del reachable["oracle_rerank"]  # A reranker reads deeper than these lists.
+    source = shown if before is None else before
+    rank = np.where(np.isfinite(source.first), source.first, 0.0)
+    return {
+        "first_hit": np.where(source.needs, rank, np.nan),
+        "losses": lost,
+        "ceilings": reachable,
+        "loss": kinds(each, cut=lists.are_cut),
+    }
 
 
 @remembered
 def _judged(candidates: Lists, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
-    """Remembered: trials that differ only in the gate share their candidates."""
+    """Judge candidates, and remember the result: trials that differ only in the gate share their candidates."""
     return judge_lists(candidates, qrels, query_ids)
 
 
@@ -426,7 +420,3 @@ def _public(
 def _kept(keep: np.ndarray, final: Lists, scored: Sequence[str]) -> np.ndarray:
     decided = dict(zip(final.query_ids, keep.tolist(), strict=True))
     return np.array([decided.get(query_id, False) for query_id in scored], bool)
-
-
-def _means(parts: Mapping[str, np.ndarray]) -> dict[str, float]:
-    return {name: float(values.mean()) for name, values in parts.items()}
