@@ -1,10 +1,10 @@
 """Agreement of raters on grades, and Wilson's interval of proportions.
 
-People check whole queries, drawn from strata. A pair of a query and a document counts N_s / n_s times, where n_s of the
-N_s queries of its stratum were checked (p_ab = sum over strata of W_s n_s,ab / n_s, up to a factor). Intervals resample
-queries, not pairs: grades of one query depend on each other.
+People check whole queries, drawn from strata. If they have checked n_s of the N_s queries of a stratum, each pair of a
+query and a document counts N_s / n_s times (p_ab = sum over strata of W_s n_s,ab / n_s, up to a factor). Intervals
+resample queries, not pairs, since the grades of a query depend on each other.
 
-Tables are float64 [..., C, C]: how often the first rater gives grade a where the second gives b.
+Tables are float64 [..., C, C]: how often the first rater gives grade a and the second gives grade b.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from harness.statistics.bootstrap import draws
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
-FEWEST = 5  # queries needed for an interval: draws of fewer have few outcomes
+FEWEST = 5  # queries needed for an interval; draws of fewer queries have few outcomes
 _SLACK = 1e-12  # smaller differences are rounding errors
 
 
 @dataclass(frozen=True)
 class Statistic:
-    """A function of tables float64 [..., C, C], NaN where undefined. undefined: the reason to give for a NaN."""
+    """A function of tables float64 [..., C, C], NaN where undefined. undefined: the reason to give for NaN."""
 
     of: Callable[[np.ndarray], np.ndarray]
     undefined: str
@@ -36,10 +36,11 @@ class Statistic:
 
 @dataclass(frozen=True)
 class DesignEstimate:
-    """A statistic of all queries, estimated from the checked ones.
+    """A statistic of all queries, estimated from the checked queries.
 
-    value: NaN if undefined. low, high: 95 % interval; NaN if there is none.
-    pairs: for alpha, the number of grades of pairs with several raters.
+    value: NaN if undefined.
+    low, high: 95 % interval; NaN without one.
+    pairs: the number of pairs; for alpha, the number of grades of pairs with several raters.
     note: why there is no value or no interval, or "".
     """
 
@@ -53,10 +54,10 @@ class DesignEstimate:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The checked queries, and how many queries each stands for.
+    """The checked queries, and how many queries each of them stands for.
 
     strata: the stratum of each of the Q checked queries.
-    sizes: stratum -> number of queries it was drawn from; if missing, the number of its checked queries.
+    sizes: stratum -> the number of its queries; without an entry, the number of its checked queries.
     """
 
     strata: tuple[str, ...]
@@ -64,16 +65,16 @@ class Drawn:
 
     @cached_property
     def weights(self) -> np.ndarray:
-        """N_s / n_s of each query, float64 [Q]."""
+        """The weight N_s / n_s of each query, float64 [Q]."""
         checked = Counter(self.strata)
         return np.array([self.sizes.get(one, checked[one]) / checked[one] for one in self.strata])
 
     def resampled(self, values: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
         """Return weighted totals float64 [resamples, V] of values [Q, V], with queries drawn anew in each stratum.
 
-        Of n queries, n - 1 are drawn with replacement and count n / (n - 1) times (Rao and Wu 1988). Drawing all n
-        would make intervals too narrow by the factor sqrt((n - 1) / n). Strata with a single checked query are joined:
-        one query says nothing about the spread.
+        In a stratum of n queries, n - 1 are drawn with replacement and count n / (n - 1) times (Rao and Wu 1988).
+        Drawing n would make intervals too narrow by the factor sqrt((n - 1) / n). Strata with a single checked query
+        are joined, since one query says nothing about the spread.
         """
         weighted = self.weights[:, None] * values
         generator = np.random.default_rng(seed)
@@ -95,7 +96,7 @@ class Drawn:
 
 
 def at_threshold(tables: np.ndarray, relevant_from: int) -> np.ndarray:
-    """Return tables of two classes, [..., 2, 2]: grades below `relevant_from`, and the others."""
+    """Return tables of two classes, [..., 2, 2]: grades below `relevant_from`, and all other grades."""
     low, high = slice(None, relevant_from), slice(relevant_from, None)
     parts = [[tables[..., a, b].sum(axis=(-2, -1)) for b in (low, high)] for a in (low, high)]
     return np.moveaxis(np.array(parts), (0, 1), (-2, -1))
@@ -104,8 +105,8 @@ def at_threshold(tables: np.ndarray, relevant_from: int) -> np.ndarray:
 def kappa(tables: np.ndarray) -> np.ndarray:
     """Return Cohen's kappa, [...]: the agreement of two raters beyond chance, by squared distances of grades.
 
-    Plain for two classes (Cohen 1960), quadratically weighted for more (Cohen 1968). NaN if a rater gives only one
-    grade.
+    For two classes this is plain kappa (Cohen 1960), for more classes quadratically weighted kappa (Cohen 1968). NaN if
+    a rater gives only one grade.
     """
     classes = np.arange(tables.shape[-1])
     distance = np.square(classes[:, None] - classes)
@@ -128,15 +129,15 @@ def sensitivity(tables: np.ndarray) -> np.ndarray:
 
 
 def specificity(tables: np.ndarray) -> np.ndarray:
-    """Return the same share of the pairs that are not relevant, from tables [..., 2, 2]; NaN if there are none."""
+    """Return the share of the first rater's irrelevant pairs that the second finds irrelevant; like `sensitivity`."""
     return _ratio(tables[..., 0, 0], tables[..., 0, :].sum(axis=-1))
 
 
 def coincidences(counts: np.ndarray) -> np.ndarray:
-    """Return how often grades meet among the raters of a unit, float64 [U, C, C]; 0 for units with one rater.
+    """Return how often two raters of a unit give each pair of grades, float64 [U, C, C]; 0 for units with one rater.
 
-    Every ordered pair of a unit's m raters counts 1 / (m - 1): the unit counts m values (Krippendorff 2011).
-    counts: [U, C], how many raters give a unit each grade.
+    Every ordered pair of a unit's m raters counts 1 / (m - 1), so the unit counts m values (Krippendorff 2011).
+    counts: [U, C], the number of raters that give a unit each grade.
     """
     raters = counts.sum(axis=1)
     pairs = counts[:, :, None] * counts[:, None, :].astype(np.float64)
@@ -164,8 +165,8 @@ def estimates(
 ) -> dict[str, DesignEstimate]:
     """Estimate statistics of all queries, with intervals, from tables float64 [Q, C, C] of the checked queries.
 
-    Queries without a pair are left out. Percentile intervals are widened like a t-interval for that many queries
-    (Hesterberg 2015). Fewer than five queries give none.
+    Queries without a pair are left out. The percentile intervals are widened like t-intervals for the same number of
+    queries (Hesterberg 2015). There is no interval for fewer than five queries.
     """
     used = tables.sum(axis=(1, 2)) > 0
     queries, pairs = int(used.sum()), round(float(tables.sum()))
@@ -174,7 +175,7 @@ def estimates(
         return dict.fromkeys(statistics, nothing)
     flat, shape = tables[used].reshape(queries, -1), tables.shape[1:]
     part = Drawn(tuple(np.array(sample.strata)[used]), sample.sizes)
-    # Weights get a mean of 1 over pairs: alpha depends on the number of values.
+    # Weights get a mean of 1 over pairs, since alpha depends on the number of values.
     total = part.weights @ flat
     scale = flat.sum() / total.sum()
     drawn = part.resampled(flat, seed) if queries >= FEWEST else total[None]
@@ -206,7 +207,7 @@ def _interval(drawn: np.ndarray, queries: int) -> tuple[float, float, str]:
 def tables_of(
     queries: Sequence[int], first: Sequence[int], second: Sequence[int], shape: tuple[int, int]
 ) -> np.ndarray:
-    """Count pairs into tables float64 [Q, C, C]. queries: the row of each pair's query. shape: (Q, C)."""
+    """Count pairs in tables float64 [Q, C, C]. queries: the row of each pair's query. shape: (Q, C)."""
     rows, classes = shape
     cells = (np.asarray(queries, np.intp) * classes + np.asarray(first, np.intp)) * classes
     found = np.bincount(cells + np.asarray(second, np.intp), minlength=rows * classes**2)
@@ -240,7 +241,7 @@ class Proportion:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval (1927): it stays in [0, 1], and has a width even if all cases are the same."""
+        """Wilson's 95 % interval (1927), which stays in [0, 1] and has a width even if all cases are the same."""
         centre = self.share + Z**2 / (2 * self.of)
         margin = Z * math.sqrt(self.share * (1 - self.share) / self.of + Z**2 / (4 * self.of**2))
         scale = 1 + Z**2 / self.of

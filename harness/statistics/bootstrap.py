@@ -1,4 +1,4 @@
-"""Bootstrap intervals: of means over queries, and of any function of sums over items."""
+"""Bootstrap intervals of means over queries, and of any function of sums over items."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from dataclasses import dataclass
 import numpy as np
 
 EQUAL = 1e-12  # smaller differences of functions of sums are rounding errors
-FEW = 10  # with fewer items the bias correction of BCa is unreliable
-CONFIDENCE = 0.95  # of every interval
+FEW = 10  # with fewer items, the bias correction of BCa is unreliable
+CONFIDENCE = 0.95
 _CELLS = 1 << 22  # draws in memory at once
-_PRODUCT = 1 << 18  # multiplications in one matrix product; BLAS computes products this small in one thread
+_PRODUCT = 1 << 18  # multiplications in a matrix product; BLAS computes smaller products in one thread
 
 
 @dataclass(frozen=True, eq=False)
 class Resampled:
-    """M statistics of n items, and the input of their BCa intervals.
+    """M statistics of n items, and what their BCa intervals are computed from.
 
-    observed: float64 [M]. values: float64 [M, resamples], of items drawn with replacement.
-    influence: float64 [M, n], the mean of the leave-one-out values minus the item's own, up to a positive factor.
-    constant: bool [M], whether every draw gives the same value. slack: float64 [M]; smaller differences are rounding
-        errors.
+    observed: float64 [M], the statistics of all items.
+    values: float64 [M, resamples], the statistics of items drawn with replacement.
+    influence: float64 [M, n], the mean of all leave-one-out values minus the value without this item, times a positive
+        factor.
+    constant: bool [M], whether every draw gives the same value.
+    slack: float64 [M]; smaller differences are rounding errors.
     """
 
     observed: np.ndarray
@@ -34,7 +36,7 @@ class Resampled:
 
 @dataclass(frozen=True, eq=False)
 class Tallies:
-    """Counts of N items, and M measures computed from their sums, such as precision over all items.
+    """Counts of N items, and M measures computed from sums of the counts, such as precision over all items.
 
     table: float64 [N, S], the counts of each item.
     measure: sums [R, S] -> measures [M, R], NaN where undefined.
@@ -55,18 +57,18 @@ def bootstrap_means(
     """Return 95 % bootstrap intervals of M means over queries: (low [M], high [M], notes, "" for none).
 
     Whole queries are drawn with replacement. The interval is BCa (bias-corrected and accelerated; Efron 1987), as in
-    scipy.stats.bootstrap. It is the percentile interval, with a note, for fewer than 10 queries or if BCa is undefined;
-    a single point if all values are equal; NaN for fewer than two queries.
+    scipy.stats.bootstrap. For fewer than 10 queries, or if BCa is undefined, it is the percentile interval, with a
+    note. If all values are equal, it is a single point. For fewer than two queries, it is NaN.
 
-    values: float64 [M, Q]; a NaN is left out of its mean.
-    wanted: bool [M], the means that get an interval; the others get NaN and no note. None: all. Intervals do not depend
-        on it.
+    values: float64 [M, Q]; NaN is left out of the mean.
+    wanted: bool [M], the means that get an interval; all others get NaN and no note. None: all means. Which means are
+        wanted does not change any interval.
     """
     wanted = np.ones(len(values), bool) if wanted is None else wanted
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
     notes = [""] * len(values)
-    # Measures that count the same queries share the draws. Each group has one generator: an interval does
-    # not depend on which other measures are computed.
+    # Measures over the same queries share the draws. Each group has its own generator, so an interval does not depend
+    # on which other measures are computed.
     groups: dict[bytes, list[int]] = {}
     for row, counted in enumerate(~np.isnan(values)):
         groups.setdefault(counted.tobytes(), []).append(row)
@@ -79,7 +81,7 @@ def bootstrap_means(
         if group.shape[1] < 2:
             group_notes = ["one query: no interval" if group.shape[1] else "no query: no interval"] * int(chosen.sum())
         else:
-            # All members are resampled: the last bits of a matrix product depend on how many rows it has.
+            # All members are resampled, since the last bits of a matrix product depend on its number of rows.
             means = _resampled_means(group, seed, resamples)[chosen]
             low[members[chosen]], high[members[chosen]], group_notes = _intervals(group[chosen], means)
         for member, note in zip(members[chosen], group_notes, strict=True):
@@ -90,8 +92,8 @@ def bootstrap_means(
 def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarray:
     n = values.shape[1]
     draw = _cached_draws if resamples * n <= _CELLS else draws
-    # BLAS computes products of this size in one thread: their last bits do not depend on the number of cores, and
-    # processes that share the cores do not wait for each other. Its kernels take columns in blocks that divide 64.
+    # BLAS computes products of this size in one thread. So the last bits do not depend on the number of cores, and
+    # processes that share the cores do not wait for each other. BLAS reads columns in blocks whose size divides 64.
     width = max(64, _PRODUCT // values.size // 64 * 64)
     products = [
         values @ drawn[start : start + width].T.astype(np.float64)
@@ -102,9 +104,10 @@ def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarra
 
 
 def draws(seed: int | np.random.Generator, n: int, resamples: int, drawn: int | None = None) -> Iterator[np.ndarray]:
-    """Yield how often each of n items is drawn, whole numbers [some of the resamples, n]: sums become products.
+    """Yield how often each of n items is drawn, whole numbers [some of the resamples, n].
 
-    drawn: number of items drawn with replacement; None: n.
+    A matrix product of these numbers with values of the items gives the resampled sums.
+    drawn: the number of items to draw with replacement; None: n.
     """
     generator = np.random.default_rng(seed)
     step = max(1, _CELLS // n)
@@ -124,7 +127,7 @@ def _intervals(values: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.nd
     statistics = Resampled(
         observed=observed,
         values=means,
-        influence=values - observed[:, None],  # a leave-one-out mean differs by -deviation / (n - 1)
+        influence=values - observed[:, None],  # A leave-one-out mean differs by -deviation / (n - 1).
         constant=np.ptp(values, axis=1) == 0,
         slack=1e-12 * np.abs(values).max(axis=1),
     )
@@ -136,10 +139,10 @@ def bca(
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Return BCa intervals of M statistics (Efron 1987): (low [M], high [M], notes, "" for none).
 
-    The interval of a constant statistic is its value. For fewer than 10 items, or if BCa is undefined, it is the
+    The interval of a constant statistic is its value. For fewer than 10 items, or if BCa is undefined, return the
     percentile interval, with a note.
 
-    items: the plural noun for notes.
+    items: what notes call the items, in the plural.
     entering: int [M], the number of items that enter each statistic; None: all.
     """
     from scipy.special import ndtr, ndtri
@@ -148,9 +151,9 @@ def bca(
     constant, slack = statistics.constant, statistics.slack
     share_below = (resampled < (observed - slack)[:, None]).mean(axis=1)
     share_up_to = (resampled <= (observed + slack)[:, None]).mean(axis=1)
-    bias_share = (share_below + share_up_to) / 2  # a tie counts half
+    bias_share = (share_below + share_up_to) / 2  # A tie counts half.
     greatest = np.abs(influence).max(axis=1)
-    flat = greatest <= slack  # no single item makes a difference, though several together may
+    flat = greatest <= slack  # No single item makes a difference, though several together may.
     deviations = influence / np.where(flat, 1.0, greatest)[:, None]
     squares = np.where(flat, 1.0, (deviations**2).sum(axis=1))
     acceleration = (deviations**3).sum(axis=1) / (6 * squares**1.5)
@@ -158,7 +161,7 @@ def bca(
     few = (np.full(len(observed), influence.shape[1]) if entering is None else entering) < FEW
     defined = (bias_share > 0) & (bias_share < 1) & ~constant & ~flat & ~few
     bias = ndtri(np.where(defined, bias_share, 0.5))
-    acceleration = np.where(defined, acceleration, 0.0)  # with bias 0 too, this is the percentile interval
+    acceleration = np.where(defined, acceleration, 0.0)  # With bias and acceleration 0, BCa is the percentile interval.
     shifted = bias + ndtri([[(1 - CONFIDENCE) / 2], [(1 + CONFIDENCE) / 2]])
     shares = ndtr(bias + shifted / (1 - acceleration * shifted))
     low, high = np.where(constant, observed, _quantiles(resampled, shares))
@@ -169,7 +172,7 @@ def bca(
 
 
 def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return quantiles [N, M] of the rows of values [M, n], each row at its own shares [N, M], like np.quantile."""
+    """Return quantiles [N, M] of the rows of values [M, n] like np.quantile, at other shares [N, M] for each row."""
     ordered = np.sort(values, axis=1)
     last = values.shape[1] - 1
     place = shares * last
@@ -181,9 +184,9 @@ def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 
 def bootstrap_sums(tallies: Tallies, seed: int, resamples: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return BCa intervals of M measures of sums: (low [M], high [M], notes).
+    """Return BCa intervals of M measures of sums: (low [M], high [M], notes); NaN for a single item.
 
-    If some resampled values are NaN, return the percentile interval of the others, with a note; NaN for one item.
+    If a measure is NaN in some resamples, return the percentile interval of all other resamples, with a note.
     """
     table, total = tallies.table, tallies.table.sum(axis=0)
     observed = tallies.measure(total[None])[:, 0]
@@ -205,7 +208,7 @@ def bootstrap_sums(tallies: Tallies, seed: int, resamples: int) -> tuple[np.ndar
         low[whole], high[whole], whole_notes = bca(statistics, items="items", entering=tallies.entering[whole])
         for row, note in zip(np.flatnonzero(whole), whole_notes, strict=True):
             notes[row] = note
-    for row in np.flatnonzero(~whole):  # some samples have no item that enters the measure
+    for row in np.flatnonzero(~whole):  # Some samples have no item that enters the measure.
         defined = values[row][np.isfinite(values[row])]
         if len(defined):
             low[row], high[row] = np.quantile(defined, [0.025, 0.975])
@@ -214,7 +217,7 @@ def bootstrap_sums(tallies: Tallies, seed: int, resamples: int) -> tuple[np.ndar
 
 
 def product(counts: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Return counts @ table, computed in one thread: the last bits do not depend on the number of cores."""
+    """Return counts @ table, computed in one thread, so that the last bits do not depend on the number of cores."""
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(1, "blas"):

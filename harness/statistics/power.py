@@ -1,15 +1,15 @@
-"""How many queries tell runs apart, and how far the queries at hand do.
+"""How many queries it takes to tell two runs apart, and which differences today's queries can find.
 
 Power is the chance that the test finds an existing difference. Formulas for Student's test assume normal differences.
-Those of rankings are not normal: most queries tie, and the rest take a few values. So the test itself is repeated on
-samples of the observed differences: queries are drawn with replacement REPEATS times, and the signs of those that
-differ are flipped as in `significance`. If more than FLIPPED queries of a sample differ, the flipped sums are taken as
-normal; if more than SAMPLED do, the answer is Student's, from the noncentral t distribution. `scripts/benchmark.py
-power` compares all of this with the test.
+Differences of rankings are not normal: most queries tie, and the rest take a few values. So the test itself is repeated
+on samples of the observed differences. Queries are drawn with replacement REPEATS times, and the signs of differing
+queries are flipped as in `significance`. If more than FLIPPED queries of a sample differ, the flipped sums are taken as
+normal. If more than SAMPLED differ, the answer is that of Student's test, by the noncentral t distribution.
+`scripts/benchmark.py power` compares all of this with the test.
 
-For another true difference, the observed differences d are weighted by exp(θd), with the θ that gives that mean
-(exponential tilting; Efron 1981). Ties remain ties, no difference exceeds the observed ones, and normal differences are
-only shifted.
+For another true difference, the observed differences d are weighted by exp(θd), with the θ that gives the wanted mean
+(exponential tilting; Efron 1981). Ties remain ties, no difference exceeds the observed differences, and normal
+differences are only shifted.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from harness.statistics.significance import FEW, RESAMPLES, SEED, Difference, di
 
 REPEATS = 3000  # samples; power then has a standard error of 0.007
 FLIPS = 1000  # random flips of the signs of a sample
-EXACT = 11  # differing queries up to which all ways to flip are counted
-FLIPPED = 150
-SAMPLED = 3000
-MOST = 10_000_000  # queries; no larger number is given as an answer
-_ENOUGH = 0.004  # a search ends where power is this close to the wanted one,
-_CLOSE = 0.003  # or where its bracket has this relative width
+EXACT = 11  # with at most this many differing queries, all flips are counted
+FLIPPED = 150  # see above
+SAMPLED = 3000  # see above
+MOST = 10_000_000  # the greatest number of queries to give as an answer
+_ENOUGH = 0.004  # a search ends if power is this close to the wanted power
+_CLOSE = 0.003  # or if the search's bracket has this relative width
 _CELLS = 1 << 21  # sums in memory at once
 _TIE = 1e-12
-_FLOAT32_ROUNDING = 1e-5  # times the sum of absolute differences: sums of float32 that differ by less count as equal
+_FLOAT32_ROUNDING = 1e-5  # share of the sum of absolute differences; float32 sums that differ by less are equal
 
 
 @dataclass(frozen=True, eq=False)
 class Population:
     """The distribution of the differences of queries.
 
-    values: float64 [V], the differences other than 0, ascending. shares: float64 [V], of the queries; the others tie.
+    values: float64 [V], the differences other than 0, ascending.
+    shares: float64 [V], the share of queries with each difference; all other queries tie.
     """
 
     values: np.ndarray
@@ -73,7 +74,7 @@ class Population:
         return min(occur), max(occur)
 
     def with_mean(self, mean: float) -> Population:
-        """Return the population tilted to this mean. Raise ValueError unless it lies between the ends."""
+        """Return the population tilted to this mean. Raise ValueError unless the mean lies between the ends."""
         from scipy.optimize import brentq
 
         low, high = self.ends
@@ -94,18 +95,18 @@ class Population:
 
 @dataclass(frozen=True)
 class FlipTest:
-    """The two-sided paired randomisation test. alpha: it finds a difference up to this p. seed: of the samples."""
+    """The two-sided paired randomisation test. alpha: the greatest p of a found difference. seed: draws the samples."""
 
     alpha: float = 0.05
     seed: int = 0
 
     @property
     def least(self) -> int:
-        """The fewest queries that must differ: 2 of the 2^n flips of n equal differences are as far from 0."""
+        """The fewest queries that must differ, since 2 of the 2^n flips of n equal differences are as far from 0."""
         return math.ceil(1 - math.log2(self.alpha))
 
     def power(self, population: Population, queries: int) -> float:
-        """Return the share of samples of `queries` queries with a difference that the test finds."""
+        """Return the share of samples, of `queries` queries each, in which the test finds a difference."""
         if queries * population.differ > SAMPLED:
             return self.students(population.mean / population.sd, queries)
         samples = self._samples(population, queries)
@@ -133,7 +134,7 @@ class FlipTest:
         return 1 - missed if missed == missed else 1.0
 
     def students_needed(self, effect: float, power: float) -> float:
-        """Return how many queries Student's test needs for this power, unrounded; inf for an effect of 0."""
+        """Return the number of queries that Student's test needs for this power, unrounded; inf for an effect of 0."""
         from scipy.optimize import brentq
 
         if effect == 0:
@@ -147,19 +148,19 @@ class FlipTest:
         return needed
 
     def queries_needed(self, population: Population, power: float) -> int | None:
-        """Return how many queries give this power; None for a mean of 0, or if more than MOST are needed."""
+        """Return the number of queries that gives this power; None for a mean of 0, or if more than MOST are needed."""
         if abs(population.mean) <= _TIE:
             return None
         effect = abs(population.mean) / population.sd if population.sd else math.inf
         powers = functools.cache(functools.partial(self.power, population))
-        start = min(max(2.0, self._distance(power) / effect), math.sqrt(MOST))  # power goes by the square root
+        start = min(max(2.0, self._distance(power) / effect), math.sqrt(MOST))  # Power depends on the square root.
         root = self._crossing(lambda root: powers(round(root**2)), power, start, math.sqrt(2), math.sqrt(MOST))
         return None if root is None else round(root**2)
 
     def smallest_difference(self, population: Population, queries: int, power: float) -> float | None:
         """Return the least mean difference, in the observed direction, that `queries` queries find with this power.
 
-        None if these differences can have no such mean.
+        Return None if these differences can have no such mean.
         """
         side = 1 if population.mean >= 0 else -1
         mirrored = Population(side * population.values[::side], population.shares[::side])
@@ -181,7 +182,7 @@ class FlipTest:
     def _crossing(
         self, power_at: Callable[[float], float], power: float, start: float, least: float, most: float
     ) -> float | None:
-        """Return where `power_at` reaches this power between `least` and `most`, or None. start: a guess."""
+        """Return where `power_at` reaches this power between `least` and `most`, or None. start: a first guess."""
         low, high, place = least, most, start
         while high - low > _CLOSE * high:
             found = power_at(place)
@@ -196,7 +197,7 @@ class FlipTest:
         return high if high < most or power_at(most) >= power else None
 
     def _samples(self, population: Population, queries: int) -> np.ndarray:
-        """Return the differences of each sample, float32 [REPEATS, K], padded; larger samples extend smaller ones."""
+        """Return each sample's differences, float32 [REPEATS, K], padded. Larger samples extend smaller samples."""
         from scipy.stats import binom
 
         generator = np.random.default_rng(self.seed)
@@ -208,7 +209,7 @@ class FlipTest:
         return np.where(np.arange(drawn.shape[1]) < counts[:, None], values[places], np.float32(0))
 
     def _found(self, samples: np.ndarray, sums: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """Return whether p is at most alpha, bool [R]. signs: float32 [F, K], all flips, or drawn ones."""
+        """Return whether p is at most alpha, bool [R]. signs: float32 [F, K], all flips or drawn flips."""
         least = sums - _FLOAT32_ROUNDING * np.abs(samples).sum(axis=1)
         step = max(1, _CELLS // len(signs))
         as_far = np.zeros(len(samples))
@@ -220,7 +221,10 @@ class FlipTest:
 
     @cached_property
     def _all_signs(self) -> np.ndarray:
-        """All flips of EXACT signs except the first, float32 [F, EXACT]: flipping all changes no distance from 0."""
+        """All flips of EXACT signs except the first sign, float32 [F, EXACT].
+
+        Flipping all signs of a sample changes no distance from 0, so the first sign need not be flipped.
+        """
         flips = np.arange(1 << (EXACT - 1))[:, None] >> np.arange(EXACT - 1) & 1
         return np.hstack([np.ones((len(flips), 1), np.float32), 1 - 2 * flips.astype(np.float32)])
 
@@ -230,12 +234,15 @@ class FlipTest:
         return 1 - 2 * generator.integers(0, 2, (FLIPS, FLIPPED)).astype(np.float32)
 
 
-TIMES = (0.5, 1, 2, 4)  # rows of the table, in multiples of today's queries
+TIMES = (0.5, 1, 2, 4)  # rows of the table, as multiples of today's number of queries
 
 
 @dataclass(frozen=True)
 class Planned:
-    """power: of `queries` for the observed difference. smallest: difference found with the wanted power, or None."""
+    """What a number of queries can find.
+
+    power: for the observed difference. smallest: the smallest difference found with the wanted power, or None.
+    """
 
     queries: int
     power: float
@@ -244,13 +251,15 @@ class Planned:
 
 @dataclass(frozen=True)
 class TellingApart:
-    """The observed difference of two runs, and how many queries find it.
+    """The observed difference of two runs, and how many queries it takes to find such a difference.
 
-    sd: standard deviation of the differences (ddof 1). wanted: the power, 0 to 1.
-    queries_needed: for the observed difference and the wanted power; None if more than MOST are needed.
-    low, high: 95 % interval of `queries_needed`. None: the effect may be 0, or more than MOST are needed.
-    smallest_difference: found by today's queries with the wanted power, or None.
-    power_now: of today's queries for the observed difference. curve: the same for other numbers of queries.
+    sd: the standard deviation of the differences (ddof 1).
+    wanted: the wanted power, 0 to 1.
+    queries_needed: queries that find the observed difference with the wanted power; None if more than MOST are needed.
+    low, high: 95 % interval of `queries_needed`. None: the effect may be 0, or more than MOST queries are needed.
+    smallest_difference: the smallest difference that today's queries find with the wanted power, or None.
+    power_now: the power of today's queries for the observed difference.
+    curve: the power of other numbers of queries.
     """
 
     found: Difference
@@ -267,7 +276,7 @@ class TellingApart:
 
 
 def telling_apart(gaps: np.ndarray, wanted: float = 0.8, alpha: float = 0.05) -> TellingApart:
-    """Return how far two runs can be told apart. Raise ValueError for fewer than two queries or no difference.
+    """Return what it takes to tell two runs apart. Raise ValueError for fewer than two queries or no difference.
 
     gaps: float64 [Q], the first run's value minus the second's; NaN where the measure does not apply.
     """
@@ -315,13 +324,13 @@ def effect_interval(known: np.ndarray) -> tuple[float, float]:
 def needed_between(
     test: FlipTest, known: np.ndarray, needed: int | None, wanted: float
 ) -> tuple[int | None, int | None]:
-    """Return the 95 % interval of the queries needed, the lower end first.
+    """Return the 95 % interval of the number of queries needed, the lower end first.
 
-    An end is None if no number is enough, or more than MOST are needed. Each end is the number that Student's test
-    needs for one end of the effect's interval. It is multiplied by a ratio: what `test` needs for the observed effect,
-    divided by what Student's test needs for it.
+    An end is None if no number is enough, or if more than MOST queries are needed. Each end is the number that
+    Student's test needs for an end of the effect's interval, times the ratio of the numbers that `test` and Student's
+    test need for the observed effect.
 
-    known: the observed differences [n]. needed: the queries that `test` needs for them.
+    known: the observed differences [n]. needed: the number that `test` needs for them.
     """
     low, high = effect_interval(known)
     if math.isnan(low):

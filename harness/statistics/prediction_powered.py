@@ -1,28 +1,28 @@
 """Estimates from labels that a model wrote and people checked in part: prediction-powered inference (PPI++).
 
-A model's labels alone give a precise and wrong mean; people's labels of n queries alone a right and imprecise one. The
-model's mean, corrected by its mean error on the checked queries, is right however wrong the model is; the better the
-model, the more precise it is (Angelopoulos, Duchi & Zrnic 2023, "PPI++"; by strata Fisch et al. 2024, "Stratified
-Prediction-Powered Inference").
+The mean by a model's labels is precise but wrong; the mean by people's labels of n queries is right but imprecise. The
+model's mean, corrected by its mean error on the checked queries, is right however wrong the model is. The better the
+model, the more precise is this mean (Angelopoulos, Duchi & Zrnic 2023, "PPI++"; by strata Fisch et al. 2024,
+"Stratified Prediction-Powered Inference").
 
-Y and Ŷ are a query's value by people and by the model; n queries are checked, N are not:
+Y and Ŷ are a query's values by people and by the model. n queries are checked, N queries are not:
 
     estimate  λ mean_N(Ŷ) + mean_n(Y − λŶ)
     variance  λ² var_N(Ŷ) / N + var_n(Y − λŶ) / n
     λ         cov_n(Y, Ŷ) / ((1 + n/N) var(Ŷ)), at least 0 and at most 1
 
-By stratum s, weighted by its share W of the queries, with one λ for all strata:
+With strata, each stratum has the weight W, its share of the queries, and all strata have the same λ:
 
     λ         Σ W² cov(Y, Ŷ) / n  /  Σ W² var(Ŷ) (1/n + 1/N)
 
-λ fits the checked queries better than others, so each residual Y − λŶ is divided by 1 − its leverage on λ (the HC3 of
-MacKinnon & White 1985). Without that, simulated 95 % intervals cover the truth in 91 % at n = 30. The interval is
-Student's, with Satterthwaite's degrees of freedom for the residuals' variances: n − 1 in one stratum. Small
+λ fits the checked queries better than other queries, so each residual Y − λŶ is divided by 1 − its leverage on λ (HC3,
+MacKinnon & White 1985). Without this, simulated 95 % intervals cover the truth in 91 % at n = 30. The interval is
+Student's, with Satterthwaite's degrees of freedom for the residuals' variances: n − 1 for a single stratum. Small
 neighbouring strata share a variance. The interval holds for the queries that the test set was drawn from.
 
-If a measure applies to some queries only, its score is the sum of its values divided by the number of queries that it
-applies to: a ratio of two means. Both means are estimated with the same λ; the residuals are those of the ratio
-(u = value − ratio, 0 where the measure does not apply).
+If a measure applies to some queries only, its score is a ratio of two means: of the measure's values (0 where it does
+not apply) and of whether it applies. Both means are estimated with the same λ. The residuals are those of the ratio:
+u = value − ratio, or 0 where the measure does not apply.
 """
 
 from __future__ import annotations
@@ -34,27 +34,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-NO_ESTIMATE = "no estimate: "  # how the note of an estimate without a value begins
-NO_INTERVAL = "no interval: "  # the same for one without an interval
+NO_ESTIMATE = "no estimate: "  # beginning of the note of an estimate without a value
+NO_INTERVAL = "no interval: "  # beginning of the note of an estimate without an interval
 LEAST = 20  # checked queries needed for an interval
 FEW = 30  # with fewer, a note: simulated 95 % intervals cover the truth less often (benchmark.py checked_labels)
 CONFIDENCE = 0.95
-LEAST_FREEDOM = 4  # of a variance; with fewer, neighbouring strata share one
-SPARSE = 5  # with fewer checked queries that differ from the rest, no interval: as for shares, np must not be below 5
-MOST_LEVERAGE = 0.5  # counted for a query; it is 1 if the model's values differ on that query alone
-_ROUNDING = 1e-12  # variances up to this are 0
+LEAST_FREEDOM = 4  # degrees of freedom of a variance; with fewer, neighbouring strata share a variance
+SPARSE = 5  # with fewer checked queries that differ from the rest, no interval (for shares: np must not be below 5)
+MOST_LEVERAGE = 0.5  # greater leverages, up to 1 if the model's values differ on one query alone, count as this
+_ROUNDING = 1e-12  # variances up to this count as 0
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over queries, as if people had labelled all of them.
+    """A mean over queries, estimated as if people had labelled all queries.
 
-    value: NaN if there is none. low, high: 95 % interval, NaN if there is none.
-    checked: number of checked queries to which the measure applies by people's labels. others: number of other queries
-        to which it applies by the model's labels.
-    p: two-sided, of Student's test of a difference against 0; NaN without an interval.
+    value: NaN without an estimate.
+    low, high: 95 % interval, NaN without one.
+    checked: the number of checked queries to which the measure applies by people's labels.
+    others: the number of other queries to which the measure applies by the model's labels.
     weight: λ, how much the model's labels count, 0 to 1; NaN without a value.
-    note: why there is no value or no interval, or what limits it; "" if nothing does.
+    p: of Student's two-sided test of a difference against 0; NaN without an interval.
+    note: why there is no value or no interval, or what limits the interval; or "".
     """
 
     value: float
@@ -74,7 +75,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class EstimatedDifference:
-    """The difference of two runs. p_holm: p after Holm's correction over pairs of runs; NaN without one."""
+    """The difference of two runs. p_holm: p after Holm's correction over pairs of runs; NaN without p."""
 
     found: Estimate
     p_holm: float
@@ -84,9 +85,10 @@ class EstimatedDifference:
 class CheckedSample:
     """The values of Q queries by people's and by the model's labels.
 
-    people, model: float64 [Q]; NaN where the measure does not apply by these labels. people: NaN for unchecked queries
-        too.
-    checked: bool [Q], whether people have checked the query. strata: int [Q]; None: one stratum.
+    people, model: float64 [Q]; NaN where the measure does not apply by these labels, and in `people` for unchecked
+        queries.
+    checked: bool [Q], whether people have checked the query.
+    strata: int [Q]; None: a single stratum.
     """
 
     people: np.ndarray
@@ -103,8 +105,12 @@ class CheckedSample:
 
 @dataclass(frozen=True, eq=False)
 class _Stratum:
-    """share: of all queries. value, applies [n]: by people, 0 and False where the measure does not apply.
-    seen, seen_applies [n] and other, other_applies [N]: by the model, of the checked and of the other queries.
+    """The values of a stratum's queries, and whether the measure applies; 0 and False where it does not.
+
+    share: the stratum's share of all queries.
+    value, applies: [n], by people.
+    seen, seen_applies: [n], by the model, for the checked queries.
+    other, other_applies: [N], by the model, for all other queries.
     """
 
     share: float
@@ -124,7 +130,7 @@ class _Stratum:
         return people + weight * (others - seen)
 
     def residuals(self, ratio: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return (u by people [n], u by the model of the same queries [n], u by the model of the others [N])."""
+        """Return u of the checked queries by people [n] and by the model [n], and of other queries by the model [N]."""
         return (
             self.value - ratio * self.applies,
             self.seen - ratio * self.seen_applies,
@@ -133,13 +139,13 @@ class _Stratum:
 
 
 def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Estimate:
-    """Estimate the mean of a measure with its interval, whatever the order of the queries.
+    """Estimate the mean of a measure with its interval. The order of the queries does not matter.
 
-    A stratum with fewer than two checked queries is joined with the next one, the last with the one before. There is no
-    interval if the measure applies to fewer than LEAST checked queries, or if all but fewer than SPARSE of them have
-    the same value. There is no value for fewer than two.
+    A stratum with fewer than two checked queries is joined with the next stratum, the last with the stratum before.
+    There is no interval if the measure applies to fewer than LEAST checked queries, or if fewer than SPARSE of these
+    queries differ from the most frequent value. There is no value for fewer than two checked queries.
 
-    least, most: bounds of the measure; the value and the interval are cut there.
+    least, most: bounds of the measure, to which the value and the interval are cut.
     """
     found = sample.without_value("")
     if (counted := found.checked) < 2:
@@ -180,7 +186,7 @@ def difference(first: CheckedSample, second: CheckedSample) -> Estimate:
 
 
 def joined(strata: np.ndarray, checked: np.ndarray) -> np.ndarray:
-    """Return strata, int [Q], joined to have at least two checked queries each, if that many are checked."""
+    """Return strata, int [Q], joined until each has at least two checked queries, if two or more are checked."""
     names, found = np.unique(strata, return_inverse=True)
     groups = _neighbours(np.bincount(found[checked], minlength=len(names)).tolist(), 2)
     place = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
@@ -188,7 +194,7 @@ def joined(strata: np.ndarray, checked: np.ndarray) -> np.ndarray:
 
 
 def _neighbours(sizes: Sequence[int], least: int) -> list[list[int]]:
-    """Group numbers 0, 1, 2 ... in order; the sizes of each group add up to `least` or more if they can."""
+    """Group the numbers 0, 1, 2 ... in order. If possible, the sizes of each group add up to `least` or more."""
     groups: list[list[int]] = [[]]
     for number in range(len(sizes)):
         if sum(sizes[one] for one in groups[-1]) >= least:
@@ -225,7 +231,7 @@ def _ratio(strata: Sequence[_Stratum], weight: float) -> float:
 
 
 def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
-    """Return λ. As in ppi_py, the covariance divides by n, and the variance is of all queries."""
+    """Return λ. As in ppi_py, the covariance is divided by n, and the variance is that of all queries."""
     above = below = 0.0
     for one in strata:
         n, more = len(one.value), len(one.other)
@@ -239,9 +245,9 @@ def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
 
 
 def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool) -> tuple[float, float]:
-    """Return (standard error, degrees of freedom), infinite degrees if the residuals do not vary.
+    """Return the standard error and its degrees of freedom; these are infinite if the residuals do not vary.
 
-    tuned: whether λ was computed from the checked queries; 0 and 1 count as given.
+    tuned: whether λ was computed from the checked queries; λ = 0 and λ = 1 count as given.
     """
     from_others, spreads = 0.0, []
     leverages = _leverages(strata, ratio)
@@ -272,7 +278,7 @@ def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool)
 
 
 class _Spread(NamedTuple):
-    """The residuals of a stratum. weight: of their variance in the estimate's variance."""
+    """The residuals of a stratum. weight: the factor of `variance` in the variance of the estimate."""
 
     weight: float
     variance: float
@@ -280,7 +286,7 @@ class _Spread(NamedTuple):
 
 
 def _leverages(strata: Sequence[_Stratum], ratio: float) -> list[np.ndarray]:
-    """Return the leverage of each checked query on λ, float64 [n] by stratum; the sum is 1, or 0 without influence."""
+    """Return each checked query's leverage on λ, float64 [n] for each stratum; the sum is 1, or 0 without influence."""
     pulls = []
     for one in strata:
         _, seen, _ = one.residuals(ratio)

@@ -1,41 +1,41 @@
-"""Paired comparison of runs on the same items: randomisation test, interval, effect size, Holm's correction."""
+"""Compare pairs of runs on the same items: randomisation test, interval, effect size, Holm's correction."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from harness.statistics.bootstrap import EQUAL, Tallies, bootstrap_means, bootstrap_sums, product
 
-ALPHA = 0.05  # two runs differ significantly up to this p
-SEED, RESAMPLES = 0, 10_000  # defaults; RESAMPLES swaps are drawn if there are too many to enumerate
+ALPHA = 0.05  # the greatest p of a significant difference
+SEED, RESAMPLES = 0, 10_000  # defaults; RESAMPLES swaps are drawn if there are more swaps than that
 _CELLS = 1 << 22  # swaps in memory at once
-# With fewer queries that differ, simulated 95 % intervals cover the truth in 86 to 93 % (benchmark.py intervals).
-FEW = 20
-ROWS = 512  # differences tested at once: their sums must fit into memory
-_TIE = 1e-12  # of the sum of absolute differences; smaller differences of sums are rounding errors
+FEW = 20  # with fewer differing queries, 95 % intervals cover the truth in 86 to 93 % (scripts/benchmark.py intervals)
+ROWS = 512  # differences tested at once; their sums must fit into memory
+_TIE = 1e-12  # share of the sum of absolute differences; smaller differences of sums are rounding errors
 
-Pair = tuple[int, int]  # of runs, the first before the second
+Pair = tuple[int, int]  # places of two runs
 Statistic = Callable[[np.ndarray], np.ndarray]
-"""Swaps, int8 [R, n], 1 where the two runs exchange an item -> M differences between the runs, float64 [M, R]."""
+"""Swaps, int8 [R, n], 1 where two runs exchange an item -> M differences between the runs, float64 [M, R]."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How a first run differs from a second in one measure, over the n items to which it applies in both.
+    """The difference of two runs in one measure, over the n items to which the measure applies in both.
 
     mean: the first run's measure minus the second's; NaN if undefined.
-    low, high: 95 % bootstrap interval; NaN if there is none.
-    effect: Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences. 0 if all are 0; NaN if
-        all others are equal, or for fewer than two items; None if the measure is not a mean over items.
-    p: two-sided randomisation test, in (0, 1]. exact: whether it counts all ways to swap items, not a sample of them.
-    p_holm: p after Holm's correction over the pairs compared in this measure; NaN before it.
-    p_t: paired t-test; 1 if all differences are 0, NaN or None where `effect` is.
-    note: what limits the interval or the test; "" if nothing does.
+    low, high: 95 % bootstrap interval; NaN without one.
+    effect: Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences. 0 if all differences
+        are 0. NaN if all are another equal number, or for fewer than two items. None if the measure is not a mean.
+    p: of a two-sided randomisation test, in (0, 1].
+    p_holm: p after Holm's correction over the pairs compared in this measure; NaN before the correction.
+    p_t: p of the paired t-test; 1 if all differences are 0; NaN or None where `effect` is.
+    exact: whether the test counts all ways to swap items, not a sample.
+    note: what limits the interval or the test, or "".
     """
 
     n: int
@@ -54,7 +54,7 @@ class Difference:
 
 
 def pairs_of(runs: int, best: int | None = None) -> list[Pair]:
-    """Return the pairs of the best run with each other run, the best first. All pairs for None or two runs."""
+    """Return the pairs of the best run with each other run, the best first. Return all pairs for None or two runs."""
     if best is None or runs == 2:
         return list(itertools.combinations(range(runs), 2))
     return [(best, other) for other in range(runs) if other != best]
@@ -65,34 +65,28 @@ def differences(
 ) -> dict[Pair, list[Difference]]:
     """Compare pairs of R runs in M measures; return pair -> one Difference per measure.
 
-    Two runs are compared independently of the others, except for Holm's correction. If swaps are drawn, p depends on
+    The result for a pair does not depend on other runs, except for Holm's correction. If swaps are drawn, p depends on
     the order of the queries: pass them in a fixed order, such as by id.
 
     values: float64 [R, M, Q], NaN where a measure does not apply to a query.
-    pairs: None: all with first < second.
+    pairs: None: all pairs.
     """
-
-    def compare(first: int, second: int) -> list[Difference]:
-        return paired_differences(values[first] - values[second], seed, resamples)
-
-    return compared(pairs_of(len(values)) if pairs is None else pairs, compare)
+    pairs = pairs_of(len(values)) if pairs is None else pairs
+    return _corrected({(a, b): paired_differences(values[a] - values[b], seed, resamples) for a, b in pairs})
 
 
 def tally_differences(
     runs: Sequence[Tallies], seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
 ) -> dict[Pair, list[Difference]]:
-    """Compare like `differences`, by measures of sums over the same items in the same order."""
-
-    def compare(first: int, second: int) -> list[Difference]:
-        return paired_sums(runs[first], runs[second], seed, resamples)
-
-    return compared(pairs_of(len(runs)) if pairs is None else pairs, compare)
+    """Compare runs like `differences`, by measures of sums over the same items in the same order."""
+    pairs = pairs_of(len(runs)) if pairs is None else pairs
+    return _corrected({(a, b): paired_sums(runs[a], runs[b], seed, resamples) for a, b in pairs})
 
 
 def against_first(values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
-    """Test the first of R runs against each other one in one measure; return p and Holm-corrected p, [R].
+    """Test the first of R runs against each other run in one measure; return p and Holm-corrected p, float64 [R].
 
-    p is as in `differences`, with the same draws; NaN for the first run.
+    p equals that of `differences`, and is NaN for the first run.
     values: float64 [R, Q], NaN where the measure does not apply.
     """
     found = [np.array([np.nan])]
@@ -102,14 +96,8 @@ def against_first(values: np.ndarray, seed: int = SEED, resamples: int = RESAMPL
     return p, np.concatenate([p[:1], holm(p[1:])])
 
 
-def compared(
-    pairs: Sequence[Pair], compare: Callable[[int, int], Sequence[Difference]]
-) -> dict[Pair, list[Difference]]:
-    """Compare pairs of runs, and correct p over these pairs, measure by measure.
-
-    compare: (first, second) -> one Difference per measure, in the same order for every pair.
-    """
-    found = {pair: compare(*pair) for pair in pairs}
+def _corrected(found: Mapping[Pair, Sequence[Difference]]) -> dict[Pair, list[Difference]]:
+    """Correct p over the pairs, measure by measure. found: pair -> one Difference per measure."""
     p = np.array([[one.p for one in measures] for measures in found.values()])
     corrected = np.array([holm(column) for column in p.T]).T
     return {
@@ -121,16 +109,16 @@ def compared(
 def randomisation_test(
     statistic: Statistic, n: int, slack: np.ndarray | float, *, seed: int, resamples: int
 ) -> tuple[np.ndarray, bool]:
-    """Test M measures by paired randomisation; return p, float64 [M], and whether it is exact.
+    """Test M measures by paired randomisation; return p, float64 [M], and whether p is exact.
 
-    If the two runs were the same, each item could as well have been exchanged between them (Fisher 1935; Yeh 2000 for
-    ratios of counts). p is two-sided: the share of swaps that leave the runs at least as far apart as they are. All 2^n
-    swaps are counted if there are at most `resamples`; otherwise that many are drawn, and the observed one is added to
-    keep p above 0 (Phipson and Smyth 2010).
+    If the two runs are equally good, exchanging their results on an item changes nothing (Fisher 1935; Yeh 2000 for
+    ratios of counts). p is two-sided: the share of swaps that leave the runs at least as far apart as they are. If
+    there are at most `resamples` swaps, all 2^n are counted. Otherwise that many swaps are drawn, and the observed
+    result is added to keep p above 0 (Phipson and Smyth 2010).
 
-    statistic: the differences between the runs after swaps.
-    n: number of items to swap; leave out items that change nothing.
-    slack: float64 [M], or one number for all: smaller differences of distances are rounding errors.
+    statistic: gives the differences between the runs after swaps.
+    n: the number of items to swap; leave out items that change nothing.
+    slack: float64 [M], or one number for all; smaller differences of distances are rounding errors.
     """
 
     def distances(swaps: np.ndarray) -> np.ndarray:
@@ -147,8 +135,8 @@ def randomisation_test(
 def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
     """Test M means of differences by randomisation; return p, float64 [M], and whether it is exact, bool [M].
 
-    Swapping the two runs on a query flips the sign of its difference. A measure is tested exactly if its differences
-    other than 0 have at most `resamples` flips. p is 1 if all are 0.
+    Swapping the two runs on a query flips the sign of the query's difference. A measure is tested exactly if its
+    differences other than 0 have at most `resamples` flips. p is 1 if all differences are 0.
 
     rows: differences by query, float64 [M, Q]; NaN does not count.
     """
@@ -161,7 +149,7 @@ def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLE
         p[measure] = randomisation_test(
             _flipped_sums(changed[None]), len(changed), slack[measure], seed=seed, resamples=resamples
         )[0][0]
-    if not exact.all():  # the drawn swaps are of all queries: the same for every measure and pair of runs
+    if not exact.all():  # Swaps are drawn for all queries, so they are the same for every measure and pair of runs.
         p[~exact], _ = randomisation_test(
             _flipped_sums(rows[~exact]), rows.shape[1], slack[~exact], seed=seed, resamples=resamples
         )
@@ -169,10 +157,10 @@ def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLE
 
 
 def holm(p: np.ndarray) -> np.ndarray:
-    """Correct p values [n] for n tests (Holm 1979): the smallest counts n times, the next n - 1 times, up to 1.
+    """Correct p values [n] for n tests (Holm 1979): multiply the smallest by n, the next by n - 1, and so on.
 
-    Corrected values keep the order of p. Rejecting those up to 0.05 keeps the chance of any false rejection below 0.05,
-    however the tests depend on each other.
+    Corrected values keep the order of p and are at most 1. Rejecting all with a corrected p up to 0.05 keeps the chance
+    of any false rejection below 0.05, however the tests depend on each other.
     """
     order = np.argsort(p, kind="stable")
     corrected = np.empty(len(p))
@@ -192,7 +180,7 @@ def _swaps(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
 
 
 def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> list[Difference]:
-    """Return one Difference, p not yet corrected, per row of differences by query, float64 [M, Q]."""
+    """Return a Difference, without Holm's correction, for each row of differences by query, float64 [M, Q]."""
     p, exact = sign_flip_test(rows, seed, resamples)
     lows, highs, notes = bootstrap_means(rows, seed, resamples=resamples)
     found = []
@@ -220,9 +208,10 @@ def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESA
 
 
 def swap_test(first: Tallies, second: Tallies, seed: int, resamples: int) -> tuple[np.ndarray, bool]:
-    """Test measures of sums by randomisation; return p, float64 [M], and whether it is exact.
+    """Test measures of sums by randomisation; return p, float64 [M], and whether p is exact.
 
-    Swapping two runs' answers to an item moves its counts between the sums. Items with equal counts are left alone.
+    Swapping the answers of two runs to an item exchanges the item's counts between the sums. Items with equal counts
+    are not swapped.
     """
     ours, theirs = first.table, second.table
     moves = (theirs - ours)[(theirs != ours).any(axis=1)]

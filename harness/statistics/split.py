@@ -1,4 +1,4 @@
-"""Public and private parts of the queries, and how ranks of runs shift between them over many draws."""
+"""Divide queries into a public and a private part, and measure how the ranks of runs shift over many such draws."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from retrievers.base import remembered
 class Split:
     """How labelled queries are divided into a public and a private part.
 
-    public: share of the public part, 0 to 1. seed: of the draw, and of the bootstrap.
+    public: the share of the public part, 0 to 1.
+    seed: the seed of the draw and of the bootstrap.
     select_on: the queries that gates are fitted to and runs are ranked by.
     """
 
@@ -29,7 +30,7 @@ class Split:
 def draw_public(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: float = 0.4) -> np.ndarray:
     """Return the public part, bool [Q]: round(public * Q) items, the same share of each stratum (int [Q]).
 
-    Only ids and seed decide: the items of a stratum with the lowest hashes are public.
+    Only the ids and the seed decide: the items with the lowest hashes of each stratum are public.
     """
     draw = np.array([hashlib.sha256(f"{seed}:{item_id}".encode()).hexdigest() for item_id in item_ids], dtype="U64")
     chosen = np.zeros(len(item_ids), bool)
@@ -40,7 +41,7 @@ def draw_public(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: 
 
 
 def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
-    """Return stratum -> number of public items, by largest remainders; ties go to the first."""
+    """Return stratum -> number of public items, by largest remainders; of equal remainders, the first is rounded up."""
     names, sizes = np.unique(strata, return_counts=True)
     whole = np.floor(public * sizes).astype(np.intp)
     left_over = round(public * len(strata)) - whole.sum()
@@ -50,7 +51,7 @@ def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
 
 @remembered
 def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[str], part: Split) -> np.ndarray:
-    """Return which scored queries are public, bool [Q]. The draw is over all labelled queries."""
+    """Return whether each scored query is public, bool [Q]. The draw is over all labelled queries."""
     labelled = list(qrels.grades)
     needs = np.array([qrels.needs_retrieval(query_id) for query_id in labelled])
     turns = np.array([query_id in multi_turn for query_id in labelled])
@@ -58,23 +59,23 @@ def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[
     return np.array([chosen[query_id] for query_id in scored])
 
 
-Score = Callable[[np.ndarray], np.ndarray]  # weights of N items, [R, N] of 0 and 1 -> scores of M submissions [M, R]
+Score = Callable[[np.ndarray], np.ndarray]  # [R, N], 1 for the items that count, else 0 -> scores of M runs [M, R]
 
 DRAWS = 1000
-EXPECTED = 0.2  # if winners differ in this share of random splits, a disagreement says nothing
+EXPECTED = 0.2  # if the winners differ in this share of random splits, a disagreement says nothing
 _CELLS = 1 << 22  # cells of a draw table in memory at once
 
 
 @dataclass(frozen=True, eq=False)
 class ShakeUp:
-    """Scores of M submissions on R draws of a public and a private part, float64 [M, R]."""
+    """The scores of M runs on R draws of a public and a private part, float64 [M, R]."""
 
     public: np.ndarray
     private: np.ndarray
 
     @property
     def shifts(self) -> np.ndarray:
-        """Ranks lost from the public to the private leaderboard, int [M, R]; negative where ranks are won."""
+        """The ranks lost from the public to the private leaderboard, int [M, R]; negative where ranks are won."""
         return ranks(self.private) - ranks(self.public)
 
     @property
@@ -83,7 +84,7 @@ class ShakeUp:
         return float(1 - won.any(axis=0).mean())
 
     def sentence(self, measure: str, public: float) -> str:
-        """Return the shake-up in one sentence. public: share of the public part, 0 to 1."""
+        """Return the shake-up in one sentence. public: the share of the public part, 0 to 1."""
         worst = np.abs(self.shifts).max(axis=0)
         draws, loses = self.public.shape[1], 100 * self.winner_loses
         return (
@@ -105,7 +106,11 @@ class Standing:
 
 @dataclass(frozen=True)
 class RunShifts:
-    """shifts: ranks lost from the public to the private part -> number of draws. mean_shift: without signs."""
+    """How the rank of a run shifts.
+
+    mean_shift: the mean number of ranks, won or lost.
+    shifts: ranks lost from the public to the private part -> number of draws.
+    """
 
     label: str
     mean_shift: float
@@ -123,7 +128,10 @@ class ShakeUpSummary:
 
 @dataclass(frozen=True)
 class Standings:
-    """boards: one per run; None if the runs have different public parts. shake_up: None if a part is empty."""
+    """The standings of all runs; None instead of each if the runs have different public parts.
+
+    shake_up: None if a part is empty.
+    """
 
     boards: tuple[Standing | None, ...]
     shake_up: ShakeUpSummary | None = None
@@ -135,7 +143,7 @@ def standings(
 ) -> Standings:
     """Return the scores and ranks of M runs on both parts, and how ranks shift over new draws of the parts.
 
-    public: bool [N], the items of the public part. strata: int [N].
+    public: bool [N], whether an item is in the public part. strata: int [N].
     """
     scores = [
         score(inside[None].astype(np.float64)) if inside.any() else np.full((len(labels), 1), np.nan)
@@ -188,5 +196,5 @@ def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: 
 
 
 def ranks(scores: np.ndarray) -> np.ndarray:
-    """Return 1 + the number of submissions that are better by more than rounding, int [M, R]."""
+    """Return 1 + the number of runs with a greater score, beyond rounding errors, int [M, R]."""
     return 1 + (scores[None] > scores[:, None] + 1e-12).sum(axis=1)
