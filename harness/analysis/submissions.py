@@ -17,8 +17,8 @@ from harness.progress import watch
 from harness.recording import task_run
 from harness.recording.logged_run import Ahead, logged_value, read_config
 from harness.statistics.bootstrap import Tallies
-from harness.tasks.scored_file import GIVEN, tallied, task_of, task_rules
-from harness.tasks.task import TextTask
+from harness.tasks.scored_file import tallied, task_of, task_rules
+from harness.tasks.task import GIVEN, TextTask
 from harness.tracking.tracker import LoggedRun, NoFile, Tracker
 
 ItemRow = Mapping[str, str]  # column -> cell

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class ListedDocuments:
     doc_ids: Sequence[str]
     query_ids: Sequence[str]
 
-    def take(self, rows: np.ndarray) -> Self:
+    def __getitem__(self, rows: np.ndarray) -> Self:
         kept = np.arange(len(self.query_ids))[rows].tolist()
         return replace(self, docs=self.docs[rows], query_ids=[self.query_ids[row] for row in kept])
 
@@ -172,16 +172,9 @@ class Judged:
     holes: Holes | None = None
 
     def take(self, rows: np.ndarray) -> Judged:
-        return Judged(
-            self.gains[rows],
-            self.repeats[rows],
-            self.returned[rows],
-            self.ideal[rows],
-            self.needs[rows],
-            None if self.signal is None else self.signal[rows],
-            self.shown and self.shown.take(rows),
-            self.holes and self.holes.take(rows),
-        )
+        """Return some of the queries, in this order. rows: int [n], or bool [Q]."""
+        parts: list[Any] = [getattr(self, one.name) for one in fields(self)]
+        return Judged(*(None if part is None else part[rows] for part in parts))
 
     def ordered(self, places: np.ndarray, returned: np.ndarray) -> Judged:
         """Return the same queries with their documents in another order. No document may occur twice in a list.

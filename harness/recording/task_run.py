@@ -22,7 +22,7 @@ from harness.reports import task_page
 from harness.reports.figure import save
 from harness.storage.atomic import write_text
 from harness.storage.cache import open_cache
-from harness.tasks.scored_file import FILES, ScoredFile, TextPlan, fingerprints, task_of
+from harness.tasks.scored_file import FILES, ScoredFile, TextPlan, task_of
 from harness.tasks.task import TextTask
 from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, RunRecord, Tracker, as_note
 
@@ -45,7 +45,7 @@ def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
     with tempfile.TemporaryDirectory() as folder:
         file = tracker.download(run, stored(run.params["predictions"]), Path(folder))
         judged = task_of(config["task"]).judge(file, references, [], open_cache(store))
-        require_unchanged(run, fingerprints(judged), config, "Put the files back, or score the predictions again.")
+        require_unchanged(run, judged.fingerprints, config, "Put the files back, or score the predictions again.")
         with open_unpacked(file) as content:
             return ValidRun(content.read().decode(), config, len(judged.item_ids))
 
@@ -58,7 +58,7 @@ def task_params(plan: TextPlan, choice: str | None) -> dict[str, Any]:
 def tags(plan: TextPlan, scored: ScoredFile) -> dict[str, str]:
     """Return the tags by which commands find and compare a text task's runs."""
     task = scored.task
-    return {f"data.{name}": sha256 for name, sha256 in scored.fingerprints.items()} | {
+    return {f"data.{name}": sha256 for name, sha256 in scored.judged.fingerprints.items()} | {
         "harness.verb": "score",
         "task": task.name,
         "trial_key": task_trial_key(plan),
@@ -85,7 +85,7 @@ def _without_runtime(node: Node) -> dict[str, Any]:
 def task_inputs(plan: TextPlan, scored: ScoredFile) -> dict[str, Input]:
     """Return the run's data by context, for MLflow."""
     rows, files = len(scored.judged.item_ids), zip(FILES, (plan.predictions, plan.references), strict=True)
-    return {name: Input(file.name, scored.fingerprints[name], str(file), rows) for name, file in files}
+    return {name: Input(file.name, scored.judged.fingerprints[name], str(file), rows) for name, file in files}
 
 
 def write_task_run(folder: Path, record: RunRecord, plan: TextPlan, scored: ScoredFile, light: bool = False) -> None:

@@ -16,25 +16,6 @@ _PRODUCT = 1 << 18  # multiplications in a matrix product; BLAS computes smaller
 
 
 @dataclass(frozen=True, eq=False)
-class Resampled:
-    """M statistics of n items, and what their BCa intervals are computed from.
-
-    observed: float64 [M], the statistics of all items.
-    values: float64 [M, resamples], the statistics of items drawn with replacement.
-    influence: float64 [M, n], the mean of all leave-one-out values minus the value without this item, times a positive
-        factor.
-    constant: bool [M], whether every draw gives the same value.
-    slack: float64 [M]; smaller differences are rounding errors.
-    """
-
-    observed: np.ndarray
-    values: np.ndarray
-    influence: np.ndarray
-    constant: np.ndarray
-    slack: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
 class Tallies:
     """Counts of N items, and M measures computed from sums of the counts, such as precision over all items.
 
@@ -124,31 +105,39 @@ def _cached_draws(seed: int, n: int, resamples: int) -> tuple[np.ndarray, ...]:
 
 def _intervals(values: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[str]]:
     observed = values.mean(axis=1)
-    statistics = Resampled(
-        observed=observed,
-        values=means,
+    return bca(
+        observed,
+        means,
         influence=values - observed[:, None],  # A leave-one-out mean differs by -deviation / (n - 1).
         constant=np.ptp(values, axis=1) == 0,
         slack=1e-12 * np.abs(values).max(axis=1),
     )
-    return bca(statistics)
 
 
 def bca(
-    statistics: Resampled, items: str = "queries", entering: np.ndarray | None = None
+    observed: np.ndarray,
+    resampled: np.ndarray,
+    influence: np.ndarray,
+    constant: np.ndarray,
+    slack: np.ndarray,
+    entering: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return BCa intervals of M statistics (Efron 1987): (low [M], high [M], notes, "" for none).
+    """Return BCa intervals of M statistics of n items (Efron 1987): (low [M], high [M], notes, "" for none).
 
     The interval of a constant statistic is its value. For fewer than 10 items, or if BCa is undefined, return the
     percentile interval, with a note.
 
-    items: what notes call the items, in the plural.
-    entering: int [M], the number of items that enter each statistic; None: all.
+    observed: float64 [M], the statistics of all items.
+    resampled: float64 [M, resamples], the statistics of items drawn with replacement.
+    influence: float64 [M, n], the mean of all leave-one-out values minus the value without this item, times a positive
+        factor.
+    constant: bool [M], whether every draw gives the same value.
+    slack: float64 [M]; smaller differences are rounding errors.
+    entering: int [M], the number of items that enter each statistic; None: all items, which notes call queries.
     """
     from scipy.special import ndtr, ndtri
 
-    observed, resampled, influence = statistics.observed, statistics.values, statistics.influence
-    constant, slack = statistics.constant, statistics.slack
+    items = "queries" if entering is None else "items"
     share_below = (resampled < (observed - slack)[:, None]).mean(axis=1)
     share_up_to = (resampled <= (observed + slack)[:, None]).mean(axis=1)
     bias_share = (share_below + share_up_to) / 2  # A tie counts half.
@@ -198,14 +187,14 @@ def bootstrap_sums(tallies: Tallies, seed: int, resamples: int) -> tuple[np.ndar
     whole = np.isfinite(values).all(axis=1) & np.isfinite(left_out).all(axis=1)
     if whole.any():
         slack = EQUAL * np.maximum(np.abs(values[whole]).max(axis=1), EQUAL)
-        statistics = Resampled(
-            observed=observed[whole],
-            values=values[whole],
+        low[whole], high[whole], whole_notes = bca(
+            observed[whole],
+            values[whole],
             influence=left_out[whole].mean(axis=1)[:, None] - left_out[whole],
             constant=np.ptp(values[whole], axis=1) <= slack,
             slack=slack,
+            entering=tallies.entering[whole],
         )
-        low[whole], high[whole], whole_notes = bca(statistics, items="items", entering=tallies.entering[whole])
         for row, note in zip(np.flatnonzero(whole), whole_notes, strict=True):
             notes[row] = note
     for row in np.flatnonzero(~whole):  # Some samples have no item that enters the measure.

@@ -96,19 +96,15 @@ class _Model:
         return self.design.T @ self.design
 
     @cached_property
-    def solved(self) -> tuple[np.ndarray, int]:
-        """(the pseudo-inverse of `gram`, its rank)."""
+    def inverse(self) -> np.ndarray:
+        """The pseudo-inverse of `gram`."""
         sizes, directions = np.linalg.eigh(self.gram)
         kept = sizes > RANK * sizes[-1]
-        return (directions[:, kept] / sizes[kept]) @ directions[:, kept].T, int(kept.sum())
+        return (directions[:, kept] / sizes[kept]) @ directions[:, kept].T
 
-    @property
-    def inverse(self) -> np.ndarray:
-        return self.solved[0]
-
-    @property
+    @cached_property
     def rank(self) -> int:
-        return self.solved[1]
+        return _rank(self.gram)
 
     @cached_property
     def told(self) -> list[Keys]:

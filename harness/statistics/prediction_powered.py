@@ -105,37 +105,25 @@ class CheckedSample:
 
 @dataclass(frozen=True, eq=False)
 class _Stratum:
-    """The values of a stratum's queries, and whether the measure applies; 0 and False where it does not.
+    """The queries of a stratum. Row 0 of each array has values, and row 1 whether the measure applies.
 
     share: the stratum's share of all queries.
-    value, applies: [n], by people.
-    seen, seen_applies: [n], by the model, for the checked queries.
-    other, other_applies: [N], by the model, for all other queries.
+    people, seen: float64 [2, n], the checked queries by people and by the model.
+    other: float64 [2, N], all other queries by the model.
     """
 
     share: float
-    value: np.ndarray
-    applies: np.ndarray
+    people: np.ndarray
     seen: np.ndarray
-    seen_applies: np.ndarray
     other: np.ndarray
-    other_applies: np.ndarray
 
     def mean(self, weight: float) -> np.ndarray:
-        people = np.array([self.value.mean(), self.applies.mean()])
-        if not len(self.other):
-            return people
-        seen = np.array([self.seen.mean(), self.seen_applies.mean()])
-        others = np.array([self.other.mean(), self.other_applies.mean()])
-        return people + weight * (others - seen)
+        people: np.ndarray = self.people.mean(axis=1)
+        return people + weight * (self.other.mean(axis=1) - self.seen.mean(axis=1)) if self.other.size else people
 
-    def residuals(self, ratio: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return u of the checked queries by people [n] and by the model [n], and of other queries by the model [N]."""
-        return (
-            self.value - ratio * self.applies,
-            self.seen - ratio * self.seen_applies,
-            self.other - ratio * self.other_applies,
-        )
+    def residuals(self, ratio: float) -> Iterator[np.ndarray]:
+        """Yield u of the checked queries by people [n] and by the model [n], and of other queries by the model [N]."""
+        return (values - ratio * applies for values, applies in (self.people, self.seen, self.other))
 
 
 def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Estimate:
@@ -209,20 +197,12 @@ def _neighbours(sizes: Sequence[int], least: int) -> list[list[int]]:
 def _strata(sample: CheckedSample) -> Iterator[_Stratum]:
     checked = sample.checked
     strata = np.zeros(len(checked), np.intp) if sample.strata is None else joined(sample.strata, checked)
-    values, model = np.nan_to_num(sample.people), np.nan_to_num(sample.model)
-    applies, model_applies = ~np.isnan(sample.people), ~np.isnan(sample.model)
+    people, model = (np.stack([np.nan_to_num(one), ~np.isnan(one)]) for one in (sample.people, sample.model))
     for stratum in np.unique(strata).tolist():
         inside = strata == stratum
-        seen, other = inside & checked, inside & ~checked
-        yield _Stratum(
-            float(inside.mean()),
-            values[seen],
-            applies[seen],
-            model[seen],
-            model_applies[seen],
-            model[other],
-            model_applies[other],
-        )
+        parts = ((people, inside & checked), (model, inside & checked), (model, inside & ~checked))
+        # Contiguous rows are summed in the same order as single arrays.
+        yield _Stratum(float(inside.mean()), *(np.ascontiguousarray(of[:, rows]) for of, rows in parts))
 
 
 def _ratio(strata: Sequence[_Stratum], weight: float) -> float:
@@ -234,7 +214,7 @@ def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
     """Return λ. As in ppi_py, the covariance is divided by n, and the variance is that of all queries."""
     above = below = 0.0
     for one in strata:
-        n, more = len(one.value), len(one.other)
+        n, more = one.people.shape[1], one.other.shape[1]
         if not more:
             continue
         people, seen, other = one.residuals(ratio)
@@ -290,7 +270,7 @@ def _leverages(strata: Sequence[_Stratum], ratio: float) -> list[np.ndarray]:
     pulls = []
     for one in strata:
         _, seen, _ = one.residuals(ratio)
-        pulls.append((one.share / len(seen) * (seen - seen.mean())) ** 2 * bool(len(one.other)))
+        pulls.append((one.share / len(seen) * (seen - seen.mean())) ** 2 * bool(one.other.size))
     total = sum(float(one.sum()) for one in pulls)
     return [one / total if total > 0 else np.zeros(len(one)) for one in pulls]
 

@@ -1,6 +1,6 @@
-"""Compiled inner loops of `harness.tasks.alignment`. Import it only where they run: numba takes a while to import.
+"""Compiled inner loops of `harness.tasks.alignment`. Import this module late: importing numba takes a while.
 
-N texts are one flat array of words, int32 numbers, and `starts`, int64 [N + 1]: text r is `words[starts[r]:starts[r +
+N texts are a flat array of words, int32 numbers, and `starts`, int64 [N + 1]: text r is `words[starts[r]:starts[r +
 1]]`. Positions in a text count from 0.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-TP, FP, FN, FR = 1, 2, 3, 4  # verdicts; 0: neither text edits
+TP, FP, FN, FR = 1, 2, 3, 4  # verdicts; 0 means that neither text edits
 
 
 @njit(cache=True, nogil=True)
 def align(source, source_starts, target, target_starts):
-    """int32 [source words]: the position of the target word that each source word matches, -1 for none."""
+    """Return the position of the target word that each source word matches, int32 [source words]; -1 for no match."""
     matched = np.full(len(source), -1, np.int32)
     for r in range(len(source_starts) - 1):
         first, end = source_starts[r], source_starts[r + 1]
@@ -37,12 +37,12 @@ def _match(source, target, matched):
 
 @njit(cache=True, nogil=True)
 def _walk(source, target, matched, shift):
-    """Wagner and Fischer's table, filled from the end, as one row of lengths and one bit per step.
+    """Fill Wagner and Fischer's table from the end, keeping a row of lengths and a bit for each step.
 
     The bit of (i, j) is set if the longest common subsequence of source[i:] and target[j:] does not need source word i.
     """
     n, m = len(source), len(target)
-    longest = np.zeros(m + 1, np.int32)  # of source[i:] and target[j:]
+    longest = np.zeros(m + 1, np.int32)  # lengths for source[i:] and target[j:]
     leave_out = np.zeros((n, (m + 7) // 8), np.uint8)
     for i in range(n - 1, -1, -1):
         after_both = np.int32(0)
@@ -68,9 +68,9 @@ def _walk(source, target, matched, shift):
 
 @njit(cache=True, nogil=True)
 def place_edits(matched, source_starts, target_starts, merge_gap):
-    """int32 [source words], int32 [target words]: the place of each word's edit, -1 if the word is matched.
+    """Return the place of each word's edit, int32 [source words] and [target words]; -1 if the word is matched.
 
-    merge_gap: of scheme `span`; -1 for scheme `token`, one edit per source position.
+    merge_gap: for scheme `span`; -1 for scheme `token`, which has one edit per source position.
     """
     of_source = np.full(len(matched), -1, np.int32)
     of_target = np.full(target_starts[-1], -1, np.int32)
@@ -78,7 +78,7 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
         first, into = source_starts[r], target_starts[r]
         n, m = source_starts[r + 1] - first, target_starts[r + 1] - into
         i = j = 0
-        last = here = -merge_gap - 1  # where the last span begins, and the first span that it joined
+        last = here = -merge_gap - 1  # beginning of the last span, and of the first span that the last one joined
         while i <= n:
             kept = i  # the next matched word, or the end
             while kept < n and matched[first + kept] < 0:
@@ -98,10 +98,11 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
 def judge_places(
     starts, wanted_source, wanted, wanted_starts, wanted_at, made_source, made, made_starts, made_at, merge_gap
 ):
-    """int8 [source words + N]: the verdict on each place; text r has positions 0 to n, from `starts[r] + r` on.
+    """Return the verdict on each place, int8 [source words + N]; text r has positions 0 to n, from `starts[r] + r` on.
 
     wanted, made: the words of references and of predictions, with their `_starts`.
-    wanted_source, made_source: places of source words. wanted_at, made_at: places of target words.
+    wanted_source, made_source: the places of source words.
+    wanted_at, made_at: the places of target words.
     """
     verdicts = np.zeros(starts[-1] + len(starts) - 1, np.int8)
     for r in range(len(starts) - 1):
@@ -111,7 +112,7 @@ def judge_places(
             is_wanted = p < n and wanted_source[first + p] == p
             is_made = p < n and made_source[first + p] == p
             same = True
-            while True:  # over the words that reference and prediction put here
+            while True:  # for each word that the reference or the prediction puts here
                 while w < wanted_starts[r + 1] and wanted_at[w] < 0:
                     w += 1
                 while m < made_starts[r + 1] and made_at[m] < 0:

@@ -1,19 +1,12 @@
-"""Corrections judged edit by edit, as docs/measures.md defines it: align texts word by word, make edits, give verdicts.
+"""Corrections judged edit by edit: align texts word by word, make edits, give verdicts.
 
-A target (a reference or a prediction) is aligned with its source by a longest common subsequence (Wagner & Fischer
-1974): the one that matches the common beginning, then the common end; between these it goes from left to right, matches
-equal words, and otherwise skips the source word if that costs no match, else the target word. n and m words between
-common beginning and end take O(n * m) time and n * m bits: 12.5 MB for 10,000 words each.
+docs/measures.md defines alignment, edits and verdicts. A target (a reference or a prediction) is aligned with its
+source by a longest common subsequence (Wagner & Fischer 1974). For n and m words between the common beginning and the
+common end, this takes O(n * m) time and n * m bits: 12.5 MB for 10,000 words each.
 
-An edit has a place, a position in the source, and the words that it puts there. Between two matched words, scheme
-`token` pairs source and target words from left to right, one edit per pair. Surplus target words join the last pair;
-surplus source words are deleted; without a source word, target words are inserted at the position of the next one (n
-after the last). Scheme `span` makes everything between one edit, at its first source position; an edit that begins at
-most `merge_gap` positions after the previous one joins it.
-
-The verdict on a place: `tp`, reference and prediction put the same words there; `fp`, both edit, but differently; `fn`,
-only the reference edits; `fr`, only the prediction edits. Whether the words replace others, or how many, does not
-count.
+An edit has a place, a position in the source, and the words that it puts there. A verdict on a place compares these
+words only, not the source words that they replace: `tp`, reference and prediction put the same words there; `fp`, they
+put different words there; `fn`, only the reference edits; `fr`, only the prediction edits.
 """
 
 from __future__ import annotations
@@ -30,7 +23,7 @@ import numpy as np
 from harness.tasks.task import nfc
 
 Scheme = Literal["token", "span"]
-VERDICTS = ("", "tp", "fp", "fn", "fr")  # indexed by the numbers of the kernels
+VERDICTS = ("", "tp", "fp", "fn", "fr")  # at the indices that the kernels use
 NOTHING = "∅"
 
 Pieces = list[tuple[str, str]]
@@ -47,7 +40,7 @@ class Change(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A place of the source with its verdict. wanted, made: the change in reference and prediction, or None."""
+    """A place of the source with its verdict. wanted, made: the change by reference and by prediction, or None."""
 
     place: int
     verdict: str
@@ -60,9 +53,10 @@ class Edit(NamedTuple):
 
 
 class ShownAlignment(NamedTuple):
-    """One sentence for people. The pieces of a text, concatenated, are its words with single spaces.
+    """A sentence to show to people. The pieces of a text, concatenated, are its words with single spaces.
 
-    Each edited word is one piece, marked with the verdict on its place; a source word gets the reference's edit first.
+    Each edited word is a piece, marked with the verdict on its place. A source word that both texts edit is marked with
+    the verdict on the reference's edit.
     """
 
     edits: list[Edit]
@@ -72,7 +66,7 @@ class ShownAlignment(NamedTuple):
 
 
 class _Texts(NamedTuple):
-    words: np.ndarray  # int32, the words of all texts, one text after the other, as numbers
+    words: np.ndarray  # int32, the words of all texts as numbers, text after text
     starts: np.ndarray  # int64 [N + 1], the position of each text's first word
 
     def of(self, row: int, flat: np.ndarray) -> list[int]:
@@ -80,19 +74,22 @@ class _Texts(NamedTuple):
 
 
 class _Aligned(NamedTuple):
-    """Targets aligned with their sources: the place of each word's edit, -1 if the word is matched."""
+    """Targets aligned with their sources.
+
+    of_source, of_target: int32, the place of each word's edit, or -1 if the word is matched.
+    """
 
     texts: _Texts
-    of_source: np.ndarray  # int32, for the words of the sources
-    of_target: np.ndarray  # int32, for the words of the targets
+    of_source: np.ndarray
+    of_target: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedEdits:
     """N sentences with the verdicts on all their places.
 
-    counts: int64 [N, 4], places with tp, fp, fn, fr. Under `token`, but not under `span`, fr counts as fp too.
-    wanted, made: bool [N], whether the reference, the prediction differs from the source.
+    counts: int64 [N, 4], the numbers of places with tp, fp, fn and fr. Under `token`, fp includes fr.
+    wanted, made: bool [N], whether the reference or the prediction differs from the source.
     """
 
     counts: np.ndarray
@@ -139,7 +136,7 @@ def judge_edits(
     scheme: Scheme = "token",
     merge_gap: int = 2,
 ) -> JudgedEdits:
-    """Judge the edits of N predictions by the edits of their references. merge_gap: in words, only for `span`."""
+    """Judge the edits of N predictions by the edits of their references. merge_gap: only for `span`, in words."""
     from harness.tasks import _alignment_kernels
 
     if not len(sources) == len(references) == len(predictions):
@@ -164,7 +161,7 @@ def judge_edits(
         prediction.of_target,
         gap,
     )
-    firsts = source.starts[:-1] + np.arange(len(sources))  # a sentence of n words has n + 1 places
+    firsts = source.starts[:-1] + np.arange(len(sources))  # A sentence of n words has n + 1 places.
     tp, fp, fn, fr = (np.add.reduceat(verdicts == one, firsts, dtype=np.int64) for one in range(1, len(VERDICTS)))
     counts = np.stack([tp, fp + fr if scheme == "token" else fp, fn, fr], axis=1)
     wanted, made = tp + fp + fn > 0, tp + fp + fr > 0

@@ -1,7 +1,7 @@
-"""The task `answers`: free-text answers, two schemes that compare them, and measures in [0, 1], higher is better.
+"""The task `answers`: free-text answers, compared by one of two schemes. All measures are better if higher.
 
 Texts are compared in Unicode's composed form (NFC). The definitions come from the Korean language contest of 2025 (AI
-말평, tasks on language norms and on culture). Differences from the contest's code are stated.
+말평, tasks on language norms and on culture), except where a docstring names a difference.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from retrievers.lexical.tokenize import Tokens
 
 Tokenize = Callable[[Sequence[str]], Tokens]
 
-ENDINGS = ("가 옳다", "이 옳다")  # "... is right": the ending of an answer, in order of precedence
+ENDINGS = ("가 옳다", "이 옳다")  # "... is right", the ending of an answer; the first has precedence
 ALTERNATIVES = "#"  # separates several acceptable answers
-WORD_LIMIT = 1000  # words of a text that ROUGE-1 reads
+WORD_LIMIT = 1000  # number of words of a text that ROUGE-1 reads
 
 _QUOTES = str.maketrans("", "", "\"'")
 _NOT_READ = re.compile("[^a-z0-9가-힣]")
 
 
 def split_reason(text: str) -> tuple[str, str]:
-    """Split an answer from its reason: `'않은'이 옳다. 형용사이다.` -> (`'않은'이 옳다`, `형용사이다.`).
+    """Split a text into answer and reason: `'않은'이 옳다. 형용사이다.` -> (`'않은'이 옳다`, `형용사이다.`).
 
     The answer ends with the first `가 옳다` or, if there is none, with the first `이 옳다`. The reason is the rest
     without leading dots, commas and white space. Without either ending, the whole text is the answer and the reason is
-    empty. A `#` right after the ending begins another acceptable answer, split in turn; the contest's code counts it as
-    part of the reason. Any other `#` in the reason belongs to it.
+    empty. A `#` right after the ending begins another acceptable answer, which is split in turn; the contest's code
+    counts this answer as part of the reason. Any other `#` belongs to the reason.
     """
     answers, rest = [], nfc(text)
     while ending := next((ending for ending in ENDINGS if ending in rest), None):
@@ -56,15 +56,15 @@ def split_reason(text: str) -> tuple[str, str]:
 
 
 def alternatives(reference: str) -> set[str]:
-    """Return the acceptable answers of a reference, without ASCII quotes, outer white space and empty ones."""
+    """Return the acceptable answers of a reference, without ASCII quotes and outer white space; none is empty."""
     return {one.strip() for one in nfc(reference).translate(_QUOTES).split(ALTERNATIVES)} - {""}
 
 
 def accuracy(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """Return 1 where prediction and reference are equal except for outer white space, else 0: float64 [N].
 
-    For choices between given options. The mean is over all N. An empty prediction: 0. Source: the contest's `accuracy`,
-    which compares white space too. Example: `3` for `3` -> 1, `③` for `3` -> 0.
+    For choices between given options. Source: the contest's `accuracy`, which compares white space too. Example: `3`
+    for `3` -> 1, `③` for `3` -> 0.
     """
     pairs = zip(predictions, references, strict=True)
     return np.array([nfc(prediction).strip() == nfc(reference).strip() for prediction, reference in pairs], np.float64)
@@ -73,9 +73,8 @@ def accuracy(predictions: Sequence[str], references: Sequence[str]) -> np.ndarra
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """Return 1 where the prediction equals one of the alternatives of its reference, else 0: float64 [N].
 
-    Alternatives are separated by `#`. Only ASCII quotes and outer white space are ignored, on both sides. A prediction
-    is one answer: a `#` belongs to it. The mean is over all N. An empty prediction: 0. Source: the contest's
-    `exact_match`, which removes quotes only in its task on language norms.
+    Only ASCII quotes and outer white space are ignored, on both sides. A prediction is a single answer, so a `#` is a
+    part of it. Source: the contest's `exact_match`, which removes quotes only in its task on language norms.
     Example: `창덕궁` for `경복궁#창덕궁` -> 1, `경복궁#창덕궁` for the same -> 0.
     """
     pairs = zip(predictions, references, strict=True)
@@ -86,11 +85,11 @@ def exact_match(predictions: Sequence[str], references: Sequence[str]) -> np.nda
 def rouge_1(predictions: Sequence[str], references: Sequence[str], tokenize: Tokenize) -> np.ndarray:
     """Return ROUGE-1 F1, 2 * common / (terms of the prediction + terms of the reference), float64 [N].
 
-    common: the terms of both, each counted as often as in the text that has it less often. Terms are the tokens that
-        `tokenize` makes of the first 1,000 words (by white space), lower-cased, with every character except a to z,
-        digits and Hangul syllables replaced by a space. 0 where either text has no term, even if both are equal.
+    Each common term counts as often as in the text that has it less often. Terms are the tokens of the first 1,000
+    words (by white space), lower-cased, with every character except a to z, digits and Hangul syllables replaced by a
+    space. The value is 0 where either text has no term.
     Source: Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries (alpha 0.5). The contest's code uses
-        MeCab's morphemes; another tokenizer gives other numbers.
+    MeCab's morphemes; another tokenizer gives other numbers.
     Example, by white space: `물은 끓는다` for `물은 100도에서 끓는다` -> 2 * 2 / (2 + 3) = 0.8.
     """
     both = [tokenize([_read(text) for text in side]).lists() for side in (predictions, references)]
@@ -105,7 +104,7 @@ def _read(text: str) -> str:
 
 
 TEXT = ("rouge_1", "bertscore", "bleurt")
-TOKENIZERS: dict[str, dict[str, Any]] = {  # of ROUGE-1, as components
+TOKENIZERS: dict[str, dict[str, Any]] = {  # components that make the terms of ROUGE-1
     "kiwi": {"_target_": "retrievers.lexical.tokenize.Kiwi", "tags": ["*"]},
     "whitespace": {"_target_": "retrievers.lexical.tokenize.Whitespace"},
 }
@@ -114,12 +113,12 @@ UNBOUNDED = ("bleurt",)  # measures that may exceed 1
 TYPES = {"선다형": "multiple_choice", "단답형": "short_answer", "서술형": "descriptive"}  # question type -> group
 KINDS = {group: kind for kind, group in TYPES.items()}
 
-Compared = dict[str, tuple[str, str]]  # group -> the texts to compare: (of the prediction, of the reference)
+Compared = dict[str, tuple[str, str]]  # group -> the texts to compare, from prediction and reference
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference in composed form. where: its place in the file. kind: the question type, "" for none."""
+    """A reference in composed form. where: its place in the file. kind: the question type, or ""."""
 
     where: str
     kind: str
@@ -129,11 +128,11 @@ class Reference:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How answers are compared: in groups of items with different measures. An item may be in several groups.
+    """How answers are compared: in groups of items, each with its own measures. An item may be in several groups.
 
-    measures: group -> its measures. compare: (reference, predicted answer) -> the item's groups, with the texts to
-        compare.
-    left_out: whether the final score leaves out an empty group, its measures NaN; otherwise they are 0.
+    measures: group -> its measures.
+    compare: (reference, predicted answer) -> the item's groups, with the texts to compare.
+    left_out: whether the measures of an empty group are NaN and the final score leaves them out; otherwise they are 0.
     """
 
     measures: Mapping[str, tuple[str, ...]]
@@ -173,12 +172,13 @@ SCHEMES = {
 class Answers:
     """Free-text answers, as in the Korean language contest of 2025 (AI 말평).
 
-    Under scheme rag_qa an answer is `... 가/이 옳다` and a reason. `exact_match` compares the answers of all items, the
-    text measures (`rouge_1`, `bertscore`, `bleurt`) the reasons where both sides give one. Under culture_qa the
-    question type decides: 선다형 `accuracy`, 단답형 `exact_match`, 서술형 the text measures, of whole answers.
+    Under scheme rag_qa an answer is `... 가/이 옳다`, followed by a reason. `exact_match` compares the answers of all
+    items. The text measures (`rouge_1`, `bertscore`, `bleurt`) compare the reasons where both sides give a reason.
+    Under culture_qa the question type decides: `accuracy` for 선다형, `exact_match` for 단답형, and the text measures
+    of whole answers for 서술형.
 
-    tokenizer: of ROUGE-1: all of kiwi's morphemes, or words separated by white space.
-    bertscore, bleurt: None for none. Without the model, its measure and the averages that need it are absent.
+    tokenizer: makes the terms of ROUGE-1: all of kiwi's morphemes, or words separated by white space.
+    bertscore, bleurt: the model, or None. Without a model, its measure and the averages that need it are absent.
     """
 
     recorded_as = "task/answers"
@@ -201,7 +201,7 @@ class Answers:
         self.subset = {name: group for group, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Judge. Item counts: 1 in each group of an item, and its value of each measure."""
+        """Compare both files. The counts of an item are 1 for each of its groups, and its value of each measure."""
         expected, predicted = read_references(references), read_answers(predictions)
         check_pairs(predictions, predicted, references, expected)
         texts = [predicted[item_id] for item_id in expected]
@@ -227,17 +227,17 @@ class Answers:
         )
 
     def marked(self, item: Mapping[str, str]) -> Marked:
-        return [(item["prediction"], "")]  # no part of an answer is right or wrong alone
+        return [(item["prediction"], "")]  # No part of an answer is right or wrong alone.
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every measure from sums of item counts [...]. In [0, 1]; `bleurt` may leave it slightly.
+        """Return every measure from sums of item counts [...], in [0, 1]; `bleurt` may lie slightly outside.
 
-        accuracy, exact_match, rouge_1, bertscore, bleurt: sum / items of the group. Without items: 0 under rag_qa, NaN
-            under culture_qa.
+        accuracy, exact_match, rouge_1, bertscore, bleurt: sum / number of items of the group. Without items, 0 under
+            rag_qa and NaN under culture_qa.
         descriptive_avg: (rouge_1 + bertscore + bleurt) / 3.
-        final_score: (exact_match + descriptive_avg) / 2 under rag_qa; under culture_qa the mean of accuracy,
-            exact_match and descriptive_avg without those that have no items. NaN if a sum is missing.
-        Example of the contest's table: .3454, .2603, .7036, .5313 -> descriptive_avg .4984, final_score .4219.
+        final_score: (exact_match + descriptive_avg) / 2 under rag_qa. Under culture_qa, the mean of accuracy,
+            exact_match and descriptive_avg, without groups that have no items. NaN if a sum is missing.
+        Example from the contest's table: .3454, .2603, .7036, .5313 -> descriptive_avg .4984, final_score .4219.
         """
         found: dict[str, np.ndarray] = {}
         means, present = [], []
@@ -254,7 +254,7 @@ class Answers:
         return found
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        return ()  # a measure without items is NaN, or the 0 that the scheme gives it
+        return ()  # A measure without items is NaN, or 0 as the scheme defines.
 
     def _mean(self, sums: Mapping[str, np.ndarray], name: str, group: str) -> np.ndarray:
         n = np.asarray(sums[group], np.float64)
@@ -292,14 +292,14 @@ class Answers:
     def _score(self, name: str, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray:
         if name in ("accuracy", "exact_match"):
             return (accuracy if name == "accuracy" else exact_match)(predictions, references)
-        if name == "rouge_1":  # references are tokenised once for all files that are scored against them
+        if name == "rouge_1":  # The cache keeps the terms of the references for all files scored against them.
             with watch(name) as progress:
                 node = self._tokenizer
                 return rouge_1(predictions, references, CachedTokenizer(cache, node, lambda: build(node), progress))
         model = self._models[name]
         if model is None:
             raise ModelAbsent(f"task.{name} is null: no model is given")
-        full = [i for i, text in enumerate(predictions) if text]  # empty predictions score 0 without a model
+        full = [i for i, text in enumerate(predictions) if text]  # Empty predictions score 0 without a model.
         values = np.zeros(len(predictions))
         if full:
             values[full] = model.score([predictions[i] for i in full], [references[i] for i in full], cache)
@@ -316,7 +316,7 @@ class Answers:
 def read_references(path: Path) -> dict[str, Reference]:
     """Read id -> reference from a JSON array or JSON lines {id, input: {question_type, question}, output: {answer}}.
 
-    `input` and its fields are optional. Ids and texts become composed.
+    `input` and its fields are optional. Ids and texts are returned in composed form.
     """
     return {item_id: _reference(row, where) for item_id, where, row in _rows(path)}
 
@@ -349,7 +349,7 @@ def _reference(row: Mapping[str, Any], where: str) -> Reference:
 
 def _answer(row: Mapping[str, Any], where: str) -> str:
     answer = required(field(row, "output", dict, where), "answer", where)
-    if isinstance(answer, int) and not isinstance(answer, bool):  # such as the number of a choice
+    if isinstance(answer, int) and not isinstance(answer, bool):  # for example the number of a choice
         return str(answer)
     if not isinstance(answer, str):
         raise BadInput(f"{where}: output.answer is {answer!r:.60}, but must be text or a whole number.")

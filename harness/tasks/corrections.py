@@ -1,7 +1,4 @@
-"""The task `corrections`: corrected sentences, judged edit by edit, as `tasks.alignment` defines edits.
-
-The counts are summed over all sentences before the measures divide them.
-"""
+"""The task `corrections`: corrected sentences, judged edit by edit, as `harness.tasks.alignment` defines edits."""
 
 from __future__ import annotations
 
@@ -31,27 +28,8 @@ Sums = Mapping[str, np.ndarray]
 Rows = Iterator[tuple[int | str, dict[str, Any]]]
 
 
-def correction_recall(sums: Sums) -> np.ndarray:
-    """Return TP / (TP + FP + FN) over all sentences together.
-
-    The founding contest calls it recall and ranks by it. Wrong edits lower it too: it is the Jaccard index of wanted
-    and made edits (Jaccard 1912). Range [0, 1]. With denominator 0: 1 if neither text edits (FR = 0), else 0.
-    TP 79, FP 68, FN 98 -> 79 / 245 = 0.3224.
-    """
-    return _ratio(sums, "fp", "fn")
-
-
-def correction_precision(sums: Sums) -> np.ndarray:
-    """Return TP / (TP + FP + FR) over all sentences together, the founding contest's precision.
-
-    Under scheme `token` a needless edit counts twice, in FP and in FR. Range [0, 1]. With denominator 0: 1 if neither
-    text edits (FN = 0), else 0. TP 79, FP 68, FR 414 -> 79 / 561 = 0.1408.
-    """
-    return _ratio(sums, "fp", "fr")
-
-
 class _Expected(NamedTuple):
-    """kind: the error type, "" for none."""
+    """A reference. kind: the error type, or ""."""
 
     source: str
     reference: str
@@ -64,15 +42,16 @@ class Corrections:
     A CSV file has a header. `error_type` in references gives the kind of a sentence; without it, the kind is whether
     the sentence needs correction. A blank prediction deletes all words; a blank source or reference is refused.
 
-    scheme, merge_gap: as in `tasks.alignment`; merge_gap, in words, only for scheme `span`.
-    columns: names in the files of id, source, reference, prediction and type, if they differ from the defaults.
+    scheme: how changed words become edits: one edit per word (`token`) or per group of neighbouring words (`span`).
+    merge_gap: under `span`, an edit joins the previous edit if it begins at most this many words after it.
+    columns: the files' names of id, source, reference, prediction and type, if they differ from the defaults.
     """
 
     recorded_as = "task/corrections"
     name = "corrections"
     measures = ("correction_recall", "correction_precision")
     counts = COUNTS
-    subset: Mapping[str, str] = {}  # every sentence enters both
+    subset: Mapping[str, str] = {}  # Every sentence enters both measures.
     version = 1
 
     def __init__(
@@ -87,9 +66,9 @@ class Corrections:
         self._columns = _columns(columns or {})
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Count tp, fp, fn and fr of each sentence; so fast that nothing is cached.
+        """Count tp, fp, fn and fr of each sentence. Nothing is cached, since this is fast.
 
-        Raise BadInput, with file and line, if columns or rows are missing, or ids do not pair.
+        Raise BadInput, with file and line, if columns or rows are missing, or if ids do not pair.
         """
         expected, column = self._references(references), self._columns["prediction"]
         rows = self._rows(predictions, ["id", "prediction"])
@@ -110,7 +89,7 @@ class Corrections:
             "prediction": made,
             "edits": edits,
             **dict(zip(COUNTS, judged.counts.T.tolist(), strict=True)),
-            "correction_recall": correction_recall(counts).tolist(),
+            "correction_recall": self.measure(counts)["correction_recall"].tolist(),
         }
         return JudgedItems(
             item_ids=tuple(expected),
@@ -126,11 +105,25 @@ class Corrections:
         return judge_edits(source, reference, made, self._scheme, self._merge_gap).show(0).prediction
 
     def measure(self, sums: Sums) -> dict[str, np.ndarray]:
-        return {"correction_recall": correction_recall(sums), "correction_precision": correction_precision(sums)}
+        """Return both measures of all sentences together, each in [0, 1].
+
+        correction_recall: TP / (TP + FP + FN), by which the founding contest ranks. Wrong edits lower it too: it is the
+            Jaccard index of wanted and made edits (Jaccard 1912). TP 79, FP 68, FN 98 -> 79 / 245 = 0.3224.
+        correction_precision: TP / (TP + FP + FR). Under scheme `token` a needless edit counts twice, in FP and in FR.
+            TP 79, FP 68, FR 414 -> 79 / 561 = 0.1408.
+        With denominator 0, both are 1 if neither text edits, else 0.
+        """
+        parts = {"correction_recall": ("fp", "fn"), "correction_precision": ("fp", "fr")}
+        no_edits = sum(sums[name] for name in COUNTS) == 0
+        found = {}
+        for measure, others in parts.items():
+            denominator = sums["tp"] + sum(sums[name] for name in others)
+            found[measure] = np.where(no_edits, 1.0, sums["tp"] / np.where(denominator > 0, denominator, 1.0))
+        return found
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
         """Return the name of the recall if no sentence needs a correction: its 0 or 1 is then a convention."""
-        needless = sums["fr"] if self._scheme == "token" else 0.0  # under `span` they are not in FP
+        needless = sums["fr"] if self._scheme == "token" else 0.0  # Under `span`, FP does not count needless edits.
         wanted = sums["tp"] + sums["fn"] + sums["fp"] - needless
         return () if wanted else ("correction_recall",)
 
@@ -172,13 +165,6 @@ def _shown(judged: JudgedEdits, sentences: int) -> tuple[list[str], dict[str, li
     return edits, marked
 
 
-def _ratio(sums: Sums, *others: str) -> np.ndarray:
-    """Return tp / (tp + the others); with denominator 0, 1 if all four counts are 0, else 0."""
-    denominator = sums["tp"] + sum(sums[name] for name in others)
-    no_edits = sum(sums[name] for name in COUNTS) == 0
-    return np.where(no_edits, 1.0, sums["tp"] / np.where(denominator > 0, denominator, 1.0))
-
-
 def _columns(given: Mapping[str, str]) -> dict[str, str]:
     for role, column in given.items():
         if role not in COLUMNS:
@@ -204,7 +190,7 @@ def _json_rows(path: Path, needed: Mapping[str, str]) -> Rows:
 
 
 def _csv_rows(path: Path, needed: Mapping[str, str]) -> Rows:
-    taken: list[int] = []  # numbers of the current row's lines
+    taken: list[int] = []  # line numbers of the current row
 
     def lines() -> Iterator[str]:
         for number, line in numbered_lines(path):

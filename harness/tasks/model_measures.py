@@ -1,7 +1,7 @@
 """Text measures by models, BERTScore and BLEURT: a cached score for each pair of prediction and reference.
 
-Both compute in float32, on a GPU if there is one, and compare texts after Unicode NFC. If a model is not available, its
-measure is absent, with the reason.
+Both compute in float32, on a GPU if possible, and compare texts in Unicode's composed form. If a model is not
+available, its measure is absent, with the reason.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import metadata
@@ -26,8 +26,8 @@ from harness.tasks.task import nfc
 from retrievers.base import AtMost, Progress, encodable
 from retrievers.dense import models
 
-MAX_TOKENS = 512  # of BLEURT's input, and of BERTScore's texts if the tokenizer has no limit
-UNBOUNDED = 10**6  # a greater limit of a tokenizer means none
+MAX_TOKENS = 512  # limit of BLEURT's input, and of BERTScore's texts if the tokenizer has no limit
+UNBOUNDED = 10**6  # tokenizers whose limit is greater have no limit
 
 Pair = tuple[str, str]  # prediction, reference
 
@@ -54,9 +54,9 @@ class TruncatedEncoder:
                 ignore_mismatched_sizes=True,
             )
         model, info = loaded
-        missing = [name for name in info["missing_keys"] if not name.startswith("pooler.")]  # the pooler is not used
+        missing = [name for name in info["missing_keys"] if not name.startswith("pooler.")]  # The pooler is not used.
         # Unexpected weights belong to higher layers and heads.
-        _check_weights(folder, missing=missing, unexpected=(), mismatched=info["mismatched_keys"])
+        _check_weights(folder, {**info, "missing_keys": missing, "unexpected_keys": ()})
         if self._tokenizer.pad_token_id is None or len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
             raise BadInput(f"bertscore: {folder} contains no tokenizer like BERT's, such as vocab.txt, tokenizer.json.")
         self._tokenizer.model_max_length = _longest(self._tokenizer.model_max_length, config)
@@ -86,7 +86,7 @@ class TruncatedEncoder:
             batch_size=len(full),
             device=str(self._model.device),
         ).double()
-        # bert-score turns an F1 of NaN into 0: precision and recall reveal damaged weights
+        # bert-score turns an F1 of NaN into 0, so only precision and recall reveal damaged weights.
         precision_recall_f1 = measured.numpy()
         scores[full] = np.where(np.isfinite(precision_recall_f1).all(axis=1), precision_recall_f1[:, 2], np.nan)
         return scores
@@ -109,12 +109,7 @@ class Regression:
                 ignore_mismatched_sizes=True,
             )
         model, info = loaded
-        _check_weights(
-            folder,
-            missing=info["missing_keys"],
-            unexpected=info["unexpected_keys"],
-            mismatched=info["mismatched_keys"],
-        )
+        _check_weights(folder, info)
         if pieces > config.vocab_size:
             raise BadInput(f"{folder}: the tokenizer has {pieces:,} pieces, the model {config.vocab_size:,}.")
         self._most = min(MAX_TOKENS, config.max_position_embeddings)
@@ -141,7 +136,7 @@ class Regression:
     def _joined(self, pair: Pair) -> tuple[list[int], int]:
         prediction, reference = (self._encode(text) for text in pair)
         room = self._most - 3
-        # The reference comes first. The longer list loses its last token until both fit; the prediction's if equal.
+        # The reference comes first. The longer list, or the prediction, loses its last token until both fit.
         first = min(len(reference), max((room + 1) // 2, room - len(prediction)))
         ids = [self._cls, *reference[:first], self._sep, *prediction[: room - first], self._sep]
         return ids, first + 2
@@ -149,7 +144,7 @@ class Regression:
 
 def _longest(limit: int, config: Any) -> int:
     most = limit if limit < UNBOUNDED else MAX_TOKENS
-    places = getattr(config, "max_position_embeddings", 0)  # 0 or -1 if there is no table of positions
+    places = getattr(config, "max_position_embeddings", 0)  # 0 or -1 without a table of positions
     # RoBERTa's positions begin after the padding token's number.
     places -= config.pad_token_id + 1 if "roberta" in config.model_type else 0
     return min(most, places) if places > 0 else most
@@ -168,12 +163,12 @@ def _rembert_config(folder: Path) -> Any:
             "lucadiliello/BLEURT-20. Older BLEURT checkpoints (bleurt-base-128 and the like) are not supported."
         )
     values: dict[str, Any] = {name: given[name] for name in (*needed, "hidden_act", "layer_norm_eps") if name in given}
-    values |= {"num_labels": 1, "bos_token_id": None, "eos_token_id": None}  # the tokenizer knows these two
+    values |= {"num_labels": 1, "bos_token_id": None, "eos_token_id": None}  # The tokenizer has these tokens' numbers.
     return RemBertConfig(**values)
 
 
 def _tokenizer(folder: Path) -> tuple[Callable[[str], list[int]], int, int, int]:
-    """Return (text -> tokens without special ones, the numbers of [CLS] and [SEP], the number of pieces)."""
+    """Return (text -> tokens without special tokens, the numbers of [CLS] and [SEP], the number of pieces)."""
     encode: Callable[[str], list[int]]
     if files := sorted(folder.glob("*.model")):
         from sentencepiece import SentencePieceProcessor
@@ -212,20 +207,18 @@ def _weights(folder: Path) -> dict[str, Any]:
             state |= torch.load(file, map_location="cpu", weights_only=True)
     renamed = {}
     for name, value in state.items():
-        if not name.endswith(".position_ids"):  # 0, 1, 2 ...: older versions of transformers saved them
+        if not name.endswith(".position_ids"):  # Older versions of transformers saved these numbers 0, 1, 2 ...
             name = name.replace("bleurt.", "rembert.", 1) if name.startswith("bleurt.") else name
             renamed[name.replace(".embedding_projection.", ".embedding_hidden_mapping_in.")] = value
     return renamed
 
 
-def _check_weights(
-    folder: Path, *, missing: Iterable[str], unexpected: Iterable[str], mismatched: Iterable[Sequence[Any]]
-) -> None:
-    """Raise BadInput unless all of the model's weights came from the files; the others would be random."""
+def _check_weights(folder: Path, info: Mapping[str, Iterable[Any]]) -> None:
+    """Raise BadInput unless the files have all of the model's weights: missing weights would be random."""
     kinds = {
-        "lack": missing,
-        "contain unknown": unexpected,
-        "have another shape for": (str(one[0]) for one in mismatched),
+        "lack": info["missing_keys"],
+        "contain unknown": info["unexpected_keys"],
+        "have another shape for": (str(one[0]) for one in info["mismatched_keys"]),
     }
     problems = []
     for verb, weights in kinds.items():
@@ -248,7 +241,7 @@ def _opening(folder: Path) -> Iterator[None]:
             yield
         except BadInput:
             raise
-        except Exception as error:  # tokenizers and safetensors raise nothing more specific
+        except Exception as error:  # Tokenizers and safetensors raise nothing more specific.
             raise ValueError(f"{type(error).__name__}: {error}") from error
         finally:
             logging.set_verbosity(level)
@@ -262,16 +255,18 @@ class ModelAbsent(Exception):
 
 
 class PairMeasure:
-    """The base of both measures: the model's arguments, its identity, batches, and the cache.
+    """The base of both measures, with the model's arguments, its identity, batches, and the cache.
 
-    revision: None: main. path: a folder instead of model and revision.
-    device: None: the best available. batch_tokens: with padding; None: see `models.NeuralModel`. Both change only time
-        and rounding.
+    revision: None: main.
+    path: a folder, given instead of model and revision.
+    device: None: the best available device.
+    batch_tokens: the tokens of a batch, with padding; None: see `models.NeuralModel`. Device and batches change only
+        time and rounding.
     """
 
     version = 1
     _name: str
-    _packages: tuple[str, ...]  # that run the model
+    _packages: tuple[str, ...]  # the packages that run the model
 
     def __init__(
         self, model: str | None, revision: str | None, path: str | None, device: str | None, batch_tokens: int | None
@@ -280,7 +275,7 @@ class PairMeasure:
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """Return the model's files, the packages that run it, and the arguments that decide a score."""
+        """Return what decides a score: the model's files, the packages that run the model, and arguments."""
         measure = cls(**arguments)
         try:
             return measure._identity()
@@ -294,7 +289,8 @@ class PairMeasure:
         """
         sides = ([encodable(nfc(text)) for text in side] for side in (predictions, references))
         pairs = list(zip(*sides, strict=True))
-        keys = [hashlib.sha256(_digest(prediction) + _digest(reference)).digest() for prediction, reference in pairs]
+        digests = ([hashlib.sha256(text.encode()).digest() for text in pair] for pair in pairs)
+        keys = [hashlib.sha256(b"".join(both)).digest() for both in digests]
 
         def compute(places: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             with watch(self._name) as progress:
@@ -348,7 +344,7 @@ class PairMeasure:
         except BadInput as error:
             if self._model.path is not None:
                 raise
-            reason = str(error).partition(" Ways out:")[0].rstrip(".")  # what follows is advice about encoders
+            reason = str(error).partition(" Ways out:")[0].rstrip(".")  # The rest is advice about encoders.
             option = f" --revision {revision}" if revision else ""
             raise ModelAbsent(
                 f"{reason}. Ways out: fill the hub's cache on a machine that reaches the hub, `hf download {model}"
@@ -358,14 +354,14 @@ class PairMeasure:
 
 
 class BertScore(PairMeasure):
-    """BERTScore's F1 (Zhang et al. 2020, arXiv:1904.09675), by the package bert-score: no idf weights, no rescaling.
+    """BERTScore's F1 (Zhang et al. 2020, arXiv:1904.09675), by the package bert-score, without idf and rescaling.
 
-    A token's vector comes from layer `layer` of the model. P: the mean, over the prediction's tokens, of the greatest
-    cosine with a token of the reference; R: the same with the two exchanged; the score is 2PR / (P + R). The special
-    tokens at both ends may be matched but count in neither mean. Range: -1 to 1. A text that is empty or white space:
-    0. Equal texts: 1. Texts are cut to the tokens that the model accepts.
-    Example: one token, whose cosines with the reference's two are 1 and 0.5: P = 1, R = (1 + 0.5) / 2 = 0.75, F1 =
-        0.8571.
+    A token's vector comes from layer `layer` of the model. P is the mean, over the prediction's tokens, of the greatest
+    cosine with a token of the reference. R is the same with prediction and reference exchanged. The score is 2PR / (P +
+    R), in [-1, 1]. The special tokens at both ends may be matched but count in neither mean. The score is 0 if a text
+    is empty or white space, and 1 for equal texts. Texts are cut to the tokens that the model accepts.
+    Example: a token, whose cosines with the reference's two tokens are 1 and 0.5 -> P = 1, R = (1 + 0.5) / 2 = 0.75, F1
+    = 0.8571.
 
     layer: from 1 to the model's number of layers; None: bert-score's choice for a model that it knows by name. Required
         with `path`.
@@ -412,10 +408,10 @@ class BertScore(PairMeasure):
 class Bleurt(PairMeasure):
     """BLEURT (Sellam et al. 2020, arXiv:2004.04696), a trained regression from a pair of texts to a number.
 
-    A RemBERT encoder reads [CLS] reference [SEP] prediction [SEP]; one linear layer turns its pooled first output into
-    a number. Not bounded: most values of BLEURT-20 lie between 0 (unrelated) and 1 (the same meaning). Empty texts are
-    scored like any other. Above 512 tokens, the longer text is cut first. Example: about 0.999 for a sentence and
-    itself.
+    A RemBERT encoder reads [CLS] reference [SEP] prediction [SEP]; a linear layer turns its pooled first output into a
+    number. The number is not bounded, but most values of BLEURT-20 lie between 0 (unrelated) and 1 (the same meaning).
+    Empty texts are scored like other texts. Above 512 tokens, the longer text is cut first. Example: about 0.999 for a
+    sentence and itself.
 
     The folder has the layout of lucadiliello/BLEURT-20 (and -D12, -D6, -D3): config.json with embedding_size, one
     SentencePiece model (or a tokenizer.json) that knows [CLS] and [SEP], and weights named bleurt.* and classifier.*.
@@ -440,7 +436,3 @@ class Bleurt(PairMeasure):
         if any(folder.glob("*.model")):
             self._need("sentencepiece")
         return Regression(folder, device)
-
-
-def _digest(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()

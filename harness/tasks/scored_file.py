@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.canonical import digest
 from harness.config.components import arguments, build
 from harness.config.schema import Node
 from harness.errors import BadInput, did_you_mean
@@ -22,18 +21,18 @@ from harness.statistics.split import Split, draw_public
 from harness.storage.cache import open_cache
 from harness.tasks.task import ItemCounts, JudgedItems, TextTask
 
-GIVEN = ("kind", "question", "source", "reference")  # columns from the references
 FILES = ("predictions", "references")
-ELSEWHERE = ("columns", "runtime")  # arguments of a task that do not change its scores
+ELSEWHERE = ("columns", "runtime")  # arguments of a task that do not change scores
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredFile:
     """Predictions with their scores.
 
-    public: bool [N], the items of the public part. summary: over all items, with intervals.
-    objective: the measure that ranks submissions. ranked_by: its value, over the public part with select_on=public;
-        None if absent.
+    public: bool [N], whether an item is in the public part.
+    summary: the measures of all items, with intervals.
+    objective: the measure by which submissions are ranked.
+    ranked_by: the objective's value, over the public part with select_on=public; None if absent.
     """
 
     task: TextTask
@@ -45,13 +44,13 @@ class ScoredFile:
 
     @cached_property
     def parts(self) -> dict[str, dict[str, Summary]]:
-        """ "public" and "private" -> measure -> Summary without interval."""
+        """ "public" and "private" -> measure -> Summary without an interval."""
         parts = {"public": self.public, "private": ~self.public}
         return {name: self._over(rows, measure_all) for name, rows in parts.items()}
 
     @cached_property
     def by_kind(self) -> dict[str, dict[str, Summary]]:
-        """Kind of items -> measure -> Summary without interval; {} if all items are of one kind."""
+        """Kind of items -> measure -> Summary without an interval; {} if all items are of one kind."""
         kinds = np.array(self.judged.kinds, dtype=object)
         names = sorted(set(self.judged.kinds))
         return {name: self._over(kinds == name, measure_kind) for name in names} if len(names) > 1 else {}
@@ -65,23 +64,19 @@ class ScoredFile:
         return {"items": len(self.judged.item_ids), "public": int(self.public.sum())} | self.totals
 
     @cached_property
-    def fingerprints(self) -> dict[str, str]:
-        return fingerprints(self.judged)
-
-    @cached_property
     def shown(self) -> str:
-        """The measure that items are sorted by: the objective, or the first defined measure."""
+        """The measure by which items are sorted: the objective, or the first defined measure."""
         known = [name for name, one in self.summary.items() if one.mean == one.mean]
         return self.objective if self.objective in known else known[0] if known else self.objective
 
     @property
     def headline(self) -> Objective | None:
-        """The value that ranks the run; if it is absent, the first defined measure. None if there is none."""
+        """The value by which the run is ranked, or that of the first defined measure, or None."""
         return self.ranked_by or from_summary(self.shown, self.summary.get(self.shown), "in sample")
 
     @cached_property
     def values(self) -> np.ndarray:
-        """The measure `shown` of each item alone, float64 [N]; NaN if it has none."""
+        """The measure `shown` of each single item, float64 [N]; NaN if undefined."""
         return self.task.measure(self.judged.item_counts)[self.shown]
 
     def means_by_kind(self, measure: str) -> dict[str, tuple[int, float]]:
@@ -91,17 +86,6 @@ class ScoredFile:
         means = measure(self.task, self.judged.item_counts, rows)
         n = {name: entering(self.task, self.judged.item_counts, name, rows) for name in self.summary}
         return {name: Summary(means[name] if rows.any() else np.nan, n[name]) for name in self.summary}
-
-
-def fingerprints(judged: JudgedItems) -> dict[str, str]:
-    """Return the sha256 of references and of predictions, whatever the format and order of their files."""
-    table, ids = judged.table, judged.item_ids
-    order = sorted(range(len(ids)), key=ids.__getitem__)
-
-    def digest_of(*names: str) -> str:
-        return digest({name: [table[name][row] for row in order] for name in names if name in table})
-
-    return {"references": digest_of("id", *GIVEN), "predictions": digest_of("id", "prediction")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +101,7 @@ class TextPlan:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> TextPlan:
-        """Raise BadInput if a file is not named or a measure is unknown."""
+        """Read a composed config. Raise BadInput if a file is not named or a measure is unknown."""
         for name in FILES:
             if document.get(name) is None:
                 raise BadInput(f"{name} is missing. Give it on the command line: {name}=FILE.")
@@ -186,7 +170,7 @@ def strata(kinds: Sequence[str]) -> np.ndarray:
 
 
 def in_public(judged: JudgedItems, seed: int, public: float) -> np.ndarray:
-    """Return the public part, bool [N]. Only ids and kinds decide: it is the same for every submission."""
+    """Return the public part, bool [N]. Only ids and kinds decide, so the part is the same for every submission."""
     return draw_public(judged.item_ids, strata(judged.kinds), seed, public)
 
 
@@ -195,7 +179,7 @@ def measure_all(task: TextTask, counts: ItemCounts, rows: np.ndarray | None = No
 
 
 def measure_kind(task: TextTask, counts: ItemCounts, rows: np.ndarray) -> dict[str, float]:
-    """Return every measure over the items of one kind (bool [N]); NaN also if it says nothing about them."""
+    """Return every measure over the items of one kind (bool [N]); NaN if its value would be only a convention."""
     silent = task.says_nothing({name: float(total) for name, total in _sums(counts, rows).items()})
     return {name: np.nan if name in silent else value for name, value in measure_all(task, counts, rows).items()}
 
@@ -205,7 +189,7 @@ def _sums(counts: ItemCounts, rows: np.ndarray | None) -> dict[str, np.ndarray]:
 
 
 def entering(task: TextTask, counts: ItemCounts, measure: str, rows: np.ndarray | None = None) -> int:
-    """Return how many items, or how many of `rows`, enter a measure."""
+    """Return the number of items, or of items in `rows` (bool [N]), that enter a measure."""
     subset = counts[task.subset[measure]] if measure in task.subset else np.ones(len(next(iter(counts.values()))))
     return int((subset if rows is None else subset[rows]).sum())
 

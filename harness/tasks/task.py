@@ -1,28 +1,32 @@
-"""A text task judges items by counts, sums the counts, and computes measures from the sums."""
+"""Text tasks: a task counts something for each item, sums the counts, and computes measures from the sums."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from harness.config.canonical import digest
 from harness.storage.cache import Cache
 
+GIVEN = ("kind", "question", "source", "reference")  # columns that come from the references
 ItemCounts = Mapping[str, np.ndarray]  # name -> float64 [N]
-
-Marked = Sequence[tuple[str, str]]  # pieces of a text with their marks, "" for none
+Marked = Sequence[tuple[str, str]]  # pieces of a text with their marks, or ""
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedItems:
     """Predictions compared with references: N items, in the order of the references.
 
-    kinds: such as question types; the public part has the same share of each. item_counts: 0 where one does not apply.
-    table: column -> N cells (text, number or None), for people. marked: column -> N texts in pieces with marks.
+    kinds: such as question types; the public part has the same share of each kind.
+    item_counts: 0 where a count does not apply.
+    table: column -> N cells (text, number or None) to show to people.
+    marked: column -> N texts in pieces with marks.
     absent: measure -> why it could not be computed.
     """
 
@@ -34,19 +38,29 @@ class JudgedItems:
     absent: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
+    @cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """The sha256 of references and of predictions, whatever the format and order of their files."""
+        order = sorted(range(len(self.item_ids)), key=self.item_ids.__getitem__)
+        columns = {"references": ("id", *GIVEN), "predictions": ("id", "prediction")}
+        return {
+            side: digest({name: [self.table[name][row] for row in order] for name in names if name in self.table})
+            for side, names in columns.items()
+        }
+
 
 def nfc(text: str) -> str:
-    """Return the text in Unicode's composed form: Korean written on macOS comes decomposed."""
+    """Return the text in Unicode's composed form, since Korean text from macOS is decomposed."""
     return unicodedata.normalize("NFC", text)
 
 
 class TextTask(Protocol):
-    """Predictions and references of one kind. Constructors check their arguments and load nothing.
+    """A way to compare predictions with references. Constructors check their arguments and load nothing.
 
-    measures: the names that `measure` returns, the objective among them.
+    measures: the names that `measure` returns, including the objective.
     counts: the item counts whose sums are shown to people.
-    subset: measure -> the item count, 0 or 1, of the items that enter it; all items enter the others.
-    version: of the measures; runs of different versions are not compared.
+    subset: measure -> the count that is 1 for the items that enter the measure, else 0; all items enter other measures.
+    version: the version of the measures; runs of different versions are not compared.
     """
 
     name: str
@@ -56,15 +70,15 @@ class TextTask(Protocol):
     version: int
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Read both files, pair their items by id, and count. wanted: compute only what these measures need."""
+        """Read both files, pair their items by id, and count. wanted: the measures to compute the counts for."""
         ...
 
     def marked(self, item: Mapping[str, str]) -> Marked:
-        """Return the prediction of an item in pieces with marks. item: a row of the table, as text."""
+        """Return the prediction of an item in pieces with marks. item: a row of the table, with all cells as text."""
         ...
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every measure from sums of item counts, of any shape [...]; NaN if undefined or not counted."""
+        """Return every measure from sums of item counts, of any shape [...]; NaN if undefined or without its counts."""
         ...
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:

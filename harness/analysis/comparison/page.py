@@ -32,7 +32,7 @@ from harness.reports.markup import ABSENT, number
 from harness.reports.report import Report
 from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best_marked
 from harness.statistics.split import Standing
-from harness.tasks.scored_file import GIVEN
+from harness.tasks.task import GIVEN
 from harness.tracking.tracker import Tracker
 
 PLACES = 5  # pairs that a note names
