@@ -173,8 +173,9 @@ class Judged:
 
     def take(self, rows: np.ndarray) -> Judged:
         """Return some of the queries, in this order. rows: int [n], or bool [Q]."""
-        parts: list[Any] = [getattr(self, one.name) for one in fields(self)]
-        return Judged(*(None if part is None else part[rows] for part in parts))
+        parts = [getattr(self, one.name) for one in fields(self)]
+        taken: list[Any] = [None if part is None else part[rows] for part in parts]
+        return Judged(*taken)
 
     def ordered(self, places: np.ndarray, returned: np.ndarray) -> Judged:
         """Return the same queries with their documents in another order. No document may occur twice in a list.

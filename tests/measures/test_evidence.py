@@ -20,8 +20,7 @@ def piece(text, start, end, grade=1.0):
 
 def labels(evidence, places):
     """Labels of q0, q1, ... made of evidence; a query without evidence needs no retrieval."""
-    where = Places(places)
-    grades = {f"q{row}": label(pieces, where).grades for row, pieces in enumerate(evidence)}
+    grades = {f"q{row}": label(f"q{row}", pieces, Places(places))[0] for row, pieces in enumerate(evidence)}
     kept = {f"q{row}": tuple(pieces) for row, pieces in enumerate(evidence) if pieces}
     return Qrels(grades, evidence=kept, places=places)
 
@@ -113,16 +112,16 @@ def test_span_measures_are_those_of_sets_of_positions(places, evidence, data):
     st.lists(st.tuples(RANGE, st.sampled_from([1.0, 2.0])), min_size=1, max_size=3),
 )
 def test_labels_are_those_of_sets_of_positions(places, evidence):
-    grades, split, uncovered = {}, [], []
+    grades, findings = {}, []
     for span, grade in evidence:
         wanted = positions([span])
         shares = {doc: max(len(positions([one]) & wanted) for one in spans) for doc, spans in places.items()}
         most = max(shares.values(), default=0)
         chosen = [doc for doc, share in shares.items() if share >= len(wanted) / 2]
         if not most:
-            uncovered.append(span)
+            findings.append(("uncovered", span))
         elif not chosen:
-            split.append(span)
+            findings.append(("split", span))
             reach = {  # of equals the first in the text
                 doc: min((one.start, one.end) for one in spans if len(positions([one]) & wanted) == most)
                 for doc, spans in places.items()
@@ -131,10 +130,10 @@ def test_labels_are_those_of_sets_of_positions(places, evidence):
             chosen = [min(reach, key=lambda doc: (reach[doc], doc))]
         for doc in chosen:
             grades[doc] = max(grades.get(doc, 0.0), grade)
-    found = label([piece(span.text, span.start, span.end, grade) for span, grade in evidence], Places(places))
-    assert found.grades == grades
-    assert [one.span for one in found.split] == split
-    assert [one.span for one in found.uncovered] == uncovered
+    pieces = [piece(span.text, span.start, span.end, grade) for span, grade in evidence]
+    found, told = label("q0", pieces, Places(places))
+    assert found == grades
+    assert [(one.what, one.evidence.span) for one in told] == findings
 
 
 # ---- where they are computed
