@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from harness.analysis.ranking import chosen_run, settled
 from harness.config.check import Invocation, check_config
@@ -37,6 +37,7 @@ from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
 from harness.storage.cache import Cache, open_cache
+from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
 
 TOLERANCE = 1e-12  # smaller differences of metrics do not count
@@ -46,25 +47,35 @@ Row = dict[str, Any]  # of a submission
 
 @dataclass
 class Proof:
-    """The results of checking a run.
+    """The results of checking a run, as `format=json` prints them.
 
-    then, now: sha256 of the logged predictions, and of the new ones; None without predictions.
-    rows: of the logged submission, without document texts. wrong: a sentence for each fault.
+    predictions: sha256 of the logged predictions (`then`) and of the new ones (`now`); None without predictions.
+    rows: the logged submission, without document texts. wrong: a sentence for each fault.
     differences: {queries: how many have other predictions, first: [{query_id, query, then, now}, ...]}; then and now
     are [[document, score], ...], or None without a row.
     metrics: {compared: number, differ: [{name, then, now}, ...], times: [...]}, by logged names. Times decide nothing.
+    data: name -> fingerprint. versions: name -> {then, now} of changed versions.
     """
 
-    then: str | None
-    now: str | None = None
-    rows: list[Row] = field(default_factory=list)
+    run_id: str
+    predictions: dict[str, str | None]
+    rows: list[Row] = field(default_factory=list, metadata=HIDDEN)
     wrong: list[str] = field(default_factory=list)
     differences: dict[str, Any] = field(default_factory=lambda: {"queries": 0, "first": []})
     metrics: dict[str, Any] = field(default_factory=lambda: {"compared": 0, "differ": [], "times": []})
+    data: Mapping[str, str | None] = field(default_factory=dict)
+    versions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    seconds: float = 0.0
+    json_too: ClassVar = ("reproduced",)
+
+    @property
+    def reproduced(self) -> bool | None:
+        """Return whether the run predicts the same; None if nothing was run."""
+        return False if self.wrong else True if self.predictions["now"] else None
 
     def check_repeated(self, rows: Sequence[Row]) -> None:
         """Compare new rows with the run's own, both without document texts."""
-        self.now = rows_sha256(rows)
+        self.predictions["now"] = rows_sha256(rows)
         before = {str(row["eval_id"]): row for row in self.rows}
         pairs = [(before.get(str(row["eval_id"])), row) for row in rows]
         changed = [(old, new) for old, new in pairs if old != new]
@@ -74,7 +85,7 @@ class Proof:
             for old, new in changed[:LISTED]
         ]
         self.differences = {"queries": len(changed), "first": first}
-        if self.now != self.then:
+        if self.predictions["now"] != self.predictions["then"]:
             self.wrong.append("The new predictions differ from the ones that the run made.")
 
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
@@ -145,18 +156,9 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
             _repeat(run, plan, dataset, open_cache(place), proof)
             stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
             tracker.tag(run.run_id, {"reproduced": f"{stamp} {'different' if proof.wrong else 'equal'}"})
-    document = {
-        "run_id": run.run_id,
-        "reproduced": False if proof.wrong else True if proof.now else None,
-        "wrong": proof.wrong,
-        "predictions": {"then": proof.then, "now": proof.now},
-        "data": {name: dataset.fingerprints[name] for name in DATA[command]},
-        "versions": versions,
-        "differences": proof.differences,
-        "metrics": proof.metrics,
-        "seconds": round(time.perf_counter() - began, 3),
-    }
-    return CommandAnswer(document, _report(run, document), failed="" if proof.wrong else None)
+    proof.data = {name: dataset.fingerprints[name] for name in DATA[command]}
+    proof.versions, proof.seconds = versions, round(time.perf_counter() - began, 3)
+    return CommandAnswer(proof, _report(run, proof), failed="" if proof.wrong else None)
 
 
 def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun, str]:
@@ -257,7 +259,7 @@ def _verified_run(tracker: Tracker, run: LoggedRun, plan: Plan, dataset: Dataset
     """Check the scores that depend on the stored predictions alone."""
     file = tracker.download(run, "predictions.jsonl", scratch)
     rows = bare_rows(file)
-    proof = Proof(rows_sha256(rows), rows=rows)
+    proof = Proof(run.run_id, {"then": rows_sha256(rows), "now": None}, rows)
     if written := plan.query_file:
         texts = [query.text for query in search_queries(dataset, "file", written)]
         if texts != [row.get("standalone_query") for row in proof.rows]:
@@ -281,7 +283,7 @@ def _means(predictions: Predictions, qrels: Qrels, plan: Plan) -> dict[str, floa
 def _verified_scores(tracker: Tracker, run: LoggedRun, config: ScoreConfig, scratch: Path) -> Proof:
     file = tracker.download(run, retrieval_run.stored(config.predictions), scratch)
     predictions = read_predictions(file)
-    proof = Proof(file_scores.lists_digest(predictions))
+    proof = Proof(run.run_id, {"then": file_scores.lists_digest(predictions), "now": None})
     scores, *_ = file_scores.file_scores(config, predictions)
     proof.check_metrics(run.metrics, retrieval_run.scores_by_name(scores))
     return proof
@@ -309,17 +311,17 @@ def _versions(run: LoggedRun, plan: Plan | None, dataset: Dataset) -> dict[str, 
     }
 
 
-def _report(run: LoggedRun, document: Mapping[str, Any]) -> Report:
+def _report(run: LoggedRun, proof: Proof) -> Report:
     columns = [Column("changed"), Column("then"), Column("now")]
-    versions = [[name, pair["then"], pair["now"]] for name, pair in document["versions"].items()]
+    versions = [[name, pair["then"], pair["now"]] for name, pair in proof.versions.items()]
     queries = [
         [f"{one['query_id']}  {markup.snippet(one['query'])}", *(_in_words(one[when]) for when in ("then", "now"))]
-        for one in document["differences"]["first"]
+        for one in proof.differences["first"]
     ]
-    metrics = [[one["name"], repr(one["then"]), repr(one["now"])] for one in document["metrics"]["differ"][:LISTED]]
+    metrics = [[one["name"], repr(one["then"]), repr(one["now"])] for one in proof.metrics["differ"][:LISTED]]
     named = {"Versions": versions, "Queries with other predictions": queries, "Metrics": metrics}
     tables = [Table(caption, columns, rows) for caption, rows in named.items()]
-    return Report(f"Run {run.named}", [_verdict(document), *document["wrong"]], tables)
+    return Report(f"Run {run.named}", [_verdict(proof), *proof.wrong], tables)
 
 
 def _in_words(shown: Sequence[Sequence[Any]] | None) -> str:
@@ -327,14 +329,14 @@ def _in_words(shown: Sequence[Sequence[Any]] | None) -> str:
     return "no row" if shown is None else said or "no documents"
 
 
-def _verdict(document: Mapping[str, Any]) -> str:
-    predictions, metrics = document["predictions"], document["metrics"]
+def _verdict(proof: Proof) -> str:
+    predictions, metrics = proof.predictions, proof.metrics
     differ, equal = len(metrics["differ"]), f"{metrics['compared']} metrics equal"
     if predictions["now"] is None:
         found = f"Not verified: {differ} metrics differ" if differ else f"Verified: unchanged files, {equal}"
         return f"{found}. Nothing was run."
     if predictions["now"] != predictions["then"]:
-        return f"Not reproduced: {counted(document['differences']['queries'], 'query')} with other predictions."
+        return f"Not reproduced: {counted(proof.differences['queries'], 'query')} with other predictions."
     medians = [one for one in metrics["times"] if one["name"].startswith(LATENCY)]
     shown = [f"p50{one['name'].removeprefix(LATENCY)} {one['then']:.0f} → {one['now']:.0f} ms" for one in medians]
     named = f" ({', '.join(shown)})" if shown else ""

@@ -322,7 +322,7 @@ def row(query_id, *topk):
 
 def test_the_first_ten_differences_are_listed():
     then = [row(i, "a") for i in range(12)]
-    proof = Proof(rows_sha256(then), rows=then)
+    proof = Proof("r", {"then": rows_sha256(then), "now": None}, then)
     proof.check_repeated([row(0, "a"), *(row(i, "b") for i in range(1, 13))])
     assert proof.differences["queries"] == 12  # 1 to 11, and 12, which had no row
     assert [one["query_id"] for one in proof.differences["first"]] == [str(i) for i in range(1, 11)]
@@ -330,7 +330,7 @@ def test_the_first_ten_differences_are_listed():
 
 
 def test_metrics_may_differ_by_rounding_alone():
-    proof = Proof(None)
+    proof = Proof("r", {})
     proof.check_metrics({"ndcg_at_3": 0.5, "seconds/index": 3.0}, {"ndcg@3": 0.5 + 9e-13, "mrr": 0.1})
     assert (proof.metrics, proof.wrong) == ({"compared": 1, "differ": [], "times": []}, [])
     proof.check_metrics({"ndcg_at_3": 0.5}, {"ndcg@3": 0.5 + 2e-12})
