@@ -2,8 +2,8 @@
 
 errors < interruption < progress < children < cluster < config < storage < data < statistics < measures < llm < gates < fusion < experiment < corpus < tasks < reports < tracking < recording < testset < analysis < sweeps < commands < api < cli
 
-`retrievers/` lies below all of them. `import harness` imports none of them: the names in `__all__` are looked up on
-use. docs/python.md describes them.
+`retrievers/` lies below all layers. `import harness` imports none of them: the names in `__all__` are looked up when
+they are used. docs/python.md describes these names.
 """  # noqa: E501 (the order is one line, which a test reads)
 
 from typing import TYPE_CHECKING

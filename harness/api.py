@@ -1,13 +1,13 @@
-"""The harness from Python. Each command is a function that returns its result and prints nothing.
+"""The harness from Python: each command is a function that returns its result and prints nothing.
 
     import harness
 
     result = harness.run("retriever=hybrid_lexical", "dataset=contest", "dataset.path=data")
     result.metrics["ndcg@10"], result.per_query
 
-Overrides are the same as on the command line, one text each; `harness.yaml` counts too. Calls raise BadInput and Failed
-with the messages of the commands. They leave the process unchanged: arguments, working folder, logging, signals,
-Hydra's state. Notebooks and threads may call.
+The arguments are the overrides of the command line, one string each. The defaults in `harness.yaml` apply too. Calls
+raise BadInput and Failed with the messages of the commands. They change nothing in the process: neither arguments,
+working folder, logging and signals, nor Hydra's state. Notebooks and threads may call the functions.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def load_dataset(*overrides: str) -> Dataset:
         session.ask_anew()
         document, invocation = compose("run", words)
         name, source = invocation.choices["dataset"], document["dataset"]
-        if labels_alone(source):  # enough for `evaluate`, as for `harness score`
+        if labels_alone(source):  # `evaluate` needs no documents, just as `harness score`
             return Dataset(name, (), (), build(source, where="dataset").qrels())
         return session.open_dataset(Plan.of(document), name)
 
@@ -118,13 +118,13 @@ def evaluate(
     """Score ranked lists against the labels of a dataset, like `harness score`. Nothing is logged.
 
     predictions: {query_id: [doc_id, ...]}; {query_id: {doc_id: score}}; a table with the columns query_id, doc_id and
-        score; the path of a file; or a function search(queries, k). It gets the texts of all queries, and returns at
-        most k pairs (doc_id, score) for each.
-    metrics: names of measures; the first one ranks. None: the measures of `harness run`.
-    missing: "skip" labelled queries without a list, or score them as wrong ("zero").
-    k: documents to request from a function.
+        score; the path of a file; or a function search(queries, k). The function gets the texts of all queries, and
+        returns at most k pairs (doc_id, score) for each query.
+    metrics: names of measures; the first one is the objective. None: the measures of `harness run`.
+    missing: "skip": leave out labelled queries without a list. "zero": score them as wrong.
+    k: number of documents to request from a function.
 
-    If lists may have been cut, deeper measures have no value, and `absent` says why.
+    A measure has no value if it looks deeper than lists that may have been cut; `absent` says why.
     """
     return _explained("score", (), lambda: _evaluated(predictions, dataset, metrics, missing, k))
 
@@ -142,7 +142,7 @@ def _answered(command: str, words: Sequence[str]) -> CommandAnswer:
 
 
 def _overrides(command: str, words: Sequence[Any]) -> list[str]:
-    """Return the words of the command line: runs by their ids, at the place of the first result."""
+    """Return the overrides of a call, with results as ids of runs. The first result names the tracking store."""
     results = [one for one in words if isinstance(one, Result)]
     for one in words:
         if not isinstance(one, str | Result):
@@ -167,7 +167,7 @@ def _overrides(command: str, words: Sequence[Any]) -> list[str]:
 
 
 def _explained(command: str, words: Sequence[str], call: Callable[[], T]) -> T:
-    """Return the result of a call. Its errors get the messages of the command line."""
+    """Return the result of a call. Give its errors the messages of the command line."""
     try:
         return call()
     except (BadInput, Failed):

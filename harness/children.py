@@ -1,4 +1,4 @@
-"""Start processes that import no code from the working folder, since its files may come from a stranger; find ports.
+"""Start processes that import no code from the working folder, since a stranger may have written it; find free ports.
 
 Python puts the working folder first on the import path of `python -c`, `python -m` and workers that libraries start.
 """
@@ -30,7 +30,7 @@ def protect() -> None:
 def refuse_settings(file: Path, library: str, decides: str, instead: str) -> None:
     """Raise BadInput if a file with settings for a library exists.
 
-    The message needs two examples. decides: what such a file can decide. instead: an environment variable to use.
+    decides: an example of what the file can decide. instead: an example of an environment variable that does the same.
     """
     if file.exists():
         raise BadInput(
@@ -40,7 +40,7 @@ def refuse_settings(file: Path, library: str, decides: str, instead: str) -> Non
 
 
 def start(words: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[Any]:
-    """Start Python. words: its arguments. variables: added to the environment. options: of `subprocess.Popen`."""
+    """Start Python. words: arguments. variables: changes of the environment. options: for `subprocess.Popen`."""
     environment = {**os.environ, **SAFE, **(variables or {})}
     return subprocess.Popen([sys.executable, "-P", *words], env=environment, **options)  # noqa: S603
 

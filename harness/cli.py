@@ -1,6 +1,6 @@
-"""`harness COMMAND [key=value ...]`: run a command; turn an error into one message and an exit code.
+"""The command line `harness COMMAND [key=value ...]`: every error becomes one message and an exit code.
 
-0: done. 1: a run failed. 2: bad input or config. 130: Ctrl-C. 143: SIGTERM.
+Exit codes: 0 success; 1 a failed run; 2 bad input or config; 130 Ctrl-C; 143 SIGTERM.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     interruption.listen()
     code = call(command, words[len(command.split()) :])
     interruption.stop_listening()
-    gc.freeze()  # skips the interpreter's last collection, which would take as long
+    gc.freeze()  # skips the garbage collection at exit, which would take half a second too
     sys.exit(code)
 
 
@@ -85,7 +85,7 @@ def call(command: str, words: Sequence[str]) -> int:
                 _run(Request.of(command, words))
         sys.stdout.flush()
         return 0
-    except SystemExit as end:  # argparse and Hydra's own --help, --cfg
+    except SystemExit as end:  # raised by argparse, and by Hydra's own --help and --cfg
         return end.code if isinstance(end.code, int) else 1
     except KeyboardInterrupt:
         _print_error("Interrupted.")
@@ -100,7 +100,7 @@ def call(command: str, words: Sequence[str]) -> int:
 def _failed(error: Exception, command: str, words: Sequence[str]) -> int:
     from harness.config.messages import explain, failure
 
-    if code := interruption.exit_code():  # a library has wrapped the interruption
+    if code := interruption.exit_code():  # a library has turned the interruption into its own error
         _print_error("Interrupted.")
         return code
     debug = os.environ.get("HYDRA_FULL_ERROR") == "1"
@@ -115,7 +115,7 @@ def _failed(error: Exception, command: str, words: Sequence[str]) -> int:
         message = f"{type(error).__name__}: {error}"
     _print_error(f"harness {command} failed: {message}")
     if isinstance(error, OSError) and error.filename is None:
-        _drop_output()  # if the output cannot be written, the interpreter would try again
+        _drop_output()  # otherwise the interpreter would try again to write the output
     return 1
 
 
@@ -162,7 +162,7 @@ def _overview() -> str:
         ]
     lines += [
         "",
-        "harness COMMAND --help shows its keys and choices, --cfg job its whole config, -m runs a grid.",
+        "harness COMMAND --help shows a command's keys and choices, --cfg job its whole config; -m runs a grid.",
         'Tab completion: eval "$(harness -sc install=bash)"',
     ]
     return "\n".join(lines)

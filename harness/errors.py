@@ -1,4 +1,4 @@
-"""The exceptions for people, and suggestions for misspelt names."""
+"""Exceptions with messages for users, and suggestions for misspelt names."""
 
 from __future__ import annotations
 

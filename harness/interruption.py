@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-AGAIN_SECONDS = 0.05  # before an interruption is repeated
-ENDING_SECONDS = 3.0  # a second Ctrl-C within them is ignored: it would leave the run RUNNING
+AGAIN_SECONDS = 0.05  # wait before a lost interruption is sent again
+ENDING_SECONDS = 3.0  # a second Ctrl-C within this time is ignored: it would leave the run RUNNING
 
 
 class Terminated(KeyboardInterrupt):
@@ -22,11 +22,11 @@ class Terminated(KeyboardInterrupt):
 
 
 _received: list[int] = []  # numbers of signals
-_ending_since = [-math.inf]  # when the last of them came, by the monotonic clock
+_ending_since = [-math.inf]  # time of the last signal, by the monotonic clock
 
 
 def listen() -> None:
-    """Let SIGTERM interrupt this process like Ctrl-C. Both still kill forked workers."""
+    """Let SIGTERM interrupt this process like Ctrl-C. Both signals still kill forked workers."""
     listener, plain_hook = os.getpid(), sys.unraisablehook
 
     def interrupt(number: int, _: FrameType | None) -> None:
@@ -35,7 +35,7 @@ def listen() -> None:
             signal.raise_signal(number)
         ending = time.monotonic() - _ending_since[0] < ENDING_SECONDS
         if _received and (ending or (number == signal.SIGTERM and number in _received)):
-            return  # the command is ending because of the first one
+            return  # the command is already ending because of the first signal
         _received.append(number)
         _ending_since[0] = time.monotonic()
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
@@ -51,7 +51,7 @@ def listen() -> None:
         again.start()
 
     signal.signal(signal.SIGTERM, interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background commands ignore Ctrl-C
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored: in the background
         signal.signal(signal.SIGINT, interrupt)
     sys.unraisablehook = unraisable
 
@@ -65,7 +65,7 @@ def stop_listening() -> None:
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end only the block, even if the shell ignores Ctrl-C for its background commands."""
+    """Let Ctrl-C and SIGTERM end only the block, even in a background command, for which shells ignore Ctrl-C."""
     endings = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, signal.default_int_handler) for number in endings}
     try:
@@ -77,5 +77,5 @@ def until_interrupted() -> Iterator[None]:
 
 
 def exit_code() -> int | None:
-    """Return 128 + the number of the interrupting signal, like shells; None without one."""
+    """Return 128 + the number of the signal that interrupted the command, like shells; None without a signal."""
     return 128 + _received[-1] if _received else None

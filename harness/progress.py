@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 
 from retrievers.base import Progress
 
-QUIET_SECONDS = 10.0  # between two lines when standard error is not a terminal
+QUIET_SECONDS = 10.0  # time between two lines if standard error is not a terminal
 SLOW_SECONDS = 2.0  # a stage that takes longer is announced
-LOOK_SECONDS = 0.25  # between two checks of the announcing thread
+LOOK_SECONDS = 0.25  # time between two checks of the announcing thread
 
 
 @dataclass(eq=False)
 class _Stage:
-    """Running work. over: whether it will not be announced any more."""
+    """A stage of the work. over: whether it needs no announcement any more."""
 
     label: str
     began: float = field(default_factory=lambda: time.monotonic())
@@ -28,12 +28,12 @@ class _Stage:
 
 _stages: list[_Stage] = []  # outermost first
 _watcher: threading.Thread | None = None
-_listener: Progress | None = None  # called with counted work instead of showing it
+_listener: Progress | None = None  # gets the progress of counted work instead of the screen
 
 
 @contextmanager
 def stage(label: str) -> Iterator[None]:
-    """Announce the innermost stage after two seconds, and print its time at the end if it was long."""
+    """Announce the innermost stage if it takes two seconds, and print its time at the end if it took long."""
     global _watcher
     one = _Stage(label)
     for outer in _stages:
@@ -72,7 +72,7 @@ def _counted() -> None:
 
 @contextmanager
 def told(listener: Progress) -> Iterator[None]:
-    """Pass counted work to a function, such as for another process, instead of showing it."""
+    """Pass the progress of counted work to a function instead of showing it, for example to another process."""
     global _listener
     before, _listener = _listener, listener
     try:
@@ -83,7 +83,7 @@ def told(listener: Progress) -> Iterator[None]:
 
 @contextmanager
 def watch(label: str) -> Iterator[Progress]:
-    """Yield the function `progress(done, total, unit)`; total 0: unknown. Nothing is shown before its first call."""
+    """Yield the function `progress(done, total, unit)`; a total of 0 means unknown. Its first call shows the bar."""
     if _listener is not None:
         yield _listener
     elif sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""`harness advise`: what to try next after a run, by its losses; each proposal with a bound, a cost and its command."""
+"""`harness advise`: propose what to try next after a run, each proposal with its bound, its cost and its command."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
     if near:
         notes = [
             *notes,
-            f"The queries do not tell this run apart from {near.run.named}: p {p_value(near.p)}, this pair alone. The "
-            "next command says how many more labels would.",
+            f"The queries do not tell this run apart from {near.run.named} (p {p_value(near.p)} for this pair alone). "
+            "The next command computes how many more labels would do so.",
         ]
     score = f"{evidence.measure.name} {number(evidence.value)}"
     title = f"Run {read.run.named}: {score} on {len(evidence.query_ids):,} queries"
@@ -88,7 +88,7 @@ def _ceilings(found: list[Ceiling]) -> Table:
 
 
 def _to_try(found: list[Proposal], commands: list[str]) -> Table:
-    """Return the proposals with their commands; a reason or bound shared by several is printed once."""
+    """Return the proposals with their commands. Print a reason or a bound that several share only once."""
     said: set[str] = set()
     lines = []
     for place, (one, command) in enumerate(zip(found, commands, strict=True), 1):

@@ -1,4 +1,4 @@
-"""`harness board`: the runs of an experiment side by side on one page, and which of them to take."""
+"""`harness board`: write one page with the runs of an experiment side by side, and recommend one of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
 
-SHOWN = 20  # rows of a table on the terminal
+SHOWN = 20  # most rows of a table on the terminal
 
 
 def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
@@ -88,7 +88,7 @@ def _document(one: Board) -> dict[str, Any]:
 
 
 def board_report(one: Board) -> Report:
-    """Return the run to take, the runs not told apart from it, the other runs, and the choices that matter."""
+    """Return the recommended run, the runs not told apart from the best, the worse runs, and the keys that matter."""
     found = one.leaderboard
     whole = leaderboard_table(one)
     worse = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.group == "worse"]
@@ -110,7 +110,7 @@ def _cut(rows: Sequence[Sequence[Cell]]) -> dict[str, Any]:
 
 
 def leaderboard_table(one: Board) -> Table:
-    """Return the runs, the best first, without columns that do not apply to this board."""
+    """Return one row per run, the best first, without the columns that are empty for this board."""
     runs, rows = one.runs.runs, one.leaderboard.rows
     scores = [run.score for run in runs]
     estimated = any(score.estimate for score in scores)
@@ -153,8 +153,8 @@ def leaderboard_table(one: Board) -> Table:
         for run, value, row in zip(runs, best_marked(values), rows, strict=True)
     ]
     note = (
-        f"Bold: the highest. {MARK} differs from the first at {ALPHA}: two-sided paired randomisation test, Holm's "
-        f"correction over {counted(pairs, 'pair')}. Differences are to the first run."
+        f"Bold: the highest value. {MARK}: the run differs from the first at {ALPHA} (two-sided paired randomisation "
+        f"test, Holm's correction over {counted(pairs, 'pair')}). Differences are from the first run."
     )
     notes = [*one.leaderboard.notes] if estimated else [note]
     caption = f"{_title(one)}, 95 % intervals in brackets."

@@ -1,4 +1,4 @@
-"""`harness compare`: two or more finished runs on the same data, and whether the data can tell them apart."""
+"""`harness compare`: compare finished runs on the same data, and say whether the data tell them apart."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ CUT = (
     "The documents of these runs were cut from the same texts in different ways. Measures that count documents depend "
     "on the cut, since the runs have different documents. Measures of spans count characters of evidence instead"
 )
-LABELS = string.ascii_uppercase  # of runs, in tables and figures; one letter each limits how many are compared
+LABELS = string.ascii_uppercase  # the labels of runs in tables and figures; no more runs can be compared
 
 
 def _compared(
     tracker: Tracker, choice: Choice, kind: RunKind, folder: Path, config: CompareConfig
 ) -> tuple[Comparison, str]:
-    """Compare runs; return the comparison and its page. folder: for downloads."""
+    """Return the comparison of runs and its page. folder: for downloads."""
     runs: ScoredRuns
     if kind.task:
         runs = TaskRuns([*choice.labelled], read_submissions(tracker, choice.runs, folder))
@@ -98,7 +98,7 @@ class Compared:
 
 
 def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
-    """Compare runs, and present the result. With `fail_if`, fail after everything is written."""
+    """Compare runs. With `fail_if`, fail after everything is written."""
     gated = config.fail_if is not None
     if gated and len(config.runs or ()) != 2:
         raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")
@@ -112,7 +112,7 @@ def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
-    """Compare runs pair by pair, and log the result; a comparison of files is not logged."""
+    """Compare runs pair by pair, and log the result unless files are compared."""
     kind = RunKind(config.task)
     if config.metric is not None and not kind.task:  # the runs' own task knows its measures, not the config's
         measures.parse_measure(config.metric)
@@ -162,8 +162,8 @@ def _record(comparison: Comparison, kind: RunKind, config: CompareConfig) -> Run
 class Choice:
     """The runs to compare, and how they were chosen.
 
-    select_on: "public" if the public queries chose; then the private ones judge.
-    family: all candidates of the best runs, best first; () if the runs were named.
+    select_on: "public" if the public queries chose the runs; then the private queries compare them.
+    family: all runs from which the best were chosen, the best first; () if the runs were named.
     """
 
     runs: Sequence[LoggedRun]
@@ -177,10 +177,10 @@ class Choice:
 
 
 def choose_runs(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
-    """Return the runs that the config names; otherwise the `top` best of the experiment.
+    """Return the runs that the config names, or the `top` best of the experiment.
 
-    Raise BadInput unless they are finished runs of the kind with the same data and version of the measures. Runs that
-    cut the same texts into different documents compare, with a note.
+    Raise BadInput unless they are finished runs of the kind with the same data and version of the measures. Documents
+    that were cut from the same texts in different ways are allowed, with a note.
     """
     if config.runs:
         if not 2 <= len(config.runs) <= len(LABELS):
@@ -202,8 +202,8 @@ def _best(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
     notes.append(f"The {len(best)} best of {len(ranked)} runs by {config.metric}, {kinds}.")
     if len(ranked) > len(best) and found.select_on == "all":
         notes.append(
-            f"They were chosen by the same {kind.unit} that compare them, which flatters the first ones: "
-            f"select_on=public chooses by the public {kind.unit} alone, and the private ones judge."
+            f"The same {kind.unit} choose and compare these runs. This flatters the best ones. With select_on=public, "
+            f"the public {kind.unit} choose the runs, and the private {kind.unit} compare them."
         )
     return Choice(best, found.select_on, notes, ranked)
 
@@ -212,14 +212,14 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
     shared = dict(kind.shared(metric))
     evidence = {run.tags.get("data.evidence") for run in chosen}
     several = len({run.tags.get("data.qrels") for run in chosen}) > 1
-    if recut := several and len(evidence) == 1 and None not in evidence:  # other documents of the same texts
+    if recut := several and len(evidence) == 1 and None not in evidence:  # the same texts, cut into other documents
         shared.pop("data.qrels", None)
     for run in chosen:
         require_finished(run)
         require_kind(kind, run, "compare it")
         for tag, meaning in shared.items():
             first = next((other for other in chosen if tag in other.tags), run)
-            if tag in run.tags and run.tags[tag] != first.tags[tag]:  # a file scored without queries lacks the tag
+            if tag in run.tags and run.tags[tag] != first.tags[tag]:  # a file that was scored without queries has none
                 raise BadInput(
                     f"Run {run.named} does not have the {meaning} of run {first.named}: {tag} is {run.tags[tag][:12]} "
                     f"and {first.tags[tag][:12]}. Only runs with the same data and measures can be compared."
@@ -230,9 +230,9 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
 def tested_family(
     tracker: Tracker, choice: Choice, config: CompareConfig, folder: Path
 ) -> tuple[np.ndarray | None, Expected | None]:
-    """Return (p of the best run against its family after Holm's correction, float64 [R]; what to expect of it).
+    """Return p of the best run against each run of its family, corrected by Holm, float64 [R]; and its expected value.
 
-    (None, None) if the runs were named, and for measures without values by query.
+    Return (None, None) if the runs were named, and for measures without values by query.
     """
     metric, ranked = config.metric, choice.family
     pooled = not config.task and parse_measure(metric).family is MeasureFamily.POOLED

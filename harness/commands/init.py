@@ -1,4 +1,4 @@
-"""`harness init`: writes `harness.yaml`, the defaults of every command in the working folder."""
+"""`harness init`: write `harness.yaml`, the defaults of every command in the working folder."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
     rows, better = (start.rows, start.better) if start else ({}, None)
     counts = ", ".join(f"{count:,} {name}" for name, count in rows.items())
     lines = [
-        f"{path} is what every command in this folder starts from{f' ({counts})' if counts else ''}:",
+        f"Every command in this folder now takes its defaults from {path}{f' ({counts})' if counts else ''}:",
         *(f"  {key}: {_yaml(value)}" for key, value in settings.items()),
         *([f"Data: {better.why}"] if better else []),
     ]
@@ -80,7 +80,7 @@ def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Start:
-    """The first data and commands. rows: number of each kind of data. commands: to go on with after a first run."""
+    """The data found. rows: how many documents, queries and so on. commands: what to run after the first run."""
 
     rows: Mapping[str, int]
     better: Better | None
@@ -88,7 +88,7 @@ class _Start:
 
 
 def _start(config: InitConfig, invocation: Invocation) -> _Start:
-    """Raise BadInput if a file is invalid, or if the gate lacks labels."""
+    """Read the data. Raise BadInput if a file is invalid, or if the gate lacks labels."""
     run_config = Plan.of(config.document)
     dataset = open_dataset(run_config, invocation.choices["dataset"])
     run_config.check(dataset.qrels)

@@ -1,4 +1,4 @@
-"""`harness power`: how many labelled queries tell two runs apart, and the smallest difference that today's can show."""
+"""`harness power`: compute how many labelled queries tell two runs apart, and the difference that today's can show."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key o
 class PairValues:
     """Two runs, the better first. notes: how they were chosen.
 
-    gaps: float64 [Q], the first run's value minus the second's on each judging query; NaN without a value.
-    judges: "private " if the private queries judge, "" for all.
+    gaps: float64 [Q], value of the first run minus value of the second on each query that counts; NaN without a value.
+    judges: which queries count: "private ", or "" for all.
     """
 
     metric: str
@@ -57,7 +57,7 @@ class PowerReport:
     @property
     def notes(self) -> list[str]:
         metric, total, n = self.pair.metric, len(self.pair.gaps), self.told.found.n
-        some = [f"{metric} applies to {n:,} of {total:,} labelled queries: all numbers here are of such queries."]
+        some = [f"{metric} applies to {n:,} of {total:,} labelled queries. All numbers here are about these {n:,}."]
         return [*self.pair.notes, *(some if n < total else []), *self.told.notes]
 
 
@@ -78,10 +78,10 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
-    """Return the two named runs (for a sweep the recommended trial), or the best run and the next one that differs from
-    it.
+    """Return the two named runs, or the best run and the best other run that differs from it.
 
-    Raise BadInput unless they are comparable query by query, by labels from people alone.
+    A sweep stands for its recommended trial. Raise BadInput unless the runs compare query by query, and people alone
+    have labelled the queries.
     """
     check_by_query(asked.metric)
     if asked.runs is not None:
@@ -93,8 +93,8 @@ def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
     notes = [f"The best two of {counted(len(others) + 1, 'run')} by {asked.metric} that differ on any query."]
     if len(others) > 1:
         notes = [
-            f"{notes[0]} They were chosen for their scores, so the lead is partly luck: the true difference is likely "
-            "smaller, and takes more queries to find. Other pairs: 'runs=[ID,ID]'."
+            f"{notes[0]} They were chosen by their scores, so the lead is partly luck: the true difference is likely "
+            "smaller, and finding it takes more queries. To choose another pair: 'runs=[ID,ID]'."
         ]
     for other in others:
         own = folder / other
@@ -110,15 +110,15 @@ def _pair(tracker: Tracker, asked: Wanted, ids: list[str], notes: Sequence[str],
     first, second = found.runs
     if partly := [one.run.named for one in found.runs if CHECKED in one.run.tags]:
         raise BadInput(
-            f"The labels of {' and '.join(partly)} come partly from a model. How sure a difference is then depends on "
-            "how many queries people have checked: `harness compare` estimates it, and `harness testset audit` says "
-            "what checking more of them is worth."
+            f"The labels of {' and '.join(partly)} come partly from a model. How certain a difference is then depends "
+            "on the number of queries that people have checked: `harness compare` estimates the difference, and "
+            "`harness testset audit` computes how much checking more queries would help."
         )
     values = found.values[:, judging(found.public, found.select_on)]
     if (np.isnan(values[0]) != np.isnan(values[1])).any():
         raise BadInput(
-            f"metric={asked.metric} counts other queries in each run, so its values do not pair. Choose another: "
-            "metric=NAME."
+            f"metric={asked.metric} applies to other queries in each run, so its values do not pair. Choose another "
+            "measure: metric=NAME."
         )
     judges = "private " if found.select_on == "public" else ""
     return PairValues(found.metric, first, second, values[0] - values[1], judges, [*notes, *found.notes])
@@ -173,8 +173,8 @@ def power_report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
         f"Queries needed to find this difference with {share}: {_count(told.queries_needed)}{_between(told)}.",
         f"Smallest difference that {n} find with {share}: {smallest}.",
         f"Power of {n} for this difference: {percent(told.power_now)}.",
-        f"Observed: A − B {signed(found.mean)} (95 % {found.low:+.3f} to {found.high:+.3f}), p {p_value(found.p)}, "
-        f"this pair alone; standard deviation {told.sd:.3f}; A is better on {found.wins:,}, B on {found.losses:,}, "
+        f"Observed: A − B {signed(found.mean)} (95 % {found.low:+.3f} to {found.high:+.3f}), p {p_value(found.p)} "
+        f"for this pair alone; standard deviation {told.sd:.3f}; A is better on {found.wins:,}, B on {found.losses:,}, "
         f"{found.ties:,} tie.",
         f"A: {one.pair.first.run.named}",
         f"B: {one.pair.second.run.named}",
@@ -220,7 +220,7 @@ def power_curve(one: PowerReport) -> Table:
 
 
 def _next(one: PowerReport, place: Place, files: Sequence[str]) -> list[str]:
-    """files: the words that name and score files; none for logged runs."""
+    """Return the next commands. files: overrides that name and score files; none for logged runs."""
     first, second = one.pair.first.run, one.pair.second.run
     words = files or [f"runs=[{first.short_id},{second.short_id}]"]
     metric = one.pair.metric if files else needed_metric(one.pair.metric, first, second)

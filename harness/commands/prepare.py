@@ -1,4 +1,4 @@
-"""`harness prepare`: text files to a folder of documents."""
+"""`harness prepare`: turn text files into a folder of documents."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from harness.reports.result import CommandAnswer
 
 SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
 BAR = 40  # characters of the longest bar
-WORDS, LONGEST = 4, 60  # of a query: words, and characters
-MODEL = "gpt-4o-mini"  # for a first draft; dry_run does not ask it
-SHOWN = 5  # files that were skipped; the manifest lists all
+WORDS, LONGEST = 4, 60  # most words and most characters of the proposed query
+MODEL = "gpt-4o-mini"  # named in the proposed draft command, which has dry_run=true and does not ask the model
+SHOWN = 5  # most skipped files to show; the manifest lists all
 
 
 def prepare(config: PrepareConfig, invocation: Invocation) -> CommandAnswer:
@@ -43,10 +43,10 @@ def _lines(output: Path, found: Manifest, written: bool) -> Iterator[str]:
     if found.spans > found.documents:
         more = found.spans - found.documents
         repeat = f"{counted(more, 'further chunk')} {'repeats' if more == 1 else 'repeat'}"
-        yield f"{repeat} a document: it has a span for each place."
+        yield f"{repeat} a document: the document has a span for each place."
     if found.near_duplicates:
         pairs = counted(found.near_duplicates, "pair")
-        yield f"{pairs} of documents nearly repeat each other: see {output / 'near_duplicates.jsonl'}."
+        yield f"{pairs} of documents with nearly the same text: see {output / 'near_duplicates.jsonl'}."
     yield from _skipped(found.skipped)
     yield from _picture(found.lengths)
 
@@ -70,7 +70,7 @@ def _picture(lengths: Lengths) -> Iterator[str]:
 
 
 def _next(config: PrepareConfig, invocation: Invocation) -> Iterator[str]:
-    """Yield commands that search the documents and draft questions. Those for the sample's files use chunked data."""
+    """Yield commands that search the documents and draft questions. For the sample, they use dataset=chunked."""
     folder, output = flag(invocation.config_dir), config.output
     search = ["dataset=contest", f"dataset.documents={output / DOCUMENTS}"]
     if config.files is None:

@@ -1,4 +1,4 @@
-"""`harness reproduce`: runs a logged run again from its own record, and checks that it predicts the same."""
+"""`harness reproduce`: run a logged run again from its own record, and check that it predicts the same."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
 
 TOLERANCE = 1e-12  # smaller differences of metrics do not count
-LISTED = 10  # shown queries that differ
-Row = dict[str, Any]  # of a submission
+LISTED = 10  # most differences to show
+Row = dict[str, Any]  # a row of a submission
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Proof:
     rows: the logged submission, without document texts. wrong: a sentence for each fault.
     differences: {queries: how many have other predictions, first: [{query_id, query, then, now}, ...]}; then and now
     are [[document, score], ...], or None without a row.
-    metrics: {compared: number, differ: [{name, then, now}, ...], times: [...]}, by logged names. Times decide nothing.
+    metrics: {compared: number, differ: [{name, then, now}, ...], times: [...]}, by logged names; times may differ.
     data: name -> fingerprint. versions: name -> {then, now} of changed versions.
     """
 
@@ -126,14 +126,14 @@ def _listed(row: Row | None) -> list[list[Any]] | None:
 
 DATA = {"run": ("documents", "queries", "qrels"), "score": ("qrels",)}  # command -> data that must be unchanged
 UNASKED = (
-    "A model that is asked again may reply otherwise, so it is not asked here. Name the cache of the run with "
+    "A model may reply otherwise if it is asked again, so it is not asked here. Name the cache of the run with "
     "store.path=FOLDER, check the stored predictions with verify_only=true, or run the experiment again."
 )
 REMEDY = "Put the data back, or say where the unchanged data are: data.path=FOLDER, data.documents=FILE and so on."
 
 
 def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
-    """Run `run` again, or with `verify_only` only check its stored predictions; fail if anything differs."""
+    """Run `run` again, or with `verify_only` only check its stored predictions. Fail if anything differs."""
     began = time.perf_counter()
     tracker = open_store(config)
     run, command = _reproducible(tracker, config)
@@ -185,7 +185,7 @@ def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun,
 
 
 def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> Plan | ScoreConfig:
-    """Return the run's logged config, checked as its command checks it, with this command's paths and tracking."""
+    """Return the run's logged config with this command's paths and tracking, checked like a config of its command."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
         if not isinstance(logged.get("retriever", {}), dict):
@@ -194,7 +194,7 @@ def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: 
         shipped = schema_defaults(cls)
         ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.Tracker"}}
-        if "cluster" in ours:  # this machine, with the run's shard size, which may decide the last digits
+        if "cluster" in ours:  # this machine, with the run's size of shards: it may decide the last digits
             cluster = logged.get("cluster")
             shard = cluster.get("shard") if isinstance(cluster, dict) else None
             ours["cluster"] = {"_target_": "cluster/local", "shard": shard}
@@ -214,14 +214,14 @@ def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: 
 
 
 def _require_own(run: LoggedRun, plan: Plan, dataset: Dataset, versions: Mapping[str, Mapping[str, str]]) -> None:
-    """Raise BadInput if the config and the run differ in their trial key, and no changed version explains it."""
+    """Raise BadInput if the config and the run have different trial keys, and no changed version explains this."""
     explained = any(pair["then"] != pair["now"] for pair in versions.values())
     if explained or not all(map(reusable, plan.retriever.values())):
         return
     if retrieval_run.trial_key_of(plan, dataset) != run.tags.get("trial_key"):
         raise BadInput(
             f"Run {run.named} would not be the same run today: its config is not the one that it ran with, or a "
-            "file, a model or this program has changed. Run the experiment again."
+            "file, a model or this program has changed since then. Run the experiment again."
         )
 
 
@@ -273,7 +273,7 @@ def _verified_run(tracker: Tracker, run: LoggedRun, plan: Plan, dataset: Dataset
 
 
 def _means(predictions: Predictions, qrels: Qrels, plan: Plan) -> dict[str, float]:
-    families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # depend only on the documents shown
+    families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # they depend only on the documents shown
     measures = map(parse_measure, requested(plan.metrics, qrels, plan.top_k))
     wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= plan.top_k)]
     scores = score_lists(ShownLists(predictions), qrels, wanted, detailed=())

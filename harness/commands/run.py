@@ -32,19 +32,19 @@ from harness.reports.tables import Table
 from harness.tracking.tracker import LoggedRun, RunRecord
 from retrievers.base import Ranking
 
-SHOWN = 5  # printed measures, including the one that ranks
+SHOWN = 5  # most measures to print, including the objective
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Evaluation):
-    """The findings of one experiment, and its files.
+    """The results of one experiment, and its files.
 
     run_id: None if MLflow does not have the run.
     gate, fusion: as in `gate.json` and `fusion.json`; None if nothing was learnt.
     predictions: the documents returned, by query. data_notes: sentences about unusual data.
     best_before: the best comparable run that finished before this one.
     private_peeks: how often private scores of the experiment have been seen.
-    untraced: why some traces are missing; "" if none is.
+    untraced: why some traces are missing; "" if all were written.
     """
 
     plan: Plan
@@ -172,7 +172,7 @@ def run_document(one: Result) -> dict[str, Any]:
 
 
 def run_report(result: Result) -> Report:
-    """Return the result, the most important first, and the next commands."""
+    """Return the result, the most important facts first, and the next commands."""
     whole = any(word.startswith("metrics=") for word in (*result.invocation.defaults, *result.invocation.overrides))
     scores, held_out, objective = result.scores, result.held_out, result.objective
     tables: list[Table] = []

@@ -1,4 +1,4 @@
-"""`harness runs`: the runs and sweeps of an experiment, the best first; all experiments; or the trials of a sweep."""
+"""`harness runs`: list the runs and sweeps of an experiment, the best first, all experiments, or a sweep's trials."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ EXPERIMENTS = (Column("experiment"), *COUNTS, Column("best", "value"), Column("o
 class RunRow:
     """A run, or a sweep with its best trial.
 
-    shown: the run itself or the best trial; the row shows its objective and params.
-    trials: number of trials of a sweep so far; None for a run.
+    shown: the run or the best trial, whose objective and params the row shows.
+    trials: the number of the sweep's trials so far; None for a run.
     """
 
     run: LoggedRun
@@ -61,9 +61,9 @@ class RunRow:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Rows whose objectives are comparable, the best first; or those without an objective, the latest first.
+    """Rows whose objectives compare, the best first; or rows without an objective, the latest first.
 
-    expected: of the best run on new queries; None if unknown.
+    expected: the value to expect of the best run on new queries; None if unknown.
     """
 
     rows: Sequence[RunRow]
@@ -79,7 +79,7 @@ class RunGroup:
 
     @property
     def queries(self) -> int | None:
-        """Return how many queries the objectives are about; None for a text task."""
+        """Return the number of queries behind the objectives; None for a text task."""
         counts = (row.shown.metrics.get(SCORED_QUERIES) for row in self.rows)
         return next((int(count) for count in counts if count is not None), None)
 
@@ -214,7 +214,10 @@ def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
 
 
 def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
-    """Return groups of comparable rows: the latest first, those without an objective last. rows: the latest first."""
+    """Return groups of rows that compare: the latest group first, rows without an objective last.
+
+    rows: the latest first.
+    """
     found: list[list[RunRow]] = []
     for row in sorted((row for row in rows if row.objective), key=lambda row: -len(row.shown.tags)):
         same = next((group for group in found if compares(group[0].shown, row.shown)), None)
@@ -244,7 +247,7 @@ def _varies(name: str, peers: Sequence[Mapping[str, str]]) -> bool:
 
 
 def _age(began: int) -> str:
-    """Return how long ago a time in milliseconds since 1970 was: `3 h`."""
+    """Return how long ago a time in milliseconds since 1970 was, such as `3 h`."""
     minutes = max(0, int(time.time() - began / 1000)) // 60
     unit, size = next(((unit, size) for unit, size in (("d", 1440), ("h", 60)) if minutes >= size), ("min", 1))
     return f"{minutes // size:,} {unit}"

@@ -1,4 +1,4 @@
-"""`harness score`: a file made elsewhere, of ranked lists or of a text task, scored and logged like a run."""
+"""`harness score`: score a file of ranked lists or of a text task that was made elsewhere, and log it like a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from harness.tracking.tracker import NOTE, RunRecord, as_note
 
 @dataclass(frozen=True, eq=False)
 class _Scored:
-    """A scored file. numbers: its part of the JSON document. shown: measure for `compare` and `export`."""
+    """A scored file. numbers: its part of the JSON document. shown: the measure for the next commands."""
 
     record: RunRecord
     write: Callable[[Path], None]

@@ -1,4 +1,4 @@
-"""`harness search`: one query, its top documents, the gate's signal and decision."""
+"""`harness search`: show the top documents for one query, and the gate's signal and decision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Hit:
 class Hits:
     """The documents found for one query, the best first, before the gate.
 
-    signal: the value that the gate decided by; None if it reads none. retrieve: whether the gate shows the documents.
+    signal: the value by which the gate decided; None if the gate reads no signal.
+    retrieve: whether the gate shows the documents.
     """
 
     query: str

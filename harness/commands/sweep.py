@@ -1,4 +1,4 @@
-"""`harness sweep`: many trials under one parent run, each retrieval computed once.
+"""`harness sweep`: run many trials under one parent run, and compute each retrieval once.
 
 Every trial is composed, checked and given its key before anything runs. Trials that need the same retrievals share a
 Hydra job; finished trials are skipped.
@@ -31,7 +31,7 @@ from harness.tracking.tracker import RunRecord, Tracker, member_tag
 
 
 def sweep(request: Request) -> CommandAnswer:
-    """Plan, run and sum up a sweep. It fails if a trial fails. Raise KeyboardInterrupt after Ctrl-C."""
+    """Plan, run and sum up a sweep. The command fails if a trial fails. Raise KeyboardInterrupt after Ctrl-C."""
     began = time.perf_counter()
     defined = define(launcher_of(request))
     if defined.config.dry_run:
@@ -76,7 +76,7 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
 
 
 def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
-    """Run the trials under a parent run, the earlier one if the sweep was started before."""
+    """Run the trials under a parent run: the existing one if the sweep was started before."""
     sweep.launcher.check()
     with sweep_lock(sweep.folder) as token:
         tracker = sweep.tracker()

@@ -1,4 +1,4 @@
-"""`harness ui`: serves MLflow's pages of the runs, by default to this machine alone."""
+"""`harness ui`: serve MLflow's pages of the runs, by default to this machine alone."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from harness.reports.result import CommandAnswer
 from harness.tracking.mlflow_client import shown_address, without_login
 from harness.tracking.tracker import Tracker
 
-START_SECONDS = 120  # limit; a cold start takes 12 to 31
+START_SECONDS = 120  # limit; a cold start takes 12 to 31 seconds
 
 
 def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:
-    """Serve MLflow's pages until Ctrl-C, and print their addresses. If a server runs already, only print these."""
+    """Print the addresses of MLflow's pages. Serve the pages until Ctrl-C, unless the store is a server."""
     host, port = config.host, children.on_port(lambda port: _probed(config.host, port), config.host, config.port)
     address = f"http://{host}:{port}"
     tracker = open_store(config, "keeps no runs to look at")

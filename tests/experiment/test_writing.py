@@ -206,7 +206,7 @@ def test_a_run_is_reproduced_from_cached_replies(harness, tracker, talk, tmp_pat
     shutil.rmtree(tmp_path / "cache")
     refused(
         "query.text=rewrite: 3 of 3 replies from tiny at http://127.0.0.1",
-        "are not cached. A model that is asked again may reply otherwise",
+        "are not cached. A model may reply otherwise if it is asked again",
     )
     found = harness(*proof, "verify_only=true", "format=json").json
     assert (found["reproduced"], found["wrong"]) == (None, [])

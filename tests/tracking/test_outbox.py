@@ -226,7 +226,7 @@ def test_a_run_is_saved_for_a_server_that_dies_in_it(harness, toy, tmp_path, mon
     assert "s3cret" not in kept.out + kept.err
     elsewhere = harness("doctor sync")
     assert elsewhere.code == 1
-    assert f"it was meant for {address}, which only the command line can name" in " ".join(elsewhere.out.split())
+    assert f"it was meant for {address}. Only the command line can name this address" in " ".join(elsewhere.out.split())
     down = harness("doctor sync", f"tracking.uri={address}")
     assert (down.code, "Still unsent" in down.out) == (1, True)
 

@@ -39,7 +39,7 @@ def test_doctor_checks_lists_and_prunes_a_bucket(harness, place):
     harness("run", "tracking=none", "tokenizer=whitespace", f"store.path={place.url}")
     [found] = cache_findings(DoctorConfig.of({"store": {"path": place.url}, "plugins": {"allow": []}}))
     assert (found.about, found.state) == ("cache", "warning")
-    assert "what is sent is not encrypted" in found.said
+    assert "its traffic is not encrypted" in found.said
     listed = harness("doctor cache", f"store.path={place.url}", "format=json").json
     assert listed["path"] == place.url
     assert {"rankings", "indexes", "tokens"} <= set(listed["kinds"])

@@ -123,7 +123,7 @@ def test_doctor_names_broken_plugins(made, harness, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (BY_FUNCTION, "retriever.python calls your own function, which a model does not carry"),
+        (BY_FUNCTION, "retriever.python calls your own function. A model cannot contain that function"),
         (BY_FILE, "A model answers new queries, but retriever.file"),
     ],
 )

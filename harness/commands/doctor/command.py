@@ -1,4 +1,4 @@
-"""`harness doctor` checks the installation; `harness doctor cache` lists and prunes the cache."""
+"""`harness doctor`: check the installation. `harness doctor cache`: list and prune the cache."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Finding:
     remedy: str = ""
 
 
-QUERIES = 50  # at most, to examine a retriever with
+QUERIES = 50  # most queries with which a retriever is examined
 CONTRACT = "retrievers/testing.py says what a retriever must do; CONTRIBUTING.md says how to add one."
 
 
@@ -58,25 +58,19 @@ def plugin_findings(config: DoctorConfig) -> Iterator[Finding]:
     """Check that each installed plug-in and its classes can be used."""
     seen: dict[str, installed.Plugin] = {}
     for plugin in installed.installed_plugins():
-        about, remedy = f"plug-in {plugin}", f"Fix it, or remove it: pip uninstall {plugin.distribution}"
-        if plugin.problem:
-            yield Finding(about, "error", plugin.problem, remedy)
-            continue
+        about, problem, names = f"plug-in {plugin}", plugin.problem, []
+        targets = [] if problem else plugin_targets(plugin)
         try:
-            names = [recorded_name(target_class({"_target_": one}, "config")) for one in plugin_targets(plugin)]
+            names = [recorded_name(target_class({"_target_": one}, "config")) for one in targets]
         except BadInput as error:
-            yield Finding(about, "error", str(error), remedy)
-            continue
+            problem = str(error)
         if twice := [name for name in names if name in seen]:
-            yield Finding(
-                about,
-                "error",
-                f"records a class as {twice[0]!r}, and the plug-in {seen[twice[0]]} does, too",
-                remedy,
-            )
-            continue
-        seen |= dict.fromkeys(names, plugin)
-        yield Finding(about, "ok", ", ".join(f"{group}={choice}" for group, choice in plugin.choices))
+            problem = f"records a class as {twice[0]!r}, as the plug-in {seen[twice[0]]} does"
+        if problem:
+            yield Finding(about, "error", problem, f"Fix it, or remove it: pip uninstall {plugin.distribution}")
+        else:
+            seen |= dict.fromkeys(names, plugin)
+            yield Finding(about, "ok", ", ".join(f"{group}={choice}" for group, choice in plugin.choices))
 
 
 def retrievers(config: DoctorConfig) -> Iterator[Finding]:
@@ -117,7 +111,7 @@ def _folder(cache: Cache, root: Path) -> Finding:
     entries = cache.entries()
     said = f"{root}, {sum(entry.bytes for entry in entries) / 1e6:,.1f} MB; `harness doctor cache` lists and prunes it"
     if not excluded:
-        said += f"; locks do not work on its file system ({_file_system(root)}), so processes compute the same twice"
+        said += f"; locks do not work on its file system ({_file_system(root)}): processes compute some results twice"
         return Finding("cache", "warning", said, f"Mount it with locks. {ELSEWHERE}")
     if damaged := sum(entry.state == "damaged" for entry in entries):
         said += f"; damaged: {counted(damaged, 'entry')}"
@@ -148,19 +142,20 @@ def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
     said = (
         f"{cache.location} at {server_name()}: {counted(len(entries), 'entry')}, "
         f"{sum(one.bytes for one in entries) / 1e6:,.1f} MB, of which {sum(one.bytes for one in copied) / 1e6:,.1f} MB "
-        f"are copied to {cache.root}; `harness doctor cache` lists and prunes it, with store.path={cache.root} the copy"
+        f"are copied to {cache.root}; `harness doctor cache` lists and prunes the bucket, or with "
+        f"store.path={cache.root} the copy"
     )
     if not bucket.writable:
-        remedy = "To build what is not cached, use credentials with s3:PutObject and s3:DeleteObject."
-        return Finding("cache", "warning", f"{said}; these credentials may only read it", remedy)
+        remedy = "To add entries, use credentials with s3:PutObject and s3:DeleteObject."
+        return Finding("cache", "warning", f"{said}; these credentials may only read the bucket", remedy)
     if not bucket.encrypted:
         remedy = "Use an address with https in AWS_ENDPOINT_URL, or a network that you trust."
-        return Finding("cache", "warning", f"{said}; what is sent is not encrypted", remedy)
+        return Finding("cache", "warning", f"{said}; its traffic is not encrypted", remedy)
     return Finding("cache", "ok", f"{said}; conditional writes work")
 
 
 DAY = 86_400
-FREE_BYTES = 2_000_000_000  # with less free space for the outputs, warn
+FREE_BYTES = 2_000_000_000  # less free space for the outputs is a warning
 
 
 def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
@@ -177,7 +172,7 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
-    """List the entries of the cache by size or age, and prune it: first the long unused, then down to a size."""
+    """List the entries of the cache by size or age. Prune old entries, then more of them until a size is reached."""
     kept = open_cache(full_place(config.store.path))
     now = time.time()
     left, removed, busy = _prune(kept, config.prune.unused_days, config.prune.keep_gb, now)
@@ -230,7 +225,7 @@ def _prune(
     """Remove entries unused for `unused_days`, then the longest unused until at most `keep_gb` (10^9 bytes) are left.
 
     Remove damaged entries too; neither remove nor count foreign folders. now: seconds since 1970.
-    Return the remaining entries, the removed ones, and those kept only because a process uses them.
+    Return the remaining entries, the removed entries, and the entries kept only because a process uses them.
     """
     removed: list[CacheEntry] = []
     wanted = unused_days is not None or keep_gb is not None
@@ -255,7 +250,7 @@ def _prune(
 
 
 def _about(identity: Any) -> str:
-    """Return the classes, models, purposes and numbers of files in an identity, such as `retriever/bm25`."""
+    """Return the classes, models, purposes and numbers of files that an identity names, such as `BM25 kiwi`."""
     names = []
     if isinstance(identity, Mapping):
         if isinstance(chunk := identity.get("chunk"), Mapping) and isinstance(files := identity.get("files"), Mapping):
@@ -282,7 +277,7 @@ def _versions(config: DoctorConfig) -> Iterator[Finding]:
             installed = importlib.metadata.version(wanted.name)
         except importlib.metadata.PackageNotFoundError:
             if extra:
-                problem = "not installed: dense retrieval needs it, except for encoder=use_multilingual and lsa"
+                problem = "not installed: dense retrieval needs it, except with encoder=use_multilingual or lsa"
                 yield Finding(wanted.name, "warning", problem, "pip install 'retrieval-harness[dense]'")
             else:
                 yield Finding(wanted.name, "error", "not installed", "pip install retrieval-harness")
@@ -328,7 +323,7 @@ def _fonts(config: DoctorConfig) -> Iterator[Finding]:
     if name := figure.hangul_font():
         yield Finding("fonts", "ok", f"figures show Hangul in {name}")
     else:
-        problem = "none has Hangul: figures show Korean text in Latin letters; pages are not affected"
+        problem = "no font has Hangul: figures show Korean text in Latin letters; pages are not affected"
         yield Finding("fonts", "warning", problem, "Install one, such as apt-get install fonts-nanum.")
 
 
@@ -342,7 +337,7 @@ def _hub(config: DoctorConfig) -> Iterator[Finding]:
         yield Finding(
             "model hub",
             "warning",
-            f"{shown_address(address)} cannot be reached ({type(error).__name__}); BM25 needs no hub, nor does "
-            "encoder=use_multilingual",
+            f"{shown_address(address)} cannot be reached ({type(error).__name__}); BM25 and encoder=use_multilingual "
+            "need no hub",
             "For dense models: set HF_ENDPOINT to a mirror, copy a filled hub cache here, or use a local folder.",
         )

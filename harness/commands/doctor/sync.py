@@ -1,4 +1,4 @@
-"""`harness doctor sync`: uploads the runs that were saved while the tracking server was down."""
+"""`harness doctor sync`: upload the runs that were saved while the tracking server was down."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
                 held = outbox.read_saved(folder)
                 if not elsewhere and held.store != own:  # a saved run must not choose where it is sent
                     raise BadInput(
-                        f"it was meant for {shown_address(held.store)}, which only the command line can name: repeat "
-                        "this with tracking.uri=ADDRESS."
+                        f"it was meant for {shown_address(held.store)}. Only the command line can name this address: "
+                        "repeat the command with tracking.uri=ADDRESS."
                     )
                 run_id = _upload(_tracker_of(held.detail, config, opened), folder, held)
             except Exception as error:  # one failure does not stop the other uploads
@@ -56,7 +56,7 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | BadInput]) -> Tracker:
-    """Return the tracker for a level of detail, from `opened` if it is known: a server that is down is tried once."""
+    """Return the tracker for a level of detail. opened: what earlier tries gave, as a server is tried only once."""
     if detail not in opened:
         try:
             opened[detail] = open_tracker(config.changed(tracking={**config.tracking, "detail": detail}))
@@ -68,7 +68,7 @@ def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | Bad
 
 
 def _begun(tracker: Tracker, held: Held) -> str | None:
-    """Return the id of the run that the server has begun, if any, even if its answer was lost. End duplicates."""
+    """Return the id of the run if the server has begun it, even if its answer was lost. End duplicates."""
     claim = held.record.tags.get(CLAIM)
     running = tracker.runs(held.record.experiment, {CLAIM: claim}, "RUNNING") if claim else []
     known = held.run_id if held.run_id and tracker.has(held.run_id) else None
@@ -80,7 +80,7 @@ def _begun(tracker: Tracker, held: Held) -> str | None:
 
 
 def _upload(tracker: Tracker, folder: Path, held: Held) -> str | None:
-    """Log a saved run, delete its folder and return its id. It may be called again after a failure."""
+    """Log a saved run, delete its folder and return its id. After a failure, this may be called again."""
     files = folder / FILES
     record = replace(held.record, folder=files if files.is_dir() else None)
     if record.folder:

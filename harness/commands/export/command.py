@@ -1,4 +1,4 @@
-"""`harness export`: the best finished run of an experiment as a validated submission, with its provenance."""
+"""`harness export`: write the best finished run of an experiment as a validated submission, with its provenance."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _lines(document: Mapping[str, Any], run: LoggedRun, submission: Submission, 
 
 
 def _target(submission: Path | None, ledger: Ledger, run: LoggedRun, kind: RunKind) -> Path:
-    """Return `submission`, or a file beside the ledger named after the day (UTC) and the run."""
+    """Return `submission`, or a file beside the ledger whose name has the day (UTC) and the run."""
     suffix = Path(kind.predictions(run).removesuffix(".gz")).suffix
     target = submission or (ledger.folder / f"submission-{now()[:10]}-{run.short_id}{suffix}")
     if target.is_dir():

@@ -1,4 +1,4 @@
-"""`harness export record` and `export history`: scores of the leaderboard beside our own."""
+"""`harness export record` and `export history`: show the leaderboard's scores beside our own."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class History:
 
 
 def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
-    """Enter the leaderboard's scores for an exported file; a new score for the same part replaces the old one."""
+    """Enter the leaderboard's scores for an exported file. A new score for a part replaces the old score."""
     given = {part: float(score) for part in PARTS if (score := config.document[part]) is not None}
     if not given:
         raise BadInput("Nothing to record. Give the leaderboard's scores: public=0.81, private=0.80 or both.")
@@ -162,7 +162,7 @@ def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
-    """List all submissions: how far the leaderboard's scores are from ours, and whether their orders agree."""
+    """List all submissions: how far the leaderboard's scores are from ours, and whether both rank them alike."""
     ledger = Ledger.of(config.outputs)
     known: Sequence[Submission] = ()
     if ledger.folder.is_dir():
@@ -215,8 +215,8 @@ def submissions_table(found: History) -> Table:
     ]
     caption = found.title + (", 95 % intervals in brackets" if found.metric else "")
     notes = [
-        "here: our own mean over all labelled queries; own public: over their public part; public, private: the "
-        "leaderboard's scores; drift: its score − here."
+        "here: our own mean over all labelled queries; own public: our own mean over the public queries; public and "
+        "private: the leaderboard's scores; drift: the leaderboard's score − here."
     ]
     return Table(caption, columns, cells, notes, "submissions")
 
@@ -246,7 +246,7 @@ def _fractions(given: Mapping[str, float], scale: str, metric: str) -> dict[str,
 
 
 def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
-    """Raise BadInput that says why a file is not in the ledger: it was changed or moved, or never exported."""
+    """Raise BadInput. The message says why the file is not in the ledger: it was changed, or never exported."""
     exported_as = json_file(provenance_of(file)).get("sha256") if provenance_of(file).is_file() else None
     for one in reversed(ledger.submissions().values()):
         if one.sha256 == exported_as or any(line.file == str(file) for line in one.exports):
@@ -256,8 +256,8 @@ def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
                 f"`harness export run={one.exports[0].run_id} submission=FILE` writes it again."
             )
     raise BadInput(
-        f"submission={file} is not in {ledger.file}: it was not exported to this outputs folder. `harness export "
-        "run=ID` enters a run's file, also one that an earlier version exported."
+        f"submission={file} is not in {ledger.file}: it was not exported to this outputs folder. To enter the file of "
+        "a run, also one that an earlier version exported: `harness export run=ID`."
     )
 
 
@@ -276,9 +276,9 @@ def history_report(found: History) -> Report:
     whole = submissions_table(found)
     notes = [*whole.notes]
     if any(row.local_kind == "out of fold" for row in rows):
-        notes.append("out of fold: gate or fusion learnt from these labels; each list was made without its own label.")
+        notes.append("out of fold: gate or fusion learnt from labels, and each list was made without its own label.")
     if any(math.isnan(row.local) for row in rows):
-        notes.append("A dash under `here`: the run has no such score, or used other queries.")
+        notes.append("A dash under `here`: the run lacks this measure, or used other queries.")
     shown = whole.for_medium("screen").without_empty()
     headings = [replace(one, name=one.name.rpartition(" ")[2]) if "drift" in one.name else one for one in shown.columns]
     scores = replace(shown, caption="Scores", columns=headings, notes=notes)
@@ -328,7 +328,7 @@ def _drift(row: HistoryRow, part: str) -> str:
 
 
 def _draw(found: History) -> None:
-    """Draw the leaderboard's scores (filled: public, hollow: private) over ours, with a line of no drift."""
+    """Draw the leaderboard's scores (public: filled, private: hollow) over ours, with a line of no drift."""
     from harness.reports.figure import new_figure, save, shortened, with_fonts
 
     assert found.picture

@@ -1,8 +1,8 @@
 """The ledger of submissions: exported files, and the scores that the leaderboard gave them.
 
 `<folder>/ledger.jsonl` is a chained log: edited, moved and removed lines are noticed. The sha256 of its file identifies
-a submission, so a moved file is recognised. Each step is written to `<folder>/pending` until the ledger, the file's
-provenance and the run's tags have it. After a crash `settle` completes pending steps; no step is done twice.
+a submission, so a moved file is recognised. Each step waits in `<folder>/pending` until it is entered in the ledger,
+the provenance beside the file and the tags of the run. After a crash, `settle` completes the steps, each only once.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ PARTS = ("public", "private")  # of a leaderboard
 class Export:
     """The export of a file.
 
-    metric, value, low, high, kind: the score that ranked the run. metrics: all numbers of that measure.
-    queries: fingerprint of the queries. time: from `now`.
+    metric, value, low, high, kind: the objective of the run. metrics: all its numbers of the same measure.
+    queries: fingerprint of the queries. time: see `now`.
     """
 
     time: str
@@ -98,8 +98,8 @@ class Pending:
 class Submission:
     """Exported predictions, identified by their content.
 
-    number: from 1, in the order of the exports. files: paths of the content, the latest first.
-    exports: the first made the submission; the others are copies, or other runs with equal predictions.
+    number: place in the order of the exports, from 1. files: paths of the content, the latest first.
+    exports: the first export of the content, then its copies and other runs with equal predictions.
     answers: part of the leaderboard -> score.
     """
 
@@ -121,7 +121,7 @@ class Submission:
 
 
 class Ledger:
-    """The ledger of a folder, `<outputs>/submissions`. Everything except reading needs `with ledger.locked():`."""
+    """The ledger in the folder `<outputs>/submissions`. All changes need `with ledger.locked():`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.file, self.pending = folder, folder / "ledger.jsonl", folder / "pending"
@@ -171,7 +171,7 @@ class Ledger:
             _refuse(line, "exists and has other content")
         if os.path.lexists(beside := provenance_of(file)):
             about = None
-            with suppress(BadInput):  # it cannot be read
+            with suppress(BadInput):  # a file that cannot be read
                 about = json_file(beside).get("sha256")
             if about != line.sha256:
                 _refuse(line, f"has the provenance of another file beside it, {beside.name}")
@@ -202,9 +202,7 @@ class Ledger:
                 path.unlink()
                 continue
             if begun.provenance is not None and valid:
-                create_text(
-                    provenance_of(Path(step.file)), begun.provenance
-                )  # keeps an existing file, which is for this content
+                create_text(provenance_of(Path(step.file)), begun.provenance)  # an existing file is about this content
             if not entered:
                 self._add(begun.line)
             submission = self.submissions()[step.sha256]
@@ -232,7 +230,7 @@ def _refuse(line: Export, why: str) -> NoReturn:
 
 
 def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
-    """Copy the ledger's entries into a run's tags and metrics. Return False to try again, if the server is down."""
+    """Copy the ledger's entries into a run's tags and metrics. Return False if the server is down: try again later."""
     line = submission.runs[run_id]
     tags = {f"submission.{name}": str(getattr(line, name)) for name in ("sha256", "file", "time")}
     scores = {f"leaderboard/{part}": score for part, score in submission.answers.items()}
@@ -249,18 +247,18 @@ def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
     except Unreachable as error:
         log.warning("MLflow is unreachable: the next command will update the run of %s: %s", submission.about, error)
         return False
-    except Exception as error:  # MLflow's too: the run is missing or deleted
+    except Exception as error:  # for example, MLflow says that the run is missing or deleted
         log.warning("The ledger has %s, but its run could not be updated: %s", submission.about, error)
     return True
 
 
 def now() -> str:
-    """Return the time, UTC, ISO 8601, with microseconds, so that the steps of a ledger have different times."""
+    """Return the time in UTC as ISO 8601. Its microseconds give the steps of a ledger different times."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
 
 
 def minute(time: str) -> str:
-    """Return a time of the ledger as `2026-07-01 12:30`."""
+    """Return a time of the ledger in the form `2026-07-01 12:30`."""
     return time[:16].replace("T", " ")
 
 

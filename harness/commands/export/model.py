@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 ALIAS = "champion"
 NOT_IN_MODEL_NAMES = re.compile(r"""[/:.%"'`]""")  # characters that MLflow refuses in the name of a logged model
-COLUMNS = ("query", "messages", "query_id")  # of a request
+COLUMNS = ("query", "messages", "query_id")  # columns of a request
 FITTED = {"gate": "gate/fitted", "fusion": "fusion/fitted"}  # group -> the component that applies a learnt rule
-PROMPT = "prompt.txt"  # of a language model that writes the queries
+PROMPT = "prompt.txt"  # the prompt of a language model that writes the queries
 UNASKED = "The model would have to write the queries again. Run the experiment again, and export that run."
 
 
@@ -56,8 +56,8 @@ UNASKED = "The model would have to write the queries again. Run the experiment a
 class ServedRun:
     """The contents of a package.
 
-    queries: those that the run searched for. cache: with the run's indexes; missing ones are built there.
-    rules: group, gate or fusion -> file of the rule that the run learnt or was given.
+    queries: the queries that the run searched for. cache: holds the run's indexes; missing ones are built in it.
+    rules: "gate" or "fusion" -> file of the rule that the run learnt or was given.
     """
 
     run: LoggedRun
@@ -72,9 +72,9 @@ class ServedRun:
 def prepared_model(
     tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str, allow: Sequence[str]
 ) -> Iterator[ServedRun]:
-    """Make the registered model `name` unless it exists, and give the run that `log_model` adds as a version.
+    """Create the registered model `name` if it is missing, and yield the run that `log_model` adds as a version.
 
-    Raise BadInput if its model might answer differently than the run did, or if MLflow refuses the name.
+    Raise BadInput if the model might not answer as the run did, or if MLflow refuses the name.
     allow: as for `require_allowed_hosts`.
     """
     assert valid.dataset is not None
@@ -83,7 +83,7 @@ def prepared_model(
     for retriever, node in plan.retriever.items():
         steps.require_search(retriever, node, "A model answers new queries")
         if hasattr(target_class(node, "retriever"), "imports"):
-            raise BadInput(f"retriever.{retriever} calls your own function, which a model does not carry.")
+            raise BadInput(f"retriever.{retriever} calls your own function. A model cannot contain that function.")
     if size := plan.deciding_shard:
         raise BadInput(
             f"Run {run.short_id} encoded its documents in shards of about {size:,}, and a model carries one index: its "
@@ -136,7 +136,7 @@ def log_model(tracker: Tracker, served: ServedRun, name: str) -> dict[str, Any]:
 
 
 def _champion(client: MlflowClient, name: str) -> str | None:
-    """Return the version with the alias, and its run; None without one."""
+    """Return the version that has the alias, with its run, in words; None without a version."""
     from mlflow.exceptions import MlflowException
 
     try:

@@ -138,7 +138,7 @@ def test_whether_locks_work_in_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "_TRY_LOCK", "")  # stands for a network file system that is mounted without them
     found = finding(tmp_path)
     assert found.state == "warning"
-    assert "processes compute the same twice" in found.said
+    assert "processes compute some results twice" in found.said
     assert "store.path=FOLDER" in found.remedy
 
 
