@@ -21,7 +21,7 @@ import numpy as np
 
 from harness.errors import BadInput, did_you_mean
 
-# Called as progress(done, total, unit), such as progress(3, 10, "texts"). None: no reports.
+# Called as progress(done, total, unit), for example progress(3, 10, "texts"). None: progress is not reported.
 Progress = Callable[[int, int, str], None]
 MOST_CORES = 4_096  # more than any machine has
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -29,7 +29,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class AtMost:
-    """The largest absolute value of a config argument, and why: `Annotated[int, AtMost(100, "...")]`."""
+    """The largest absolute value of a config argument, and the reason: `Annotated[int, AtMost(100, "...")]`."""
 
     most: float
     why: str
@@ -40,7 +40,7 @@ Seed = Annotated[int, AtMost(2**32 - 1, "random generators take 32 bits")]
 
 
 def check_whole(name: str, value: object, give: str, least: float, most: float = math.inf) -> None:
-    """Raise BadInput unless `value` is an int (not a bool) from `least` to `most`. give: the remedy."""
+    """Raise BadInput unless `value` is an int (not a bool) from `least` to `most`. give: the valid values, in words."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise BadInput(f"{name} is {value!r}: give {give}.")
 
@@ -79,7 +79,7 @@ def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """native_id: the id in the file if it is a number there, else None."""
+    """native_id: the id as a number if the file has numbers as ids, else None."""
 
     doc_id: str
     text: str
@@ -116,7 +116,7 @@ class Query:
 
     @property
     def text(self) -> str:
-        """The user turns joined by spaces, which retrievers search for."""
+        """The text to search for: the user turns, joined by spaces."""
         return " ".join(self.user_turns)
 
 
@@ -125,10 +125,10 @@ class Ranking:
     """Ranked documents for Q queries. The constructor checks the rules below.
 
     query_ids: Q unique ids, in the order of the dataset.
-    doc_ids: D unique ids in ascending code-point order, so comparing indices compares ids.
+    doc_ids: D unique ids in ascending code-point order, so indices compare as ids do.
     docs: int32 [Q, K], indices into `doc_ids`, best first; -1 pads the end of a row. A row may be empty.
-    scores: float64 [Q, K], finite, descending; ties are in ascending order of doc_id. A pad scores 0.
-    measured: values that the retriever measured during the search, such as an index's recall; logged with the run.
+    scores: float64 [Q, K], finite, descending; ties are in ascending order of doc_id. Pads have the score 0.
+    measured: values that the retriever measured during the search, such as an index's recall. They are logged.
     """
 
     query_ids: tuple[str, ...]
@@ -166,7 +166,7 @@ class Ranking:
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, Mapping[str, float]], k: int | None = None) -> Ranking:
-        """Rank {query_id: {doc_id: score}}, ties by doc_id. k: documents kept per query; None: all."""
+        """Rank by {query_id: {doc_id: score}}, and tied documents by doc_id. k: documents per query; None: all."""
         doc_ids = tuple(sorted({doc for row in scores.values() for doc in row}))
         place = {doc: i for i, doc in enumerate(doc_ids)}
         longest = max((len(row) for row in scores.values()), default=0)
@@ -181,14 +181,14 @@ class Ranking:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Number of documents per row, int64 [Q]."""
+        """The number of documents in each row, int64 [Q]."""
         return (self.docs >= 0).sum(axis=1)
 
     def top(self, k: int) -> Ranking:
         return self if k >= self.docs.shape[1] else self._of_same(self.docs[:, :k], self.scores[:, :k])
 
     def take(self, rows: np.ndarray) -> Ranking:
-        """Return the ranking of some queries. rows: bool [Q], or row numbers, each once."""
+        """Return the ranking of some queries. rows: bool [Q], or unique row numbers."""
         kept = np.arange(len(self.query_ids))[rows].tolist()
         made = self._of_same(self.docs[rows], self.scores[rows])
         vars(made).update(query_ids=tuple(self.query_ids[row] for row in kept))
@@ -201,16 +201,17 @@ class Ranking:
         return self._of_same(np.where(past, np.int32(-1), top.docs), np.where(past, 0.0, top.scores))
 
     def where(self, keep: np.ndarray) -> Ranking:
-        """Return a copy with the rows emptied where `keep` (bool [Q]) is false."""
+        """Return a copy whose rows are empty where `keep`, bool [Q], is false."""
         docs, scores = np.array(self.docs), np.array(self.scores)
         docs[~keep], scores[~keep] = -1, 0.0
         return self._of_same(docs, scores)
 
     def rescored(self, scores: np.ndarray) -> Ranking:
-        """Reorder the first n documents of each row by new scores, float64 [Q, n], n <= K, 0 at pads.
+        """Reorder the first n documents of each row by new scores.
 
-        The other documents follow in their old order. Each scores 1 less than the one above it, the first 1 less than
-        the row's lowest new score.
+        The remaining documents follow in their old order, with the row's lowest new score minus 1, 2, 3, ...
+
+        scores: float64 [Q, n] with n <= K, 0 at pads.
         """
         width = scores.shape[1]
         head, tail = self.docs[:, :width], self.docs[:, width:]
@@ -228,7 +229,7 @@ class Ranking:
         return made
 
     def row(self, i: int) -> list[tuple[str, float]]:
-        """Return (doc_id, score) of row i, best first."""
+        """Return the (doc_id, score) pairs of row i, best first."""
         n = int((self.docs[i] >= 0).sum())
         return [(self.doc_ids[d], float(s)) for d, s in zip(self.docs[i, :n], self.scores[i, :n], strict=True)]
 
@@ -243,9 +244,9 @@ class Ranking:
 
 
 def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """Return the union of the tables' ids, ascending, and the position of each table's ids in it (int32)."""
+    """Return the distinct ids of all tables, ascending, and for each table the positions of its ids in them (int32)."""
     ids = list(chain.from_iterable(tables))
-    order = sorted(range(len(ids)), key=ids.__getitem__)  # merges sorted runs: several times faster than hashing
+    order = sorted(range(len(ids)), key=ids.__getitem__)  # merging ascending runs is several times faster than hashing
     ascending = [ids[i] for i in order]
     new = np.fromiter(map(operator.ne, ascending, [None, *ascending[:-1]]), bool, len(ids))
     places = np.empty(len(ids), np.int32)
@@ -255,7 +256,10 @@ def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np
 
 
 def occurring(docs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the numbers in `docs` (all below `count`), ascending, and `docs` as positions among them; -1 stays -1."""
+    """Return the distinct numbers in `docs`, ascending, and `docs` with each number replaced by its position in them.
+
+    docs: numbers below `count`, or -1, which stays.
+    """
     occurs = np.zeros(count + 1, bool)  # the last element is for -1, the pad
     occurs[docs] = True
     occurs[-1] = False
@@ -275,10 +279,7 @@ def one_word(text: str) -> str:
 
 
 class DocIds:
-    """The doc_ids of an index, by document number.
-
-    They are kept as one text and the position where each id ends, in a fifth of the memory that a list would need.
-    """
+    """The doc_ids of an index, by document number: one text and the end of each id, a fifth of a list's memory."""
 
     def __init__(self, folder: Path) -> None:
         self._text = (folder / "doc_ids.txt").read_bytes().decode("utf-8", "surrogatepass")
@@ -301,7 +302,7 @@ class DocIds:
         return tuple(self._text[start:end] for start, end in spans)
 
     def ranking(self, queries: Sequence[Query], docs: np.ndarray, scores: np.ndarray, **measured: float) -> Ranking:
-        """Return a Ranking. docs, scores: as in Ranking, but `docs` has document numbers of this index."""
+        """Return a Ranking. docs, scores: as in Ranking, except that `docs` are numbers of documents in this index."""
         used, places = occurring(docs, len(self))
         return Ranking(tuple(query.query_id for query in queries), self[used], places, scores, measured)
 
@@ -320,14 +321,14 @@ def load_array(folder: Path, name: str) -> np.ndarray:
 
 
 def require_identity(file: Path, identity: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the index's `file` holds `identity` as JSON."""
+    """Raise ValueError unless the JSON in an index's `file` equals `identity`."""
     found = json.loads(file.read_text(encoding="ascii"))
     if found != identity:
         raise ValueError(f"the index in {file.parent} was made with {found}, not with {identity}")
 
 
 def read_only(values: np.ndarray) -> np.ndarray:
-    """Return a read-only view: kernels are compiled for read-only arrays only."""
+    """Return a read-only view, for kernels that are compiled for read-only arrays."""
     view = np.asarray(values).view()
     view.flags.writeable = False
     return view
@@ -342,7 +343,7 @@ def cores() -> int:
 
 
 def in_parts(count: int, parts: int, threads: int, work: Callable[[int, int], None]) -> None:
-    """Cut range(count) into at most `parts` and call work(first, last) for each, on several threads."""
+    """Cut range(count) into at most `parts` ranges, and call work(first, last) for each of them on several threads."""
     borders = np.linspace(0, count, 1 + min(parts, count)).astype(int).tolist()
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, borders[:-1], borders[1:]))
@@ -360,21 +361,21 @@ class Retriever(Protocol):
     `retrievers.testing.check_retriever` tests the contract. Constructor arguments are config keys.
 
     Class attributes, all optional:
-        recorded_as: name of the class in identities and logs, such as retriever/bm25; default: its import path.
+        recorded_as: the class's name in identities and logs, such as retriever/bm25; default: its import path.
         version: increase it when the same arguments give different scores.
         packages: distributions whose installed versions are part of the results' identity.
         resumes: whether `index` continues from files that an interrupted call left in the folder.
-        source: the argument that names an outside file or module; `identify` returns its checksum as `sha256`.
-        precomputed: whether the rankings were made elsewhere, for the dataset's queries only; no search is timed.
-        times_itself: whether `search` measures `latency_p50_ms`; the harness then makes no extra search for timing.
+        source: the argument that names an external file or module; `identify` returns its checksum as `sha256`.
+        precomputed: whether the rankings were made elsewhere, for the dataset's queries only. No search is timed then.
+        times_itself: whether `search` measures `latency_p50_ms`. The harness then makes no extra search for timing.
 
     Class method, optional:
-        identify(**arguments) -> dict: return the arguments for the identity, such as a checksum in place of a path.
-            Default: all arguments except those under `runtime:`.
+        identify(**arguments) -> dict: return the identity, for example with a checksum in place of a path. Default: all
+            arguments except those under `runtime:`.
 
     Methods, optional, called before a run begins:
-        check_data(doc_ids, queries): raise BadInput unless a run on these documents and queries can work.
-        check_size(count, k): raise BadInput or Failed unless k of `count` documents can be found.
+        check_data(doc_ids, queries): raise BadInput if a run on these documents and queries cannot work.
+        check_size(count, k): raise BadInput or Failed if a search cannot find k of `count` documents.
 
     Attributes, optional:
         progress: a Progress or None, set before the work begins.
@@ -382,20 +383,20 @@ class Retriever(Protocol):
     """
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Build the index of `documents` (in ascending order of doc_id) in `folder`; `search` can then be called.
+        """Build the index of `documents`, in ascending order of doc_id, in `folder`. `search` can then be called.
 
-        folder: exists; empty, or left by an interrupted call if the class resumes.
+        folder: exists. It is empty, or has files of an interrupted call if the class resumes.
         """
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
         """Return at most k documents per query. A smaller k gives a prefix of a larger one."""
 
     def load(self, folder: Path) -> None:
-        """Open the index that another instance wrote to `folder`; `search` can then be called."""
+        """Open the index that another instance wrote to `folder`. `search` can then be called."""
 
 
 class Fusion(Protocol):
-    """Combines rankings into one, as a pure function. Class attributes as in Retriever."""
+    """Combines rankings into one, as a pure function. Class attributes are those of Retriever."""
 
     def check(self, names: Collection[str]) -> None:
         """Raise BadInput if an argument refers to a ranking that is not among `names`."""
@@ -405,9 +406,9 @@ class Fusion(Protocol):
 
 
 class Reranker(Protocol):
-    """Scores (query text, document text) pairs. Class attributes and `identify` as in Retriever.
+    """Scores (query text, document text) pairs. Class attributes and `identify` are those of Retriever.
 
-    depth: documents per query to score, at least 1; 0: nothing is reranked.
+    depth: the number of documents to score per query; 0: no document is reranked.
     """
 
     depth: int
@@ -415,4 +416,4 @@ class Reranker(Protocol):
     def score(
         self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (indices of pairs int64 [n], their scores float64 [n]), each pair once, as they are computed."""
+        """Yield (indices int64 [n], scores float64 [n]) of some pairs at a time, each pair once."""

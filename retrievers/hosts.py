@@ -1,4 +1,4 @@
-"""Addresses of other machines, the secrets sent to them, and the notice that names them."""
+"""Addresses of other machines, the secrets sent to them, and the notice that a command talks to them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 from harness.errors import BadInput
 from retrievers.redaction import register
 
-NAMED = "HARNESS_HOSTS_NAMED"  # environment variable: the hosts that a command's processes have named so far
+NAMED = "HARNESS_HOSTS_NAMED"  # environment variable with the hosts that a command's processes have named so far
 
 
 def host_of(address: str) -> str:
-    """Return host and port of an address, without user and password; "" if it has no host."""
+    """Return the host and port of an address, without user and password; "" if it has no host."""
     try:
         return urlsplit(address).netloc.rpartition("@")[2]
-    except ValueError:  # such as a broken IPv6 address
+    except ValueError:  # for example a broken IPv6 address
         return ""
 
 
@@ -42,7 +42,7 @@ def name_host(address: str, given_by: str) -> None:
 
 @dataclass(frozen=True)
 class Address:
-    """An http(s) address without secrets. key: its config key. local: whether it is this machine."""
+    """An http(s) address without secrets. key: its config key. local: whether the host is this machine."""
 
     url: str
     key: str
@@ -50,7 +50,7 @@ class Address:
 
     @classmethod
     def of(cls, url: str, key: str) -> Address:
-        """Raise BadInput, which quotes no secret, unless `url` is an http(s) address without user and password."""
+        """Raise BadInput, without quoting a secret, unless `url` is an http(s) address without user and password."""
         name = key.rpartition(".")[2]
         try:
             parts = urlsplit(url if re.fullmatch("[!-~]+", url) else "")
@@ -75,9 +75,9 @@ class Address:
 
 @dataclass(frozen=True)
 class Secrets:
-    """Headers whose values are in environment variables. They are read for each attempt, never stored or shown.
+    """Headers whose values are in environment variables. Values are read for each attempt, never stored or shown.
 
-    variables: header -> environment variable. prefix: put before each value, such as "Bearer ".
+    variables: header -> environment variable. prefix: text before each value, such as "Bearer ".
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -90,11 +90,11 @@ class Secrets:
         return [name for name in self.variables.values() if not os.environ.get(name, "").strip()]
 
     def headers(self) -> dict[str, str]:
-        """Return header -> value for the variables that are set. Raise BadInput for an invalid header value."""
+        """Return header -> value for all variables that are set. Raise BadInput for an invalid header value."""
         found = {}
         for header, name in self.variables.items():
             value = os.environ.get(name, "").strip()
-            if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # a prefix precedes a single word
+            if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # after a prefix, one word is allowed
                 raise BadInput(f"The key in {name} contains characters that a key cannot have. Copy it again.")
             if value:
                 found[header] = self.prefix + value
@@ -102,7 +102,9 @@ class Secrets:
 
 
 def checked_variable(name: str, key: str) -> str:
-    """Return `name`. Raise BadInput, which does not quote it (it may be the secret), if it is invalid."""
+    """Return `name`. Raise BadInput if it is invalid, without quoting it, because it may be the secret itself."""
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
-        raise BadInput(f"{key} is not the name of an environment variable. Put the key into one, and its name here.")
+        raise BadInput(
+            f"{key} is not the name of an environment variable. Put the secret into a variable, and give its name here."
+        )
     return name

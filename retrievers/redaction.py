@@ -1,4 +1,4 @@
-"""Removes secrets from texts, such as error messages. Code that reads a secret must register its variable."""
+"""Removes secrets from texts, such as error messages. Code that reads a secret must register its variable here."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Collection, Iterator
 from urllib.parse import unquote
 
 HIDDEN = "[key]"
-SHORTEST = 6  # characters; shorter values are placeholders for services that need no key
+SHORTEST = 6  # characters of a secret; shorter values are placeholders for services that need no key
 WORD = 8  # characters; shorter secrets are matched only as whole words
-READ, SHOWN = 20_000, 60  # characters of a text to search for secrets, and of a value to show
+READ, SHOWN = 20_000, 60  # number of characters to search for secrets, and to show
 
 _USER, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
-_VARIABLES = {  # read by libraries; in an address, only the login is secret
+_VARIABLES = {  # libraries read these variables; in an address, only the login is secret
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
     "HF_TOKEN",
@@ -41,11 +41,11 @@ def register(*variables: str) -> None:
 
 
 def redacted(text: str, shortest: int = SHORTEST) -> str:
-    """Replace secrets of at least `shortest` characters by [key], in any form in which a service may quote them.
+    """Replace secrets of at least `shortest` characters by [key].
 
-    Forms: unchanged; base64, such as `user:password` in a header; escaped as in JSON, Python, HTML or an address. A
-    secret with a digit is also found in upper or lower case, or with white space and punctuation in between. A secret
-    without a digit is not, since it may consist of common words, as `not-needed` does.
+    A service may quote a secret unchanged, in base64 (as headers encode `user:password`), or escaped as in JSON,
+    Python, HTML or an address: all these forms are found. A secret with a digit is also found in another case, and with
+    white space and punctuation in between. A secret without a digit, such as `not-needed`, may be common words.
     """
     secrets = {one for one in _secrets() if len(one) >= shortest}
     return _without(_without(text, secrets, escapes=False), secrets, escapes=True) if secrets else text
@@ -73,7 +73,7 @@ def _secrets() -> Iterator[str]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield a value and its secret parts: the word after `Bearer`, the password after a user."""
+    """Yield a value and its secret parts: the word after `Bearer`, and the password after a user."""
     if "://" in value:
         login = unquote(value.partition("://")[2].partition("/")[0].rpartition("@")[0])
         yield from _forms(login) if ":" in login else ()
@@ -97,7 +97,7 @@ def _decoded(word: str) -> str:
 
 
 def _without(text: str, secrets: Collection[str], escapes: bool) -> str:
-    """Remove secrets from a text. escapes: read escapes as the characters that they stand for."""
+    """Remove secrets from a text. escapes: whether to read escapes as the characters that they stand for."""
     if escapes:
         secrets = [_ESCAPED.sub(_meaning, one) for one in secrets]
     meant = _ESCAPED.sub(_meaning, text) if escapes else text

@@ -1,16 +1,17 @@
-"""Retrievers over a corpus that is cut into shards, and the merge of the shards' rankings.
+"""Retrievers over a corpus that is cut into shards, and the merging of the shards' rankings.
 
 The class attribute `sharding` says how a retriever's index can be cut:
 
 - "independent": `index` and `search` treat each shard as the whole corpus. Vectors computed in other batches may differ
   in the last digits, so the cut is part of the rankings' identity.
-- "summed": as in `Summed`. Rankings equal those of one index, bit by bit, and share its identity.
+- "summed": the retriever has the methods of `Summed`. Its rankings equal those of one index in every bit, and share
+  their identity.
 - absent: the index cannot be cut. The retriever gets the documents as a sequence that reads them from disk.
 
 Optional methods:
 
 - `check_sharding()`: raise BadInput, before a run begins, if the arguments do not allow a cut.
-- `sibling() -> Retriever`: return another instance that shares the model in memory, to open another shard.
+- `sibling() -> Retriever`: return an instance for another shard that shares the model in memory.
 """
 
 from __future__ import annotations
@@ -31,28 +32,28 @@ TOGETHER = 8  # rankings merged at a time
 class Summed(Retriever, Protocol):
     """Weighs the terms of a shard by statistics of the whole corpus, in two passes.
 
-    surveyed_by: the arguments that surveys and summaries depend on; they are reused if only other arguments change.
+    surveyed_by: the arguments that decide surveys and summaries. If only other arguments change, these are reused.
     """
 
     surveyed_by: tuple[str, ...]
 
     def survey(self, documents: Sequence[Document], folder: Path) -> None:
-        """First pass: write statistics of a shard that can be summed, such as document frequencies, to `folder`."""
+        """First pass: write statistics of a shard that can be added up, such as document frequencies, to `folder`."""
 
     def summarise(self, surveys: Sequence[Path], folder: Path) -> None:
-        """Write the statistics of the whole corpus to `folder`. surveys: of all shards, in order."""
+        """Write the statistics of the whole corpus to `folder`. surveys: those of all shards, in order."""
 
     def index_shard(self, documents: Sequence[Document], survey: Path, summary: Path, folder: Path) -> None:
-        """Second pass: write the index of a shard to `folder`. survey: of this shard."""
+        """Second pass: write the index of a shard to `folder`. survey: that of this shard."""
 
     def load_shard(self, folder: Path, summary: Path) -> None:
-        """Open the index of a shard; `search` then finds documents of this shard."""
+        """Open the index of a shard. `search` then finds documents of this shard."""
 
 
 def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
     """Return the k best documents of each query over all shards, and the means of the measured values.
 
-    rankings: at least one, with equal `query_ids` and different documents; a few are in memory at a time.
+    rankings: one or more, with equal `query_ids` and different documents. Only a few are in memory at a time.
     """
     best: list[Ranking] = []
     measured: dict[str, list[float]] = {}

@@ -1,7 +1,7 @@
-"""Fusion: one ranking from several rankings of the same queries.
+"""Fusion combines several rankings of the same queries into one.
 
-Ranks (RRF) or normalised scores (WeightedSum, CombMNZ) become points. A document's score is the weighted sum of its
-points. Row i of every array belongs to query i.
+Each ranking gives points to documents, by rank (RRF) or by normalised score (WeightedSum, CombMNZ). A document's score
+is the weighted sum of its points. Row i of every array belongs to query i.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost, Ranking, check_choice, check_whole, one_table, remembered
 
-LARGEST = 1e9  # of weights, floors and RRF's k: far above useful values, far below overflow
+LARGEST = 1e9  # limit of weights, floors and RRF's k: far above useful values, far below overflow
 Constant = Annotated[int, AtMost(LARGEST, "beyond it, ranks no longer matter")]
 
 Normalise = Literal["min_max", "z_score", "theoretical_min_max", "rank", "distribution"]
@@ -27,7 +27,7 @@ class PooledCandidates(NamedTuple):
     """The documents that any ranking returned for a query, each once.
 
     docs: int32 [Q, C], indices into `doc_ids`, ascending; rows are padded with len(doc_ids).
-    slots: for each ranking int64 [Q, K], the positions of its documents in the flattened `docs`; a pad points to a pad.
+    slots: for each ranking, the positions of its documents in the flattened `docs`, int64 [Q, K]. Pads point to pads.
     """
 
     doc_ids: tuple[str, ...]
@@ -36,14 +36,14 @@ class PooledCandidates(NamedTuple):
 
 
 class RankPoints(NamedTuple):
-    """A ranking's points for the documents it returned, float64 [Q, K], and for all others, [Q, 1] or one number."""
+    """A ranking's points for the documents that it returned, float64 [Q, K], and for all others, [Q, 1] or a number."""
 
     returned: np.ndarray
     absent: np.ndarray | float = 0.0
 
 
 class SumOfPoints(ABC):
-    """The base of fusions that add up weighted points. Subclasses define the points."""
+    """Base of fusions that add up weighted points. Subclasses define the points."""
 
     version = 1
     packages: tuple[str, ...] = ()
@@ -58,9 +58,9 @@ class SumOfPoints(ABC):
             )
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """Return the k >= 0 best of all documents that any ranking returned. The order of `rankings` does not matter.
+        """Return the k >= 0 best documents of all rankings. The order of `rankings` does not matter.
 
-        Raise ValueError without a ranking or if their queries differ, and BadInput as in `check`.
+        Raise ValueError if there is no ranking or if their queries differ, and BadInput as in `check`.
         """
         if not rankings:
             raise ValueError("there is no ranking to fuse")
@@ -84,15 +84,15 @@ class SumOfPoints(ABC):
             points, weight = self.points(name, ranking), self._weight(name)
             part[:] = weight * points.absent
             part.ravel()[slots] = weight * points.returned
-        # In ascending order, a sum depends only on its terms: the order of the rankings does not matter, and documents
-        # with the same points from different rankings tie. A sum of two terms needs no sorting.
+        # Added in ascending order, the same points give the same sum, whatever the order of the rankings, and documents
+        # with the same points from different rankings tie. Two points need no sorting.
         if len(parts) > 2:
             parts.sort(axis=0)
         return np.add.reduce(parts, axis=0)
 
     @abstractmethod
     def points(self, name: str, ranking: Ranking) -> RankPoints:
-        """Return the points that the ranking called `name` gives."""
+        """Return the points that a ranking gives. name: the ranking's name."""
 
 
 @dataclass(eq=False)
@@ -102,7 +102,7 @@ class RRF(SumOfPoints):
     A ranking that did not return the document adds 0.
 
     k: 0 to 1e9; larger values reduce the advantage of the first ranks.
-    weights: ranking name -> weight, 0 to 1e9; default 1. Documents of a ranking with weight 0 stay candidates, so a
+    weights: ranking name -> weight, 0 to 1e9, by default 1. Documents of a ranking with weight 0 stay candidates, so a
         sweep over weights always ranks the same documents.
     """
 
@@ -120,23 +120,23 @@ class RRF(SumOfPoints):
 
 @dataclass(eq=False)
 class WeightedSum(SumOfPoints):
-    """The sum of weight * normalised score. Scores are normalised per query and ranking, over the n documents returned.
+    """The sum of weight * normalised score.
 
-    Absent documents get 0, except by `z_score`.
+    The scores s of the n documents that a ranking returned for a query are normalised by one of these formulas.
+    Documents that the ranking did not return get 0, except with `z_score`.
 
-    - `min_max`: (s - min) / (max - min); 1 where all scores are equal.
-    - `z_score`: (s - mean) / standard deviation (dividing by n); 0 where all scores are equal. Absent documents get the
-      ranking's lowest normalised score for the query, 0 if it returned nothing.
+    - `min_max`: (s - min) / (max - min); 1 if all scores are equal.
+    - `z_score`: (s - mean) / sd, where sd is the standard deviation (dividing by n); 0 if all scores are equal. Absent
+      documents get the ranking's lowest normalised score for the query, or 0 if it returned no document.
     - `theoretical_min_max` (Bruch, Gai & Ingber 2023, An Analysis of Fusion Functions for Hybrid Retrieval): (s -
-      floor) / (max - floor), where `floors` gives the lowest possible score: 0 for BM25, -1 for cosine. A score at the
-      floor becomes 0, even if it is the best. `fuse` raises BadInput for a score below its floor.
+      floor) / (max - floor), where floor is the lowest possible score: 0 for BM25, -1 for cosines. A score at the floor
+      becomes 0, even if it is the best. `fuse` raises BadInput for a score below its floor.
     - `rank`: 1 - (rank - 1) / n, ranks from 1.
-    - `distribution` (Mazzeschi 2023, Distribution-Based Score Fusion): (s - low) / (high - low), where
-      low is the mean minus 3 standard deviations (dividing by n), and high the mean plus 3; .5 where all scores are
-      equal. As in the source, outliers are not clipped to 0 and 1.
+    - `distribution` (Mazzeschi 2023, Distribution-Based Score Fusion): (s - low) / (high - low), where low = mean - 3
+      sd and high = mean + 3 sd; .5 if all scores are equal. As in the source, outliers are not clipped to 0 and 1.
 
     weights: ranking name -> weight, as in RRF.
-    floors: ranking name -> lowest possible score, -1e9 to 1e9. Only `theoretical_min_max` needs it, for each ranking.
+    floors: ranking name -> lowest possible score, -1e9 to 1e9. `theoretical_min_max` needs one for each ranking.
     """
 
     recorded_as = "fusion/weighted_sum"
@@ -178,8 +178,8 @@ class CombMNZ(WeightedSum):
     """The sum of weight * normalised score, times the number of rankings that returned the document (Fox & Shaw 1994,
     Combination of Multiple Searches).
 
-    A ranking that did not return the document adds 0. A ranking counts even if its weight is 0. Negative sums, possible
-    with `z_score` and `distribution`, fall as the count grows.
+    A ranking that did not return the document adds 0. A ranking with weight 0 counts. With `z_score` and
+    `distribution`, sums can be negative, and then fall as the count grows.
     """
 
     recorded_as = "fusion/combmnz"
@@ -196,7 +196,7 @@ class CombMNZ(WeightedSum):
 
 
 def _shares(ranking: Ranking, least: float | None = None) -> np.ndarray:
-    """Return (score - least) / (best - least), 0 where these are equal and at pads. least: None: each row's lowest."""
+    """Return (score - least) / (best - least), 0 if best equals least, and at pads. least: None: each row's lowest."""
     present = ranking.docs >= 0
     if least is None:
         least = np.min(ranking.scores, axis=1, keepdims=True, where=present, initial=np.inf)
@@ -210,8 +210,8 @@ def _min_max(ranking: Ranking) -> np.ndarray:
 
 
 def _z_score(ranking: Ranking) -> np.ndarray:
-    # Shares have the same z-scores as scores. Their squares neither overflow nor underflow, and equal shares have an
-    # exact mean: their deviation is exactly 0.
+    # Shares have the same z-scores as scores. The squares of shares neither overflow nor underflow, and equal shares
+    # have an exact mean, so their deviation is exactly 0.
     present, shares = ranking.docs >= 0, _shares(ranking)
     count = np.maximum(ranking.lengths, 1)[:, None]
     deviations = np.where(present, shares - _sums(shares) / count, 0.0)
@@ -220,7 +220,7 @@ def _z_score(ranking: Ranking) -> np.ndarray:
 
 
 def _sums(values: np.ndarray) -> np.ndarray:
-    """Return row sums from left to right: numpy's sum depends on the width, so padding would change it."""
+    """Return the sums of rows, added from left to right: the rounding of numpy's own sum depends on the padding."""
     return np.cumsum(values, axis=1)[:, -1:]
 
 
@@ -249,7 +249,7 @@ def reciprocal_ranks(k: int, ranking: Ranking) -> RankPoints:
 
 @remembered
 def pool_candidates(*rankings: Ranking) -> PooledCandidates:
-    """Return the candidates of rankings, cached for all trials of weights."""
+    """Return the candidates of some rankings. All trials of weights share the cached result."""
     doc_ids, places = one_table([ranking.doc_ids for ranking in rankings])
     pad = np.int32(len(doc_ids))
     docs = [np.append(place, pad)[one.docs] for place, one in zip(places, rankings, strict=True)]

@@ -1,4 +1,4 @@
-"""Rerankers: models that read a query and a document together (Nogueira & Cho 2019, arXiv:1901.04085), or none."""
+"""Rerankers read a query and a document together (Nogueira & Cho 2019, arXiv:1901.04085)."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class CrossEncoder(models.NeuralModel):
 
     The model's activation, by default the sigmoid, makes scores comparable across queries.
 
-    max_length: tokens of both texts together; the longer text is cut first.
-    depth: documents to score per query, at least 1. The other arguments are those in `models.NeuralModel`.
+    max_length: maximum number of tokens of both texts together; the longer text is cut first.
+    depth: number of documents to score per query, at least 1. `models.NeuralModel` explains the other arguments.
     """
 
     max_length: models.MaxLength | None = 1024

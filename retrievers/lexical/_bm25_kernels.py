@@ -1,8 +1,8 @@
 """Compiled inner loops of BM25, imported only where they run because importing numba is slow.
 
 The index is a matrix in compressed sparse columns, one column per term. Term t has postings `docs[starts[t]:ends[t]]`
-(int32, ascending) with `scores` (float64); while an index is built, ends[t] is starts[t + 1]. `floors[t]` (float64, at
-least 0) is what the term adds to every document, even where it does not occur. The index arrays are read-only, so each
+(int32, ascending) with `scores` (float64); while an index is built, ends[t] is starts[t + 1]. The term adds `floors[t]`
+(float64, at least 0) to the score of every document, even without a posting. The index arrays are read-only, so each
 kernel is compiled for a single set of types.
 """
 
@@ -13,15 +13,15 @@ import math
 import numpy as np
 from numba import njit
 
-BLOCK = 4096  # documents scored together: their accumulator (32 KB) stays in the first-level cache
+BLOCK = 4096  # documents scored together; their sums (32 KB) fit into the first-level cache
 NO_DOC = np.iinfo(np.int32).max
 STRIPE = 8  # documents of a block compared with the threshold at a time
-GROUPS = 512  # groups of documents in a block; their best scores give the first threshold
+GROUPS = 512  # groups of documents in a block; the best scores of the groups give the first threshold
 
 
 @njit(cache=True, nogil=True)
 def count_postings(ids, offsets, n_terms):
-    """Return where each term's postings start, int64 [n_terms + 1]; the last entry is the number of postings."""
+    """Return the start of each term's postings, int64 [n_terms + 1]; the last entry is the number of postings."""
     starts = np.zeros(n_terms + 1, np.int64)
     seen_in = np.full(n_terms, -1, np.int32)
     for doc in range(len(offsets) - 1):
@@ -35,7 +35,7 @@ def count_postings(ids, offsets, n_terms):
 
 @njit(cache=True, nogil=True)
 def fill_postings(ids, offsets, starts):
-    """Return postings as (docs int32, term frequencies float64), by a counting sort without temporary copies."""
+    """Return the postings (docs int32, term frequencies float64), by a counting sort without temporary copies."""
     docs = np.empty(starts[-1], np.int32)
     frequencies = np.empty(starts[-1], np.float64)
     ends = starts[:-1].copy()
@@ -60,12 +60,12 @@ def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, l
     to the smaller document.
 
     Documents are processed block by block in ascending order. Scores are added in the order of the query's terms, so
-    equal documents get equal sums. A sum of -0.0 marks a document that no term touched: adding any posting, even 0.0,
-    to -0.0 gives another bit pattern (IEEE 754, 6.3).
+    equal documents get equal sums. A sum of -0.0 marks a document without any of the terms: adding a posting, even one
+    of 0.0, changes the bits of -0.0 (IEEE 754, 6.3).
     """
     k = top_docs.shape[1]
     sums = np.full(BLOCK, -0.0)
-    # Collect three times as many candidates as requested before dropping the worse ones: faster than a heap.
+    # Collecting three times as many candidates as requested before dropping the worse ones is faster than a heap.
     room = 3 * k + STRIPE
     best_docs, best_scores, scratch = np.empty(room, np.int32), np.empty(room), np.empty(room)
     for q in range(first, last):
@@ -81,14 +81,14 @@ def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, l
                 threshold = _first_threshold(sums, floor, k)
             for start in range(0, BLOCK, STRIPE):
                 above = 0
-                for i in range(start, start + STRIPE):  # no branch: compiled to vector instructions
+                for i in range(start, start + STRIPE):  # without a branch, this becomes vector instructions
                     above += sums[i] + floor > threshold
                 if above:
                     for i in range(start, start + STRIPE):
                         score = sums[i] + floor
                         touched = (sums[i] != 0.0) | (math.copysign(1.0, sums[i]) > 0.0)
-                        best_docs[size], best_scores[size] = base + i, score  # no branch: often mispredicted
-                        size += touched & (score > threshold)  # ties with the k-th lose: their document is larger
+                        best_docs[size], best_scores[size] = base + i, score  # a branch would often be mispredicted
+                        size += touched & (score > threshold)  # a tie with the k-th loses, as its document is larger
                     if size > room - STRIPE:
                         threshold = _kth(best_scores, size, k, scratch)
                         size = keep_best(best_docs, best_scores, size, k, threshold)
@@ -115,9 +115,9 @@ def _add_up(docs, scores, cursors, ends, base, sums):
     limit = base + BLOCK
     for t in range(len(cursors)):
         at, end = cursors[t], ends[t]
-        while at + 8 <= end and docs[at + 7] < limit:  # ascending: one comparison for eight postings
+        while at + 8 <= end and docs[at + 7] < limit:  # documents ascend, so one comparison is enough for eight
             for i in range(at, at + 8):
-                sums[np.uint64(docs[i] - base)] += scores[i]  # unsigned: avoids numba's check for negative indices
+                sums[np.uint64(docs[i] - base)] += scores[i]  # numba checks signed indices, but not unsigned ones
             at += 8
         while at < end and docs[at] < limit:
             sums[np.uint64(docs[at] - base)] += scores[at]
@@ -127,16 +127,16 @@ def _add_up(docs, scores, cursors, ends, base, sums):
 
 @njit(cache=True, nogil=True)
 def _first_threshold(sums, floor, k):
-    """Return a value just below a score that at least k documents of the block reach; -inf if none is known.
+    """Return a value just below a score that at least k documents of the block reach; -inf if no such score is known.
 
-    The k-th best of the groups' best scores is such a score: k groups have a document that reaches it. If it is above
-    0, these documents were touched. With it, most of a first block never becomes a candidate.
+    The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. If it is
+    above 0, these documents have terms of the query. So most documents of the first block never become candidates.
     """
     if k > GROUPS:
         return -np.inf
     best = sums[:GROUPS].copy()
     for start in range(GROUPS, BLOCK, GROUPS):
-        for i in range(GROUPS):  # a group is every GROUPS-th document: allows vector instructions
+        for i in range(GROUPS):  # a group is every GROUPS-th document, so this becomes vector instructions
             best[i] = max(best[i], sums[start + i])
     kth = select(best, GROUPS, k - 1)
     return np.nextafter(kth + floor, -np.inf) if kth > 0.0 else -np.inf
@@ -157,7 +157,7 @@ def keep_best(docs, scores, size, k, kth):
     kept = 0
     for i in range(size):
         tied = (scores[i] == kth) & (ties > 0)  # the first ones have the smaller documents
-        docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
+        docs[kept], scores[kept] = docs[i], scores[i]  # a branch would often be mispredicted
         kept += tied | (scores[i] > kth)
         ties -= tied
     return kept
@@ -165,10 +165,10 @@ def keep_best(docs, scores, size, k, kth):
 
 @njit(cache=True, nogil=True)
 def select(values, size, place):
-    """Return the value at index `place` of `values[:size]` in descending order. Reorders `values[:size]`.
+    """Return the value at index `place` of `values[:size]` in descending order, and reorder `values[:size]`.
 
-    Quickselect (Hoare 1961) with the middle element as pivot. It partitions into larger, equal and smaller values,
-    since equal scores are common, and moves values without branches.
+    This is quickselect (Hoare 1961) with the middle element as pivot. Values are split into larger, equal and smaller
+    ones, because equal scores are common, and moved without branches.
     """
     low, high = 0, size
     while True:

@@ -25,35 +25,36 @@ from retrievers.base import (
 from retrievers.lexical.bm25_index import ENGINES, VARIANTS, Parameters, SparseEngine, write_summary
 from retrievers.lexical.tokenize import Tokenizer, Tokens
 
-LARGEST = 1e6  # of k1, delta and epsilon: far above useful values, far below overflow
+LARGEST = 1e6  # limit of k1, delta and epsilon: far above useful values, far below overflow
 Parameter = Annotated[float, AtMost(LARGEST, "beyond it, scores no longer change")]
 
 
 @dataclass(eq=False)
 class BM25:
-    """Ranks by the sum, over the query's terms, of a score for each document that has the term.
+    """Ranks documents by the sum of the scores of the query's terms.
 
-    A term that occurs twice in the query counts twice. Documents that share no term with the query are never returned;
-    all others are candidates, even with a score of 0 or less (possible with `okapi`). Longer queries reach higher
-    scores, so scores are only roughly comparable across queries.
+    A term that occurs twice in the query counts twice. Documents that share no term with the query are never returned.
+    All other documents are candidates, even with a score of 0 or less (possible with `okapi`). Longer queries reach
+    higher scores, so scores are only roughly comparable across queries.
 
-    With N documents, of which n have the term, tf its count in the document and norm = 1 - b + b * length / mean:
+    N is the number of documents, n the number of documents with the term, tf the term's count in the document, and norm
+    = 1 - b + b * length / mean length. A term's score is:
 
-    - `lucene`: ln(1 + (N - n + .5) / (n + .5)) * tf / (tf + k1 * norm), always > 0. Without the constant factor (k1 +
-      1), as in Lucene since version 8: the order is the same, the scores are 2.5 times smaller at k1 = 1.5.
-    - `okapi`: ln((N - n + .5) / (n + .5)) * tf * (k1 + 1) / (tf + k1 * norm). A negative idf (the term is in more than
-      half of the documents) becomes `epsilon` times the mean idf of all terms, itself negative in tiny corpora.
+    - `lucene`: ln(1 + (N - n + .5) / (n + .5)) * tf / (tf + k1 * norm), always > 0. As in Lucene since version 8, there
+      is no factor (k1 + 1): the order is the same, and the scores are 2.5 times smaller at k1 = 1.5.
+    - `okapi`: ln((N - n + .5) / (n + .5)) * tf * (k1 + 1) / (tf + k1 * norm). If a term is in more than half of the
+      documents, `epsilon` times the mean idf of all terms replaces its negative idf.
     - `l`: ln((N + 1) / (n + .5)) * tf * (k1 + 1) * c / (k1 + c) with c = tf / norm + delta.
     - `plus`: ln((N + 1) / n) * (delta + tf * (k1 + 1) / (tf + k1 * norm)). A query term that occurs in the corpus but
-      not in the document adds its idf * delta too.
+      not in the document adds its idf * delta, too.
 
-    The last three equal the scores of the library rank_bm25, which departs from Lv & Zhai (2011) in two places: `l`
-    multiplies by tf once more, and `plus` counts absent terms.
+    `okapi`, `l` and `plus` equal the scores of the library rank_bm25. The library departs from Lv & Zhai (2011) in two
+    places: `l` multiplies by tf once more, and `plus` counts absent terms.
 
     variant: lucene, okapi, l or plus.
     k1: how slowly repeated terms saturate, at least 0. b: how much long documents are penalised, 0 to 1.
     delta: for `l` (None: 0.5) and `plus` (None: 1), at least 0. epsilon: for `okapi`, at least 0.
-    engine: `sparse`, or `rank_bm25`: the library itself as a slow reference, for all variants except `lucene`.
+    engine: `sparse`, or `rank_bm25` for the library itself, a slow reference without the variant `lucene`.
     threads: number of search threads, at least 1; None: one per core.
     """
 

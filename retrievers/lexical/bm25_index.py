@@ -3,20 +3,20 @@
 A posting's score depends only on the corpus, so the index stores it (Lù 2024, BM25S, arXiv:2407.03618). A search adds
 up, for each document, the scores of the query's terms.
 
-With shards, a survey is a folder for one shard:
+The survey of a shard is a folder with these files:
 
-vocabulary.json: its terms, in the order of first use.
-counts.npy:      int64 [V], documents of the shard with each term.
-survey.json:     {documents, terms}: numbers of documents, and of terms in all of them.
+vocabulary.json: the terms of the shard, in the order of first use.
+counts.npy:      int64 [V], the number of the shard's documents with each term.
+survey.json:     {documents, terms}: the number of documents, and the sum of their lengths.
 
-A summary is a folder for the corpus. Terms are numbered in the order of first use, as in one index:
+The summary of the corpus is a folder with these files. Terms are numbered in the order of first use, as in one index:
 
 summary.json:    {documents, terms}, as above.
-counts.npy:      int64 [V], documents with each term.
+counts.npy:      int64 [V], the number of documents with each term.
 terms.txt:       the terms in ascending order, joined, UTF-8.
 term_ends.npy:   int64 [V + 1], 0 and then the end of each term in bytes.
 numbers.npy:     int32 [V], the number of each term of terms.txt.
-KEY.npy:         int32, the number of each term of a survey; KEY is the sha256 of its vocabulary.json.
+KEY.npy:         int32, the numbers of a survey's terms; KEY is the sha256 of the survey's vocabulary.json.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ import numpy as np
 from retrievers.base import cores, in_parts, load_array, order_rows, read_only
 from retrievers.lexical.tokenize import Tokens
 
-CHUNK = 1 << 16  # postings scored at a time: limits temporary arrays
-KNOWN = 8  # query vocabularies whose numbers are kept, for all shards that a process searches
+CHUNK = 1 << 16  # postings scored at a time, to limit temporary arrays
+KNOWN = 8  # query vocabularies whose term numbers are kept for other shards that the process searches
 
 
 class Parameters(NamedTuple):
-    """The arguments of the formula; `delta` is 0 for variants without it."""
+    """The arguments of the formula. `delta` is 0 for variants without delta."""
 
     variant: str
     k1: float
@@ -63,17 +63,17 @@ def _l_weight(tf: np.ndarray, norm: np.ndarray, p: Parameters) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Variant:
-    """A posting scores idf(n, N, epsilon) * weight(tf, norm, parameters).
+    """The formula of a posting's score: idf(n, N, epsilon) * weight(tf, norm, parameters).
 
-    n: documents with the term, at least 1, out of N. tf: occurrences of the term in this document, at least 1.
-    norm: 1 - b + b * length / mean length.
+    N: number of documents. n: number of documents with the term, at least 1. tf: count of the term in the document, at
+    least 1. norm: 1 - b + b * length / mean length.
     """
 
     idf: Callable[[np.ndarray, int, float], np.ndarray]
     weight: Callable[[np.ndarray, np.ndarray, Parameters], np.ndarray]
     delta: float | None = None  # default value; None: the formula has no delta
-    everywhere: bool = False  # whether idf * delta is added to every document, even without the term
-    library: str | None = None  # class of rank_bm25 that computes the same scores
+    everywhere: bool = False  # whether a term adds idf * delta to documents without the term, too
+    library: str | None = None  # class of rank_bm25 with the same scores
 
 
 VARIANTS = {
@@ -103,7 +103,7 @@ VARIANTS = {
 
 
 def idf_of(counts: np.ndarray, n_docs: int, parameters: Parameters) -> np.ndarray:
-    """Return the idf of each term, float64 [V]; 0 for a term in no document. counts: documents per term."""
+    """Return the idf of each term, float64 [V]; 0 for a term that no document has. counts: documents per term."""
     found, used = np.zeros(len(counts)), counts > 0
     if used.any():
         found[used] = VARIANTS[parameters.variant].idf(counts[used], n_docs, parameters.epsilon)
@@ -111,7 +111,7 @@ def idf_of(counts: np.ndarray, n_docs: int, parameters: Parameters) -> np.ndarra
 
 
 class Columns(NamedTuple):
-    """The columns that queries refer to: term t has postings starts[t] to ends[t] - 1. floors: see _bm25_kernels."""
+    """The columns of terms, as in _bm25_kernels: term t has the postings starts[t] to ends[t] - 1."""
 
     starts: np.ndarray
     ends: np.ndarray
@@ -119,7 +119,7 @@ class Columns(NamedTuple):
 
 
 def write_summary(surveys: Sequence[Path], folder: Path) -> None:
-    """Write the summary of a corpus. surveys: of its shards, in order; read one at a time."""
+    """Write the summary of a corpus. surveys: folders of its shards, in order; read one at a time."""
     numbers: dict[str, int] = {}
     counts = np.zeros(0, np.int64)
     sizes = {"documents": 0, "terms": 0}
@@ -168,7 +168,7 @@ class CorpusStatistics:
         return self._texts[self._ends[place] : self._ends[place + 1]].tobytes()
 
 
-corpus_statistics = functools.lru_cache(maxsize=2)(CorpusStatistics)  # opened once for all shards of a process
+corpus_statistics = functools.lru_cache(maxsize=2)(CorpusStatistics)  # all shards of a process share a summary
 
 
 def mean_length(terms: int, documents: int) -> float:
@@ -176,10 +176,10 @@ def mean_length(terms: int, documents: int) -> float:
 
 
 class SparseEngine:
-    """A precomputed score for each posting, memory-mapped and added up by compiled kernels.
+    """Adds up precomputed scores of postings, which are memory-mapped, by compiled kernels.
 
-    _bm25_kernels describes the postings. An index of the whole corpus also has vocabulary.json and floors.npy; one of a
-    shard has terms.npy, the corpus numbers of its terms.
+    _bm25_kernels describes the postings. An index of the whole corpus also has vocabulary.json and floors.npy. An index
+    of a shard has terms.npy, the numbers of its terms in the corpus.
     """
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
@@ -226,14 +226,14 @@ class SparseEngine:
     def _weigh(
         self, starts: np.ndarray, docs: np.ndarray, scores: np.ndarray, idf: np.ndarray, lengths: np.ndarray
     ) -> None:
-        """Turn the postings' term frequencies into scores, in place. lengths: of documents, over their mean."""
+        """Turn the postings' term frequencies into scores, in place. lengths: lengths of documents / mean length."""
         p, weigh = self._parameters, VARIANTS[self._parameters.variant].weight
         norms = 1 - p.b + p.b * lengths
         borders = np.unique(np.searchsorted(starts, np.arange(0, len(docs), CHUNK)))
         for first, last in pairwise([*borders.tolist(), len(idf)]):
             chunk = slice(starts[first], starts[last])
             weights = weigh(scores[chunk], norms[docs[chunk]], p)
-            # Adding 0.0 turns -0.0 into 0.0: the search uses -0.0 for documents that no term touched.
+            # Adding 0.0 turns -0.0 into 0.0: in a search, -0.0 marks documents without any of the query's terms.
             scores[chunk] = np.repeat(idf[first:last], np.diff(starts[first : last + 1])) * weights + 0.0
 
     @property
@@ -272,7 +272,7 @@ class SparseEngine:
         return load_array(folder, "starts")
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best documents of each query: (numbers int32 [Q, width], -1 pads; scores float64, 0 at pads)."""
+        """Return (documents int32, scores float64) of each query's best documents, [Q, width], padded with -1 and 0."""
         from retrievers.lexical import _bm25_kernels
 
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
@@ -300,7 +300,7 @@ class SparseEngine:
 
 
 class LibraryEngine:
-    """The library rank_bm25 with the same candidates and the same order of ties: a slow reference."""
+    """The library rank_bm25 with the candidates and the order of ties of SparseEngine: a slow reference."""
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
         self._parameters = parameters
@@ -323,10 +323,10 @@ class LibraryEngine:
         for row, terms in enumerate(queries.lists() if self._scorer else ()):
             unique = set(terms)
             candidates = np.flatnonzero([not unique.isdisjoint(doc) for doc in self._scorer.doc_freqs])
-            # At b = 1 the library divides 0 by 0 for empty documents, which are not candidates.
+            # At b = 1, the library divides 0 by 0 for empty documents. These are not candidates.
             with np.errstate(invalid="ignore"):
                 values = self._scorer.get_scores(terms)[candidates]
-            best = np.argsort(-values, kind="stable")[:width]  # stable: ties stay in ascending order of doc_id
+            best = np.argsort(-values, kind="stable")[:width]  # a stable sort keeps ties in ascending order of doc_id
             docs[row, : len(best)] = candidates[best]
             scores[row, : len(best)] = values[best]
         return docs, scores
@@ -335,7 +335,7 @@ class LibraryEngine:
 ENGINES: dict[str, type[SparseEngine] | type[LibraryEngine]] = {"sparse": SparseEngine, "rank_bm25": LibraryEngine}
 
 
-@functools.lru_cache(maxsize=2)  # the shards that a process works on share it
+@functools.lru_cache(maxsize=2)  # all shards of a process share it
 def _corpus_idf(summary: CorpusStatistics, parameters: Parameters) -> np.ndarray:
     return idf_of(summary.counts, summary.documents, parameters)
 

@@ -1,4 +1,4 @@
-"""Tokenizers, which turn texts into terms, and Tokens, the compact arrays that they return.
+"""Tokenizers turn texts into terms, and return them as Tokens, compact arrays.
 
 Every tokenizer first converts text to Unicode's composed form (NFC), because text written on macOS is decomposed.
 """
@@ -25,7 +25,7 @@ from retrievers.base import AtMost, Progress, Threads, check_whole, cores, encod
 
 Characters = Annotated[int, AtMost(100, "every length up to it adds its own terms")]
 PROGRESS_EVERY = 500  # texts between two calls of `progress`
-UNBROKEN = 4096  # characters in a run without white space; kiwi gets no longer ones
+UNBROKEN = 4096  # characters of the longest run without white space that kiwi analyses in one piece
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Tokens:
 
     @classmethod
     def of(cls, texts: Iterable[Iterable[str]]) -> Tokens:
-        """Make tokens of one list of terms per text. The vocabulary is in order of first use."""
+        """Return the tokens of texts that are lists of terms. The vocabulary is in the order of first use."""
         return _tokens(texts, 0, None)
 
     def lists(self) -> list[list[str]]:
@@ -73,7 +73,7 @@ class Tokens:
 class Tokenizer(Protocol):
     """Turns texts into terms. Constructor arguments are plain JSON values and part of the terms' identity.
 
-    version, packages: as in `retrievers.base.Retriever`.
+    version, packages: as in Retriever.
     """
 
     version: int
@@ -94,7 +94,7 @@ class Whitespace:
 
 
 class Word:
-    """Lower-cased runs of letters, digits and underscores of any script (`\\w+`)."""
+    """Splits a text into lower-cased runs of letters, digits and underscores of any script (`\\w+`)."""
 
     recorded_as = "tokenizer/word"
     version = 1
@@ -105,12 +105,12 @@ class Word:
 
 
 class CharNgram:
-    """Character n-grams inside the words of `Word`.
+    """Splits the words of `Word` into character n-grams.
 
-    A word shorter than `low` becomes one term. The shortest n-grams come first, each length from left to right: with
-    low=1 and high=2, `물리` becomes 물, 리, 물리.
+    A word shorter than `low` becomes one term. The shortest n-grams come first, from left to right: with low=1 and
+    high=2, `물리` becomes 물, 리, 물리.
 
-    low, high: the shortest and the longest n-gram, in characters, at least 1.
+    low, high: the lengths of the shortest and the longest n-gram, at least 1.
     """
 
     recorded_as = "tokenizer/char_ngram"
@@ -134,8 +134,8 @@ class CharNgram:
         return [word[i : i + size] for size in sizes for i in range(len(word) - size + 1)]
 
 
-# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and similar words, and what `\w+` leaves of "it's" and
-# "don't": `s`, `t` and so on.
+# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and similar words. `\w+` cuts `s`, `t` and similar
+# parts from words such as "it's" and "don't".
 _ENGLISH = """
 a an the this that these those i me my mine we us our ours you your yours he him his she her hers it its they them their
 theirs myself ourselves yourself yourselves himself herself itself themselves who whom whose which what when where why
@@ -148,10 +148,10 @@ STOP_WORDS = {"english": frozenset(_ENGLISH.split())}
 
 
 class Snowball:
-    """Snowball stems (Porter 2001, http://snowballstem.org) of the words of `Word`.
+    """Reduces the words of `Word` to Snowball stems (Porter 2001, http://snowballstem.org).
 
     language: one of PyStemmer's algorithms.
-    stop_words: whether to drop function words before stemming; only English has a list.
+    stop_words: whether to drop function words before stemming; there is a list for English only.
     """
 
     recorded_as = "tokenizer/snowball"
@@ -175,17 +175,17 @@ class Snowball:
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
         import Stemmer
 
-        stem = Stemmer.Stemmer(self._language).stemWord  # one per call: threads must not share a stemmer
+        stem = Stemmer.Stemmer(self._language).stemWord  # threads must not share a stemmer, so each call has its own
         return _tokens(
             _words(texts), len(texts), progress, lambda word: [] if word in self._stop_words else [stem(word)]
         )
 
 
-# Tags that carry content: nouns, numerals, pronouns, verbs, adjectives, roots, adverbs, and words in foreign letters,
-# digits or Chinese characters. Left out: particles, endings, affixes and symbols.
+# Tags of words with content: nouns, numerals, pronouns, verbs, adjectives, roots, adverbs, and words in foreign
+# letters, digits or Chinese characters. Particles, endings, affixes and symbols are left out.
 CONTENT_TAGS = ("NN*", "NR", "NP", "VV*", "VA*", "XR", "SL", "SN", "SH", "MA*")
 
-# kiwi's tag set (Sejong's, extended); a predicate's tag may end in -R or -I (regular, irregular inflection).
+# kiwi's tags, an extension of the Sejong tag set. A predicate's tag may end in -R or -I (regular or irregular).
 _TAGS = """
 NNG NNP NNB NR NP VV VV-R VV-I VA VA-R VA-I VX VX-R VX-I VCP VCN MM MAG MAJ IC
 JKS JKC JKG JKO JKB JKV JKQ JX JC EP EF EC ETN ETM XPN XSN XSV XSA XSA-R XSA-I XSM XR
@@ -196,13 +196,13 @@ KIWI_TAGS = frozenset(_TAGS.split())
 
 
 class Kiwi:
-    """Lower-cased forms of the Korean morphemes whose tag is in `tags` (https://github.com/bab2min/kiwipiepy).
+    """Splits Korean texts into morphemes, in lower case, and keeps those with certain tags.
 
-    The first text loads the model, once per process: about two seconds and 500 MB of memory. Analysis time grows
-    with the square of the length of a run without white space, such as base64. Runs longer than `UNBROKEN` characters
-    are cut into pieces, and a warning counts the texts that have one.
+    The analyser is kiwi (https://github.com/bab2min/kiwipiepy). The first text loads its model, once per process, in
+    about two seconds and 500 MB of memory. The time to analyse a run without white space, such as base64, grows with
+    the square of its length. Runs longer than `UNBROKEN` characters are cut, and a warning counts the affected texts.
 
-    tags: kiwi's tags, such as NNG; a trailing * matches all tags with that prefix (`VV*`: VV, VV-R and VV-I).
+    tags: kiwi's tags to keep, such as NNG; a trailing * matches all tags with that prefix (`VV*`: VV, VV-R and VV-I).
     workers: number of threads, at least 1; None: one per core.
     """
 
@@ -269,7 +269,7 @@ def _broken(texts: Iterable[str], long: list[int]) -> Iterator[str]:
 
 
 def _words(texts: Iterable[str]) -> Iterator[list[str]]:
-    # Lower-casing can decompose (İ becomes i and a dot): normalise again to give equal words one spelling.
+    # Lower-casing can decompose a character (İ becomes i and a dot). Normalising again gives equal words one spelling.
     return (_WORD.findall(unicodedata.normalize("NFC", text.lower())) for text in _normalised(texts))
 
 
@@ -279,8 +279,8 @@ def _tokens(
     progress: Progress | None,
     expand: Callable[[str], list[str]] | None = None,
 ) -> Tokens:
-    """expand: word -> its terms; None: the word itself."""
-    numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))  # in order of first use
+    """Return the terms of words. expand: word -> its terms; None: the word is the term."""
+    numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))  # in the order of first use
     expanded: dict[str, list[int]] = {}  # each word is expanded once
     ids, offsets = array("i"), array("q", [0])  # 4 bytes per term
     for done, text in enumerate(words, start=1):
