@@ -256,10 +256,7 @@ def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np
 
 
 def occurring(docs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct numbers in `docs`, ascending, and `docs` with each number replaced by its position in them.
-
-    docs: numbers below `count`, or -1, which stays.
-    """
+    """Return the distinct numbers in `docs`, from 0 to count - 1, and `docs` as positions in them. -1 stays -1."""
     occurs = np.zeros(count + 1, bool)  # the last element is for -1, the pad
     occurs[docs] = True
     occurs[-1] = False
@@ -413,7 +410,5 @@ class Reranker(Protocol):
 
     depth: int
 
-    def score(
-        self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def score(self, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield (indices int64 [n], scores float64 [n]) of some pairs at a time, each pair once."""

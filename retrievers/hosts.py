@@ -104,7 +104,5 @@ class Secrets:
 def checked_variable(name: str, key: str) -> str:
     """Return `name`. Raise BadInput if it is invalid, without quoting it, because it may be the secret itself."""
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
-        raise BadInput(
-            f"{key} is not the name of an environment variable. Put the secret into a variable, and give its name here."
-        )
+        raise BadInput(f"{key} is not the name of an environment variable. Put the value into one, and its name here.")
     return name

@@ -1,6 +1,6 @@
 """Contract tests of retrievers, encoders, fusions and rerankers, for this repository and for yours.
 
-`make` builds a new instance, always with the same arguments; `tmp_path` is an empty folder, such as pytest's fixture:
+`make` builds a new instance, always with the same arguments. `tmp_path` is an empty folder, such as pytest's fixture:
 
     from retrievers.testing import check_retriever
 
@@ -10,8 +10,8 @@
     def test_contract(tmp_path):
         check_retriever(lambda: MyRetriever(k1=1.2), tmp_path)
 
-A check fails with an AssertionError that names the broken rule. `contract` reports each rule on your documents, as
-`harness doctor retriever=NAME` does.
+A check fails with an AssertionError that names the broken rule. `contract` and `harness doctor retriever=NAME` report
+each rule on your documents.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TEXTS = {
     "d3": "식물은 빛을 받아 양분을 만든다",
 }
 DOCUMENTS = [Document(doc_id, text) for doc_id, text in TEXTS.items()]
-QUERIES = [  # query_ids in no particular order, to test that rows keep the order of the queries
+QUERIES = [  # the query_ids are not in alphabetical order, to test that rows keep the order of the queries
     Query.of("z", TEXTS["d1"]),
     Query.of("m", TEXTS["b1"]),
     Query.of("empty", ""),
@@ -55,15 +55,11 @@ MakeRetriever = Callable[[], Retriever]
 
 
 def check_retriever(make: MakeRetriever, tmp_path: Path) -> None:
-    """Check the rules for every retriever.
+    """Check the rules of `contract` and three more:
 
-    - Every query has a row, in the order given, even without documents or with an empty text.
-    - At most k documents per query. A smaller k gives a prefix of a larger one. k may exceed the number of documents.
-    - A document is found first by its own text, in English and in Korean. Equal texts tie and are ordered by doc_id.
-    - A second search, a second index, and a second instance that loads the first one's folder give the same ranking.
-    - A query's documents do not depend on the other queries.
+    - A document is found first by its own text, in English and in Korean.
+    - Documents with equal texts tie, and are ordered by doc_id.
     - No document, one document, and documents without content can be indexed and searched.
-    - If it has `sharding`, shards give the ranking of the whole: bit by bit, or up to rounding if independent.
     """
     subject = Subject(make, _new_folder(tmp_path, "indexed"), DOCUMENTS, QUERIES, len(DOCUMENTS))
     for rule in (_indexed, *KNOWN_QUERIES.values(), _odd_queries, *(IN_SHARDS.values() if _is_cut(make()) else ())):
@@ -92,10 +88,10 @@ Rule = Callable[[Subject], None]
 def contract(
     make: MakeRetriever, documents: Sequence[Document], queries: Sequence[Query], folder: Path, known_only: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield (rule, the violation or "") of every rule, on your documents and queries.
+    """Yield (rule, violation or "") for the rules of KNOWN_QUERIES, ANY_QUERIES and IN_SHARDS.
 
-    documents: in ascending order of doc_id. folder: empty. known_only: whether the retriever answers only these
-        queries, because its rankings were made elsewhere.
+    documents: in ascending order of doc_id. folder: an empty folder. known_only: whether the retriever answers only
+        these queries, because its rankings were made elsewhere.
     """
     subject = Subject(make, _new_folder(folder, "indexed"), documents, queries)
     rules = [("the documents can be indexed", _indexed), *(KNOWN_QUERIES if known_only else ANY_QUERIES).items()]
@@ -106,7 +102,7 @@ def contract(
             rule(subject)
         except (AssertionError, BadInput, Failed) as error:
             problem = str(error)
-        except Exception as error:  # any exception of a third-party retriever
+        except Exception as error:  # third-party retrievers may raise any exception
             problem = f"{type(error).__name__}: {error}"
         yield name, problem
         if rule is _indexed and problem:
@@ -229,16 +225,17 @@ ANY_QUERIES: dict[str, Rule] = KNOWN_QUERIES | {
     "queries without a word and long queries are answered": _odd_queries,
     "a document is found by its own text": _found_by_text,
 }
+# With `sharding = "summed"` in every bit, otherwise up to rounding.
 IN_SHARDS: dict[str, Rule] = {"shards give the ranking of the whole": _cut}
 
 
 def check_encoder(make: Callable[[], Encoder], tmp_path: Path) -> None:
     """Check the rules for every encoder.
 
-    - encode_documents writes embeddings.npy, float32 [N, D], finite, with equal vectors for equal texts. A second call
-      on the same folder writes the same.
-    - encode_queries returns float32 [Q, D], finite, in the order of the queries, also from a second instance.
-    - No documents and no queries are allowed.
+    - encode_documents writes embeddings.npy: float32 [N, D], finite, with equal vectors for equal texts. A second call
+      on the same folder writes the same file.
+    - encode_queries returns float32 [Q, D], finite, in the order of the queries. A second instance returns the same.
+    - There may be no documents and no queries.
     """
     texts, folder = list(TEXTS.values()), _new_folder(tmp_path, "encoded")
     encoder = make()
@@ -268,9 +265,9 @@ def _check_vectors(vectors: np.ndarray, count: int) -> None:
 def check_fusion(make: Callable[[], Fusion]) -> None:
     """Check the rules for every fusion.
 
-    - Every query has a row, in the order of the rankings.
-    - A row has the documents that any ranking returned, at most k. A smaller k gives a prefix of a larger one.
-    - The order of the rankings does not matter. If there is only one ranking, its documents stay.
+    - Every query has a row, in the order of the rankings' rows.
+    - A row has at most k of the documents that any ranking returned. A smaller k gives a prefix of a larger one.
+    - The order of the rankings does not matter. A single ranking keeps its documents.
     """
     first = Ranking.from_scores({"z": {"a": 3.0, "b": 1.0}, "m": {"c": 2.0}, "empty": {}})
     second = Ranking.from_scores({"z": {"b": 9.0, "d": 9.0, "e": 4.0}, "m": {}, "empty": {}})
@@ -290,7 +287,7 @@ def check_reranker(make: Callable[[], Reranker]) -> None:
     """Check the rules for every reranker.
 
     - depth is at least 1.
-    - Each pair gets one finite score, float64, whatever its texts. Equal pairs score equally up to rounding.
+    - Each pair gets one finite score, float64. Equal pairs get equal scores, up to rounding.
     - Scores depend neither on the order of the pairs nor on the instance, up to rounding.
     - Without pairs there are no scores.
     """
@@ -307,7 +304,7 @@ def check_reranker(make: Callable[[], Reranker]) -> None:
 
 
 def pair_scores(reranker: Reranker, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-    """Return the score of each pair, float64 [N]. Raise AssertionError unless each pair is scored once, in float64."""
+    """Return the score of each pair, float64 [N]. Assert that each pair is scored once, in float64."""
     scores, times = np.zeros(len(pairs)), np.zeros(len(pairs), np.int64)
     for places, values in reranker.score(pairs):
         assert values.dtype == np.float64

@@ -155,8 +155,11 @@ def reranked(
 
     def compute(missing: Sequence[int]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         pairs = [(queries[row].text, texts[head.docs[row, column]]) for row, column, _ in (places[i] for i in missing)]
+        done = 0
         with watch("rerank") as progress:
-            yield from reranker.score(pairs, progress)
+            for some, values in reranker.score(pairs):
+                yield some, values
+                progress(done := done + len(some), len(pairs), "pairs")
 
     scores = np.zeros(head.docs.shape)
     scores[head.docs >= 0] = answers([key for _, _, key in places], compute)

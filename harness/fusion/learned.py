@@ -1,10 +1,10 @@
-"""The fusion that learns from labels: fixed, with learnt weights, or with a small ranker, if held-out queries agree.
+"""The fusion that learns from labels: it stays fixed, or learns weights or a small ranker if held-out queries gain.
 
 A grid point is a normalisation of scores or ranks, and a weight for each ranking. The objective of each query at each
 point is computed once, so learning from a part of the queries is arithmetic on a table.
 
-The ranker is a logistic regression of "relevant" over a candidate's features. Regularisation hardly restrains one of
-them, the fusion's score, and holds all others near 0: with few labels the ranker orders as the fusion does.
+The ranker is a logistic regression of relevance on a candidate's features. Regularisation hardly restrains the
+coefficient of the fusion's score, and keeps the others near 0: with few labels, the ranker orders as the fusion does.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from retrievers.combine.fusion import WeightedSum
 
 START = "z_score"  # the normalisation of the fixed fusion and of fusion=weighted_sum
 NORMALISATIONS = (START, "min_max", "reciprocal_rank_60", "reciprocal_rank_10")
-POINTS = 100  # weightings tried with each normalisation, at most
-FINEST = 20  # steps from 0 to 1, at most
-FEATURES = ("z_score", "min_max", "reciprocal_rank_10", "returned")  # of each ranking
+POINTS = 100  # maximum number of weightings to try with each normalisation
+FINEST = 20  # maximum number of steps from 0 to 1
+FEATURES = ("z_score", "min_max", "reciprocal_rank_10", "returned")  # features of each ranking
 STRENGTHS = (0.1, 1.0)  # inverse regularisation strengths to choose from
-FIRST = 20  # documents to learn from, per ranking
-MOST = 500  # queries to learn from: a few coefficients need no more
+FIRST = 20  # documents of each ranking to learn from
+MOST = 500  # queries to learn from, at most; a few coefficients need no more
 ANCHORED = 10.0  # factor by which the fusion's score is penalised less than the other features
-STEPS = 100  # of Newton's method, at most; about ten are enough
+STEPS = 100  # maximum number of steps of Newton's method; about ten are enough
 Weights = Mapping[tuple[str, str], float]  # (ranking, feature) -> weight
 
 FIXED, WEIGHTS = "fixed", "weights"
@@ -47,12 +47,12 @@ TRIED = (FIXED, WEIGHTS, *(f"ranker, strength {strength:g}" for strength in STRE
 class LearnedFusion:
     """Learns from labels how to fuse two or more component rankings.
 
-    It starts from a fixed fusion: the sum of z-scores with the given weights. It changes weights and normalisation, or
-    corrects them by a logistic regression, only if that earns more on held-out queries by over one standard error.
+    The start is a fixed fusion: the sum of z-scores with the given weights. Weights and normalisation change, or a
+    logistic regression corrects them, only if held-out queries gain more than one standard error.
 
-    weights: ranking name -> weight in the fixed fusion, 0 to 1e9; default 1.
-    folds: of the labelled queries, for out-of-fold lists. repeats: how often they are split anew. With a gate that
-        learns, the gate's folds and repeats are used for both.
+    weights: ranking name -> weight in the fixed fusion, 0 to 1e9, by default 1.
+    folds: number of parts of the labelled queries, for out-of-fold lists. repeats: how often the queries are split
+        again. If the gate learns, its folds and repeats are used instead.
     """
 
     recorded_as = "fusion/learned"
@@ -80,7 +80,7 @@ class LearnedFusion:
 
 @dataclass(frozen=True)
 class Learnt:
-    """What was learnt from some queries. held_out: mean objective of each of TRIED; empty with too few queries."""
+    """The result of learning. held_out: mean objective of each of TRIED; empty if there were too few queries."""
 
     rule: FusionRule
     chosen: str
@@ -89,41 +89,38 @@ class Learnt:
 
 
 class Learning:
-    """Rules from the labels of any part of the n queries `pool.rows`, each learnt once."""
+    """Learns rules from the labels of any part of the n queries `pool.rows`, each rule once."""
 
     def __init__(
         self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels, start: Mapping[str, float]
     ) -> None:
         self.pool = CandidatePool(rankings, depth, labels)
         self._rankings, self._depth, self._objective = rankings, depth, labels.objective
-        self._names = sorted(rankings)
+        self._names, self._ids = sorted(rankings), next(iter(rankings.values())).query_ids
+        self.every = np.ones(len(self.pool.rows), bool)
         self._grid = WeightGrid(self.pool, start)
         self._ranker = Ranker(self.pool, self._names)
         self._learnt: dict[bytes, Learnt] = {}
         self._corrected: dict[tuple[bytes, int], list[Weights]] = {}
 
-    @property
-    def every(self) -> np.ndarray:
-        return np.ones(len(self.pool.rows), bool)
-
     def split(self, count: int, number: int, used: np.ndarray | None = None) -> np.ndarray:
-        """Return the fold of each query, int [n]; -1: not used. Each number gives another split."""
+        """Return the fold of each query, int [n]; -1 for unused queries. Each `number` gives another split."""
         rows = np.flatnonzero(self.every if used is None else used)
         fold = np.full(len(self.pool.rows), -1)
         fold[rows] = calibration.split(self.pool.needs[rows], count, self.pool.seed, number)
         return fold
 
     def learnt(self, used: np.ndarray) -> Learnt:
-        """Return what is learnt from the queries `used`, bool [n]."""
+        """Return the result of learning from the queries `used`, bool [n]."""
         key = np.packbits(used).tobytes()
         if key not in self._learnt:
             self._learnt[key] = self._learn(used)
         return self._learnt[key]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Fuse each query to learn from by a rule learnt without its fold, and all others by the final rule.
+        """Fuse the n queries by rules learnt without the query's fold, and all other queries by the final rule.
 
-        fold: int [n]; -1: not used. If any is -1, the lists of all queries without a fold are empty.
+        fold: int [n]; -1 for unused queries. If there are any, all queries without a fold get empty lists.
         """
         rules: dict[FusionRule, list[int]] = {}
         for training, held_out in calibration.held_out(fold):
@@ -134,16 +131,15 @@ class Learning:
         return self._by_rules(rules)
 
     def unseen(self, used: np.ndarray) -> Ranking:
-        """Fuse each query in `used`, bool [n], by a rule learnt from others in it. All other lists are empty."""
+        """Fuse the queries `used`, bool [n], by rules learnt from other used queries. All other lists are empty."""
         return self.crossed(self.split(INNER, 0, used))
 
     def fused(self) -> Ranking:
         return self.learnt(self.every).rule.fuse(self._rankings, self._depth)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the content of fusion.json: the rule learnt from all labels, and its score on them."""
-        every = self.every
-        found, needs = self.learnt(every), self.pool.needs
+        """Return the content of fusion.json: the rule learnt from all labels, and its objective on the same labels."""
+        found, needs = self.learnt(self.every), self.pool.needs
         rows = np.arange(len(needs))
         notes = []
         if not self.pool.relevant.any():
@@ -165,10 +161,6 @@ class Learning:
             "held_out": dict(found.held_out),
             "notes": notes,
         }
-
-    @property
-    def _ids(self) -> tuple[str, ...]:
-        return next(iter(self._rankings.values())).query_ids
 
     def _learn(self, used: np.ndarray) -> Learnt:
         if used.sum() < 2:
@@ -225,7 +217,7 @@ def _because(gain: float, error: float, simpler: str) -> str:
 
 
 class WeightGrid:
-    """Points of the grid, (ranking, feature) -> weight, the fixed fusion first. values: float64 [G, n], objectives."""
+    """points: G mappings (ranking, feature) -> weight; the first is the fixed fusion. values: objectives [G, n]."""
 
     def __init__(self, pool: CandidatePool, start: Mapping[str, float]) -> None:
         names, total = list(start), sum(start.values())
@@ -236,7 +228,7 @@ class WeightGrid:
             {(name, kind): float(weight) for name, weight in zip(names, weights, strict=True) if weight}
             for kind, weights in places[1:]
         ]
-        # How far a point is from the fixed fusion; another normalisation counts as the smallest step of a weight.
+        # The distance to the fixed fusion. Another normalisation counts as the smallest step of a weight.
         self._far = np.array(
             [np.abs(weights - places[0][1]).sum() + (kind != START) / FINEST for kind, weights in places]
         )
@@ -251,7 +243,7 @@ class WeightGrid:
     def pick(self, used: np.ndarray) -> int:
         """Return the point nearest to the fixed fusion among the points within one standard error of the best.
 
-        The error is of the paired difference (after Breiman et al. 1984). used: bool [n].
+        The standard error is that of the paired difference (after Breiman et al. 1984). used: bool [n].
         """
         count = int(used.sum())
         if count < 2:
@@ -278,7 +270,7 @@ def simplex(size: int) -> Iterator[np.ndarray]:
 class Ranker:
     """Learns from the candidates near the top of any ranking.
 
-    Each query has the same weight, half for its relevant candidates and half for the others.
+    Each query has the same weight: half for its relevant candidates, and half for its other candidates.
     """
 
     def __init__(self, pool: CandidatePool, names: list[str]) -> None:
@@ -297,7 +289,7 @@ class Ranker:
         self._scores: dict[tuple[tuple[tuple[str, str], float], ...], np.ndarray] = {}
 
     def learn(self, fusion: Weights, used: np.ndarray) -> list[Weights]:
-        """Return a correction of a fusion for each of STRENGTHS, learnt from the queries `used`, bool [n]."""
+        """Return a correction of the fusion for each of STRENGTHS, learnt from the queries `used`, bool [n]."""
         rows = used[self._owner]
         if not rows.any():
             return [fusion] * len(STRENGTHS)
@@ -331,8 +323,8 @@ class Ranker:
 def regress(columns: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return the coefficients of a logistic regression with a free intercept and L2 penalty, float64 [F].
 
-    By Newton's method with halved steps: five times as fast as scikit-learn's LogisticRegression, with the same result.
-    columns: float64 [m, F]. labels: 1 or 0, float64 [m].
+    Newton's method with halved steps takes a fifth of the time of scikit-learn's LogisticRegression, and gives the same
+    result. columns: float64 [m, F]. labels: 1 or 0, float64 [m].
     """
     columns = np.column_stack([np.ones(len(columns)), columns])
     held = np.array([0.0, *np.ones(columns.shape[1] - 1)])

@@ -1,10 +1,9 @@
-"""The candidates of the queries that a fusion learns from: their features, and the objective of an order."""
+"""The candidates of the queries that a fusion learns from: features, and the objective of an order of candidates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from retrievers.combine.fusion import pool_candidates
 
 @dataclass(frozen=True, eq=False)
 class FusionLabels:
-    """The labels to learn from (by `split`, all or the public part), and the objective. top_k: documents to show."""
+    """The labels to learn from, and the objective. top_k: documents to show. split: which labels may be used."""
 
     qrels: Qrels
     objective: str
@@ -31,10 +30,10 @@ class FusionLabels:
 
 
 class CandidatePool:
-    """The candidates of n queries: all documents that a component ranking returned for them, at most C per query.
+    """The candidates of n queries: all documents that a component ranking returned, at most C per query.
 
     rows: int [n], the queries to learn from, as rows of the rankings. needs: bool [n], whether a query needs retrieval.
-    present: bool [n, C]; the other columns are padding. seed: of the folds.
+    present: bool [n, C]; false for padding. seed: seed of the folds.
     """
 
     def __init__(self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels) -> None:
@@ -55,14 +54,12 @@ class CandidatePool:
             np.where(self.present, docs, -1).astype(np.int32),
         )
         self._judged: Judged = judge_lists(listed, labels.qrels, listed.query_ids)
+        self.relevant = self._judged.gains > 0
+        self._slots = dict(zip(rankings, self._candidates.slots, strict=True))
         self._columns: dict[tuple[str, str], np.ndarray] = {}
 
-    @property
-    def relevant(self) -> np.ndarray:
-        return self._judged.gains > 0
-
     def feature(self, ranking: str, name: str) -> np.ndarray:
-        """Return a ranking's feature of each candidate, float64 [n, C]; computed once."""
+        """Return a ranking's feature of each candidate, float64 [n, C]. It is computed once."""
         if (ranking, name) not in self._columns:
             points = FEATURES[name](self._rankings[ranking])
             every = np.empty(self._candidates.docs.shape)
@@ -72,25 +69,21 @@ class CandidatePool:
         return self._columns[ranking, name]
 
     def scores(self, weights: Mapping[tuple[str, str], float], rows: np.ndarray) -> np.ndarray:
-        """Return weighted sums of some queries' candidates, float64 [m, C]. weights: (ranking, feature) -> weight."""
+        """Return weighted sums of features for m queries, float64 [m, C]. weights: (ranking, feature) -> weight."""
         total = np.zeros((len(rows), self.present.shape[1]))
         for (ranking, name), weight in weights.items():
             total += weight * self.feature(ranking, name)[rows]
         return total
 
     def earned(self, scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the objective of the queries `rows`, with candidates in the order of `scores`, float64 [rows, C]."""
+        """Return the objective of m queries if their candidates are ordered by `scores`, float64 [m, C]."""
         ranked = np.argsort(np.where(self.present[rows], -scores, np.inf), axis=1, kind="stable")[:, : self._length]
         returned = np.minimum(self.present[rows].sum(axis=1), self._length)
         return self._measure.values(self._judged.take(rows).ordered(ranked, returned))
 
     def near(self, first: int) -> np.ndarray:
-        """Return which candidates are among the first documents of any ranking, bool [n, C]."""
+        """Return whether a candidate is among the `first` best documents of any ranking, bool [n, C]."""
         found = np.zeros(self._candidates.docs.shape, bool)
         for slots in self._slots.values():
             found.ravel()[slots[:, :first]] = True
         return found[self.rows] & self.present
-
-    @cached_property
-    def _slots(self) -> dict[str, np.ndarray]:
-        return dict(zip(self._rankings, self._candidates.slots, strict=True))

@@ -1,4 +1,4 @@
-"""The rule that a fusion learns, and its JSON."""
+"""The rule that a fusion learns, and the file fusion.json."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.storage.typed import encoded, row_as
 from retrievers.base import Ranking
 from retrievers.combine.fusion import LARGEST, RankPoints, SumOfPoints, normalised, reciprocal_ranks
 
-VERSION = 1  # of fusion.json: increase it when an earlier rule would fuse differently
+VERSION = 1  # of fusion.json; increase it when existing rules would fuse differently
 
 
 def _returned(ranking: Ranking) -> RankPoints:
@@ -25,13 +25,13 @@ def _returned(ranking: Ranking) -> RankPoints:
     return RankPoints(present)
 
 
-# A ranking's features of a candidate. A document that it did not return gets 0, or for z_score the lowest z-score.
+# A ranking's features of a candidate. A document that the ranking did not return gets 0, or the lowest z_score.
 FEATURES: dict[str, Callable[[Ranking], RankPoints]] = {
     "z_score": partial(normalised, "z_score"),  # as in `WeightedSum`
     "min_max": partial(normalised, "min_max"),
     "reciprocal_rank_60": partial(reciprocal_ranks, 60),  # 1 / (60 + rank), as in `RRF`
     "reciprocal_rank_10": partial(reciprocal_ranks, 10),
-    "returned": _returned,  # 1: the sum over rankings is the number that agree
+    "returned": _returned,  # 1; so the sum over rankings is the number of rankings that returned the document
 }
 
 
@@ -71,7 +71,7 @@ class FusionRule(SumOfPoints):
 
     @classmethod
     def of(cls, rankings: Collection[str], weights: Mapping[tuple[str, str], float]) -> FusionRule:
-        """Return the rule of (ranking, feature) -> weight, without weights of 0."""
+        """Return the rule of `weights`, (ranking, feature) -> weight, without weights of 0."""
         kept = ((*feature, float(weight)) for feature, weight in weights.items() if weight)
         return cls(tuple(sorted(rankings)), tuple(WeightedFeature(*one) for one in kept))
 
@@ -99,7 +99,7 @@ class FusionRule(SumOfPoints):
 
 
 class FittedFusion:
-    """Applies the rule of another run. file: its fusion.json. weights: None, or 1 for each ranking."""
+    """Applies the rule of another run. file: the run's fusion.json. weights: None, or 1 for each ranking."""
 
     recorded_as = "fusion/fitted"
     learns = False
@@ -115,7 +115,7 @@ class FittedFusion:
 
     @staticmethod
     def identify(file: str, weights: dict[str, float] | None = None) -> dict[str, Any]:
-        """Return the content of the file: its path is not part of the identity."""
+        """Return the rule. The file's path is not part of the identity."""
         return {"rule": encoded(read_rule(file))}
 
     def check(self, names: Collection[str]) -> None:
@@ -126,7 +126,7 @@ class FittedFusion:
 
 
 def read_rule(file: str) -> FusionRule:
-    """Return the rule in a fusion.json. Raise BadInput, with the file and the key, if there is none."""
+    """Return the rule in a fusion.json. Raise BadInput, with the file and the key, if it is missing or invalid."""
     try:
         content = json_file(Path(file))
         version = required(content, "version", file)

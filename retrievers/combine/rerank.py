@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import Progress, encodable
+from retrievers.base import encodable
 from retrievers.dense import models
 
 
@@ -38,25 +38,19 @@ class CrossEncoder(models.NeuralModel):
         super().__post_init__()
         models.check_depth(self.depth)
 
-    def score(
-        self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    def score(self, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         texts = [(encodable(query), encodable(document)) for query, document in pairs]
         batches = models.batches_by_length(
             [len(query) + len(document) for query, document in texts],
             lambda places: self._lengths([texts[place] for place in places.tolist()]),
             self.batch_limit(),
         )
-        done = 0
         for places in batches:
             batch = [texts[place] for place in places.tolist()]
             with models.computing():
                 scores = self._model.predict(batch, batch_size=len(batch), show_progress_bar=False).astype(np.float64)
             models.check_scores(batch, scores)
             yield places, scores
-            done += len(places)
-            if progress:
-                progress(done, len(pairs), "pairs")
 
     @cached_property
     def _model(self) -> Any:

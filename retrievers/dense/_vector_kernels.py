@@ -11,9 +11,9 @@ from numba import njit
 from retrievers.lexical._bm25_kernels import keep_best, select
 
 STRIPE = 32  # scores compared with the threshold at a time
-LANES = 16  # partial sums of a product: enough for vector instructions, few enough to add up
+LANES = 16  # partial sums of a product; enough for vector instructions, and quickly added up
 
-# The product of two float32 is exact in float64, so fusing it with the following addition changes no bit.
+# The product of two float32 numbers is exact in float64, so fusing it with the following addition changes no bit.
 FUSED = {"contract"}
 
 
@@ -24,7 +24,7 @@ def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresh
     The k best documents by exact score are always among the candidates. Ties go to the smaller document.
 
     block: float32 [Q, n], approximate scores of these documents.
-    slack: float64 [Q], how far an approximate score may be from the exact one.
+    slack: float64 [Q], the greatest difference between an approximate and an exact score.
     docs, scores: int32 and float64 [Q, room]; the candidates so far are `docs[q, :sizes[q]]`, ascending.
     sizes: int64 [Q], number of candidates; initially 0.
     thresholds: float32 [Q]; documents with a lower score are not candidates; initially -inf.
@@ -48,7 +48,7 @@ def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresh
 
 @njit(cache=True, nogil=True, inline="always")
 def _reaches(row, start, threshold):
-    """Return whether any of STRIPE scores reaches the threshold; a fixed number of steps allows vector instructions."""
+    """Return whether any of STRIPE scores reaches the threshold. The constant length allows vector instructions."""
     above = np.int32(0)
     for i in range(np.uint64(STRIPE)):
         above += np.int32(row[np.uint64(start) + i] >= threshold)
@@ -83,11 +83,11 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
 
 @njit(cache=True, nogil=True)
 def _narrow(query, vectors, docs, scores, size, k, slack):
-    """Drop some of more than k candidates. Return (number left, score below which documents are not candidates).
+    """Drop some of more than k candidates. Return (number left, the lowest score of a candidate from now on).
 
-    The k best by approximate score have exact scores of at least kth - slack. A document with an approximate score
-    below kth - 2 * slack has an exact score below that. If too many remain, for example many equal documents, exact
-    scores replace the approximate ones and k candidates remain.
+    The k best candidates by approximate score have exact scores of at least kth - slack. A document with an approximate
+    score below kth - 2 * slack has an exact score below kth - slack. If too many candidates remain, for example many
+    equal documents, they are scored exactly and k of them are kept.
     """
     bound = _kth(scores, size, k) - 2 * slack
     size = _drop(docs, scores, size, bound)
@@ -108,7 +108,7 @@ def _drop(docs, scores, size, bound):
     """Drop candidates with scores below `bound`, in place and in order. Return the number left."""
     kept = 0
     for i in range(size):
-        docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
+        docs[kept], scores[kept] = docs[i], scores[i]  # a branch would often be mispredicted
         kept += scores[i] >= bound
     return kept
 
@@ -121,7 +121,7 @@ def _score(query, vectors, docs, scores, size):
     for i in range(size):
         vector = vectors[docs[i]]
         lanes[:] = 0.0
-        for start in range(0, whole, 4 * LANES):  # four products at a time, since the partial sums are in memory
+        for start in range(0, whole, 4 * LANES):  # four products at a time, because the partial sums are in memory
             for j in range(np.uint64(start), np.uint64(start + LANES)):
                 one = wide[j] * np.float64(vector[j])
                 two = wide[j + LANES] * np.float64(vector[j + LANES])

@@ -1,7 +1,6 @@
 """The sparse and the multi-vector head of bge-m3 (Chen et al. 2024, BGE M3-Embedding, arXiv:2402.03216).
 
-The model's folder has a transformer, sparse_linear.pt and colbert_linear.pt. For the dense head, use
-encoders.SentenceEncoder.
+The model's folder has a transformer, sparse_linear.pt and colbert_linear.pt. The dense head is a SentenceEncoder.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
     import torch
 
 
-QUERY_CHARACTERS = 1 << 18  # of queries with vectors in memory: at most 1 GB at 1024 dimensions
+QUERY_CHARACTERS = 1 << 18  # of the queries whose vectors are in memory, at most 1 GB with 1,024 dimensions
 
 
 class Weights(NamedTuple):
-    """Token weights of n texts, text after text; tokens ascend within a text.
+    """Token weights of n texts, text after text. Tokens ascend within a text.
 
     rows, lengths: int64 [n], the row of each text and its number of tokens.
     tokens, weights: int32 and float32 [T], where T is the sum of `lengths`; weights are above 0.
@@ -47,7 +46,7 @@ class Weights(NamedTuple):
 
 
 def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
-    """Return the greatest weight of each token in each text. ids, weights: [n, L]. counts: bool [n, L], what counts."""
+    """Return the greatest weight of each token in each text. ids, weights: [n, L]. counts: bool [n, L], what to use."""
     where, column = np.nonzero(counts)
     tokens, values = ids[where, column], weights[where, column]
     order = np.lexsort((-values, tokens, where))
@@ -70,13 +69,13 @@ class Postings(NamedTuple):
 
     @classmethod
     def of(cls, weights: Weights, text_of: np.ndarray) -> Postings:
-        """Index N documents. text_of: int64 [N], the row of each document's text in `weights`."""
+        """Index N documents. text_of: int64 [N], the row of each document's text."""
         from scipy.sparse import csr_array
 
         starts = np.concatenate([[0], np.cumsum(weights.lengths)])
         size = int(weights.tokens.max(initial=-1)) + 1
         texts = csr_array((weights.weights, weights.tokens, starts), shape=(len(weights.rows), size))
-        place = np.unique(weights.rows, return_index=True)[1]  # if a text was encoded twice, the first counts
+        place = np.unique(weights.rows, return_index=True)[1]  # of a text that was encoded twice, the first counts
         matrix = texts[place[text_of]].T.tocsr()
         matrix.sort_indices()
         return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data)
@@ -90,8 +89,8 @@ class Postings(NamedTuple):
             write_whole(folder / f"{name}.npy", partial(np.save, arr=values, allow_pickle=False))
 
     def best(self, tokens: np.ndarray, weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the k best documents of a query with a score above 0: (docs int32, scores float64)."""
-        known = tokens < len(self.indptr) - 1  # larger tokens occur in no document
+        """Return (docs int32, scores float64) of a query's k best documents with a score above 0."""
+        known = tokens < len(self.indptr) - 1  # no document has larger tokens
         spans = [slice(self.indptr[token], self.indptr[token + 1]) for token in tokens[known].tolist()]
         parts = [
             self.data[span] * weight for span, weight in zip(spans, weights[known].astype(np.float64), strict=True)
@@ -99,14 +98,14 @@ class Postings(NamedTuple):
         docs = np.concatenate([np.empty(0, np.int32), *(self.indices[span] for span in spans)])
         scores = np.bincount(docs, np.concatenate([np.empty(0), *parts]))
         found = np.flatnonzero(scores > 0)
-        if len(found) > k:  # keep all that reach the k-th best score, ties included
+        if len(found) > k:  # keep all documents that reach the k-th best score, ties included
             found = found[scores[found] >= np.partition(scores[found], -k)[-k]]
-        order = np.argsort(-scores[found], kind="stable")[:k]  # stable: ties stay by ascending document
+        order = np.argsort(-scores[found], kind="stable")[:k]  # a stable sort keeps ties in ascending order
         return found[order], scores[found[order]]
 
 
 class _Batch(NamedTuple):
-    """rows: int64 [n]. ids, mask: [n, L], tokens and whether a position has one. states: [n, L, H], the last states."""
+    """rows: int64 [n]. ids: tokens [n, L]. mask: bool [n, L], where there is a token. states: last states [n, L, H]."""
 
     rows: np.ndarray
     ids: torch.Tensor
@@ -172,7 +171,7 @@ class _Transformer:
             outputs, inputs = state["weight"].shape
             layer = torch.nn.Linear(inputs, outputs)
             layer.load_state_dict(state)
-        except Exception:  # a damaged or hostile file; torch's message would explain how to trust it
+        except Exception:  # the file is damaged or hostile; torch's message would explain how to trust it
             raise BadInput(
                 f"{file} does not hold the weights of one linear layer: it is damaged or another file. Fetch the "
                 "model again."
@@ -186,7 +185,7 @@ class _Transformer:
 
     def batches(self, texts: Sequence[str], done: np.ndarray | None = None) -> Iterator[_Batch]:
         """Yield the states of N texts, batch by batch. done: as in `models.batches_by_length`."""
-        tokens: dict[int, list[int]] = {}  # of the texts of the current chunk, by row
+        tokens: dict[int, list[int]] = {}  # row -> tokens, for the texts of the current chunk
 
         def count_tokens(rows: np.ndarray) -> np.ndarray:
             chunk = [encodable(texts[row]) for row in rows.tolist()]
@@ -206,12 +205,12 @@ class _Transformer:
 
 @dataclass(eq=False)
 class Sparse(_Head):
-    """Learned sparse retrieval: each token of a text has a weight, and documents score by the tokens they share.
+    """Learned sparse retrieval by weights of tokens.
 
     A token weighs relu(w . h + b), where h is the transformer's last state at that token. A token that occurs several
-    times in a text has its greatest weight; cls, eos, pad and unk have none. A document's score is the sum, over the
-    tokens it shares with the query, of the product of both weights. Documents that share no token are never returned.
-    Longer queries reach higher scores, so scores are only roughly comparable across queries.
+    times in a text has its greatest weight; cls, eos, pad and unk have none. A document's score is the sum, over all
+    tokens that it shares with the query, of the product of both weights. Documents that share no token are never
+    returned. Longer queries reach higher scores, so scores are only roughly comparable across queries.
     """
 
     progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
@@ -299,13 +298,13 @@ class Sparse(_Head):
 
 @dataclass(eq=False)
 class MultiVector(_Head):
-    """Late interaction (Khattab & Zaharia 2020, ColBERT): a query token counts by its most similar document token.
+    """Late interaction (Khattab & Zaharia 2020, ColBERT): each query token is matched with the most similar token.
 
-    A pair scores 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1, comparable across queries. Each token
-    except cls has a unit vector: W h + b, normalised, where h is the transformer's last state at that token. The
-    paper's formula counts all tokens; the released model was trained without cls and with eos.
+    A pair's score is 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1, comparable across queries. Each
+    token except cls has a unit vector: W h + b, normalised, where h is the transformer's last state at that token. The
+    paper's formula uses all tokens; the released model was trained without cls and with eos.
 
-    depth: documents to score per query, at least 1.
+    depth: number of documents to score per query, at least 1.
     """
 
     depth: models.RerankDepth = 20
@@ -317,10 +316,7 @@ class MultiVector(_Head):
         super().__post_init__()
         models.check_depth(self.depth)
 
-    def score(
-        self, pairs: Sequence[tuple[str, str]], progress: Progress | None = None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        done = 0
+    def score(self, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for places in _query_groups(pairs):
             queries, query_of = _numbered([pairs[place][0] for place in places.tolist()])
             documents, document_of = _numbered([pairs[place][1] for place in places.tolist()])
@@ -331,9 +327,6 @@ class MultiVector(_Head):
                 scores = _late_interaction([query_vectors[number] for number in query_of[here].tolist()], vectors)
                 models.check_scores([pairs[place] for place in places[here]], scores)
                 yield places[here], scores
-                done += len(here)
-                if progress:
-                    progress(done, len(pairs), "pairs")
 
     def _vectors(self, texts: Sequence[str]) -> Iterator[tuple[int, torch.Tensor]]:
         import torch
@@ -362,7 +355,7 @@ def _query_groups(pairs: Sequence[tuple[str, str]]) -> Iterator[np.ndarray]:
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Return the distinct texts in order of first use, and the index of each text in them (int64 [N])."""
+    """Return the distinct texts in the order of first use, and the index of each text in them, int64 [N]."""
     numbers: dict[str, int] = {}
     number_of = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
     return list(numbers), number_of

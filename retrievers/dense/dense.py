@@ -1,4 +1,4 @@
-"""Dense retrieval: an encoder turns documents, or passages of them, into vectors; inner products rank them."""
+"""Dense retrieval ranks documents, or their passages, by inner products of vectors from an encoder."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from retrievers.dense.encoders import Encoder
 from retrievers.dense.vectors import Flat, VectorIndex
 
 Kind = Literal["none", "sentences", "window"]
-Sentences = Annotated[int, AtMost(1000, "a window of more sentences is the document")]
-SHORTEST, LONGEST = 50, 1000  # characters of a sentence; shorter ones join the next, longer ones are cut
-VERSION = 1  # increase it when the same settings cut differently
+Sentences = Annotated[int, AtMost(1000, "longer windows are whole documents")]
+SHORTEST, LONGEST = 50, 1000  # characters of a sentence: shorter sentences join the next, longer ones are cut
+VERSION = 1  # of the identity; increase it when the same settings give other passages
 FIRST = 4  # passages per requested document in the first search
 ROOM = 1 << 22  # passages found by one search, over all its queries
 
-# The end of a sentence: marks, closing quotes and brackets, then white space. Chinese and Japanese marks need no white
-# space. A period after a single Latin letter ("J. Smith", "e.g. this") ends no sentence; a line break ends one. A run
-# of marks is matched only from its start: otherwise the time would grow with the square of its length.
+# A sentence ends with marks, closing quotes and brackets, and then white space. Chinese and Japanese marks need no
+# white space. A line break ends a sentence; a period after a single Latin letter ("J. Smith", "e.g. this") does not. A
+# run of marks is matched only from its start, so the time does not grow with the square of its length.
 _END = re.compile(r"(?:(?<!\b[A-Za-z])(?<![.!?…])[.!?…]++[\"'”’)\]》」』]*+(?=\s)|[。！？]++[”’」』）]*+|\n)\s*+")
 
 Search = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 
 
 class Dense:
-    """Ranks by the inner product of the query's and the document's vector.
+    """Ranks documents by the inner product of the query's and the document's vector.
 
     If the encoder normalises, scores are cosines and comparable across queries. A query whose vector is all zeros finds
-    nothing. A document cut into passages has the score of its best passage; each passage starts with the title.
+    no document. A document cut into passages has the score of its best passage. Each passage starts with the title.
 
-    passages: none: encode whole documents; sentences: encode each sentence; window: encode runs of sentences. All but
-        `none` need index=flat.
-    window: sentences in a run, at least 1.
-    overlap: sentences that a run shares with the next one, less than `window`.
+    passages: `none` to encode whole documents, `sentences` to encode each sentence, `window` to encode runs of
+        sentences. `sentences` and `window` need index=flat.
+    window: number of sentences in a run, at least 1.
+    overlap: number of sentences that a run shares with the next run, less than `window`.
     """
 
     recorded_as = "retriever/dense"
     version = 1
     packages: tuple[str, ...] = ()
-    resumes = True  # the encoder resumes; everything else is fast and repeated
+    resumes = True  # the encoder resumes; all other work is fast and done again
     sharding = "independent"
 
     def __init__(
@@ -87,7 +87,7 @@ class Dense:
         return {"encoder": encoder, "index": index} | ({"passages": how} if how else {})
 
     def check_sharding(self) -> None:
-        """Raise BadInput for an encoder that learns from the documents: shards would train different models."""
+        """Raise BadInput for an encoder that learns from the documents, because shards would train different models."""
         if getattr(self._encoder, "learns", False):
             raise BadInput(
                 f"{type(self._encoder).__name__} learns from all documents, so they cannot be encoded shard by shard: "
@@ -160,7 +160,7 @@ def _bad_vector(kind: str, name: str, error: BadVector) -> BadInput:
 
 @dataclass(frozen=True)
 class Passages:
-    """Cuts documents into passages. The fields are the arguments `passages`, `window` and `overlap` of Dense."""
+    """Cuts documents into passages. `Dense` explains the fields: its arguments `passages`, `window` and `overlap`."""
 
     kind: Kind = "none"
     window: Sentences = 3
@@ -178,7 +178,7 @@ class Passages:
         return {} if self.kind == "none" else {"kind": self.kind, "version": VERSION, **sizes}
 
     def of(self, documents: Sequence[Document]) -> tuple[list[str], np.ndarray]:
-        """Return the passages, with titles, and starts: document n has passages starts[n] to starts[n + 1] - 1."""
+        """Return passages, with titles, and `starts`: document n has the passages starts[n] to starts[n + 1] - 1."""
         texts, ends = list[str](), [0]
         for document in documents:
             title = f"{document.title} " if document.title else ""
@@ -197,10 +197,10 @@ class Passages:
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Return (start, end) of the sentences of a text, at least one, without white space around them.
+    """Return (start, end) of each sentence, at least one, without the white space around it.
 
-    A sentence with fewer than 50 characters, such as a number before a heading, joins the next one; the last joins the
-    one before. A sentence with more than 1,000 is cut at white space, or inside a word if there is none.
+    A sentence with fewer than 50 characters, such as a number before a heading, joins the next sentence, or the
+    previous one if it is the last. A sentence with more than 1,000 characters is cut, if possible at white space.
     """
     found = list[tuple[int, int]]()
     start = 0
@@ -229,12 +229,12 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k documents with the best passages: (docs int32 [Q, min(k, N)], scores float64), as in VectorHits.
+    """Return the k documents with the best passages, (docs, scores) as in VectorHits.
 
-    Passages are ordered by score, then number: the first k different documents among them are the best. Queries whose
-    first passages belong to fewer documents search for more passages, up to all.
+    The best documents are the first k different documents among the passages, ordered by score and then number. If a
+    query's first passages belong to fewer documents, more passages are searched for.
 
-    search: exact; (queries float32 [n, D], number of passages) -> the best passages, as in `VectorHits`.
+    search: an exact search, (queries float32 [n, D], number of passages) -> (passages, scores) as in VectorHits.
     starts: int64 [N + 1], as in `Passages.of`.
     """
     passages, width = int(starts[-1]), min(k, len(starts) - 1)

@@ -1,4 +1,4 @@
-"""Writes embeddings for encoders. Equal texts are encoded once, and an interrupted call resumes."""
+"""Embeddings on disk and in memory. Equal texts are encoded once, and an interrupted call resumes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import numpy as np
 
 from retrievers.base import Progress
 
-WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20  # work kept in memory: the most that a killed process loses
+WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20  # the most work in memory, and so the most that a killed process loses
 COPIED = 1 << 16  # rows copied at a time
 
-# (rows int64 [n], their vectors float32 [n, D]), in any order.
+# Yields (rows int64 [n], vectors of these rows float32 [n, D]), in any order.
 Vectors = Generator[tuple[np.ndarray, np.ndarray], None, None]
 
 
@@ -34,10 +34,10 @@ def write_embeddings(
     """Write the vectors of N texts to folder/embeddings.npy, float32 [N, D]; [0, 0] without texts.
 
     After an interruption, a call with the same folder and texts encodes only the texts that are not yet on disk. Raise
-    BadVector if a vector is not finite or not as long as the others.
+    BadVector if a vector is not finite or has another length.
 
-    encode: called once with the rows of distinct texts (int64 [n]); yields the vectors of each row once.
-    progress: called as progress(done, total, "documents"), first with the number already on disk.
+    encode: called once with the rows of distinct texts, int64 [n]; yields each row's vector once.
+    progress: called as progress(done, total, "documents"), first with the number of documents already on disk.
     """
     blocks, finished = Blocks(folder), folder / "embeddings.npy"
     if not finished.exists():
@@ -56,7 +56,7 @@ def write_embeddings(
 def collect_embeddings(
     texts: Sequence[str], encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
 ) -> np.ndarray:
-    """Return the vectors of Q texts, float32 [Q, D], as `write_embeddings` does. `progress` counts queries."""
+    """Return the vectors of Q texts, float32 [Q, D]. `write_embeddings` explains the arguments and errors."""
     owners = _owners(texts)
     embeddings = np.zeros((len(texts), 0), np.float32)
     with closing(_encoded(encode, owners, owners == np.arange(len(owners)), 0, progress, "queries")) as batches:
@@ -71,7 +71,7 @@ def _encoded(
     encode: Callable[[np.ndarray], Vectors], owners: np.ndarray, left: np.ndarray, width: int,
     progress: Progress | None, unit: str,
 ) -> Vectors:  # fmt: skip
-    """Yield and check the vectors of the rows that are left, bool [N]. width: of known vectors, or 0."""
+    """Yield and check the vectors of the rows `left`, bool [N]. width: number of dimensions, or 0 if unknown."""
     copies = np.bincount(owners, minlength=len(owners))  # number of texts that share a row's vector
     done = int(copies[~left].sum())
     if progress:
@@ -94,7 +94,7 @@ def _encoded(
 
 def _assemble(file: BinaryIO, blocks: Blocks, owners: np.ndarray, width: int) -> None:
     embeddings = np.lib.format.open_memmap(file.name, "w+", np.float32, (len(owners), width))
-    if hasattr(os, "posix_fallocate"):  # a full disk would kill the process
+    if hasattr(os, "posix_fallocate"):  # without reserved room, a full disk would kill the process
         os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
     written = np.zeros(len(owners), bool)
     for part in blocks.read():
@@ -113,7 +113,7 @@ def _owners(texts: Sequence[str]) -> np.ndarray:
 
 
 class Blocks:
-    """Arrays on disk: one file per few seconds of work, named by its checksum. Leaving the context writes the rest."""
+    """Arrays on disk, in one file for a few seconds of work, named by checksum. Leaving the context writes the rest."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -121,7 +121,7 @@ class Blocks:
         self._size, self._began = 0, time.monotonic()
 
     def add(self, **part: np.ndarray) -> None:
-        """Add a part. Its arrays are joined with other parts along their first dimension."""
+        """Add a part. Its arrays are joined with those of other parts along the first dimension."""
         self._parts.append(part)
         self._size += sum(array.nbytes for array in part.values())
         if self._size >= WRITE_BYTES or time.monotonic() - self._began >= WRITE_SECONDS:
@@ -138,7 +138,7 @@ class Blocks:
         self._parts, self._size, self._began = [], 0, time.monotonic()
 
     def read(self) -> Iterator[dict[str, np.ndarray]]:
-        """Yield all parts on disk. Delete damaged files: their parts are then computed again."""
+        """Yield all parts on disk. Delete damaged files, so that the caller computes their parts again."""
         for path in sorted(self._folder.glob("block-*.npz")):
             content = path.read_bytes()
             if path.stem == f"block-{hashlib.sha256(content).hexdigest()}":

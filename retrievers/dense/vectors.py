@@ -1,7 +1,7 @@
 """Vector search by inner product: exact, or approximate with faiss (Douze et al. 2024, The Faiss library, 2401.08281).
 
-Every index finds candidates in float32, then scores and orders them in float64. So scores are comparable across
-indexes, equal vectors tie, and a query's result does not depend on other queries.
+Every index finds candidates in float32, and then scores and orders the candidates in float64. So scores are comparable
+across indexes, equal vectors tie, and a query's result does not depend on other queries.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from harness.errors import BadInput
 from retrievers.base import AtMost, Progress, check_whole, cores, in_parts, load_array, order_rows, read_only
 
 Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
-Links = Annotated[int, AtMost(512, "every document keeps as many")]
+Links = Annotated[int, AtMost(512, "each document keeps this many")]
 Bits = Annotated[int, AtMost(12, "faiss supports no more")]
 SEED = 1234  # of k-means
-BATCH = 64  # queries searched at a time by an approximate index
+BATCH = 64  # queries that an approximate index searches at a time
 TRAINING = 39  # vectors per list of an inverted file; with fewer, faiss warns of poor training
-DOCUMENTS, QUERIES = 2048, 1024  # scored at a time by one matrix product
+DOCUMENTS, QUERIES = 2048, 1024  # the size of one matrix product of scores
 ROOM = 1 << 23  # candidates in memory at a time, over all queries
 
 
 class Candidates(NamedTuple):
-    """Documents that may be among a query's best: query i has `docs[offsets[i]:offsets[i + 1]]`, int32, ascending."""
+    """Documents that may be a query's best. Query i has `docs[offsets[i]:offsets[i + 1]]`, int32, ascending."""
 
     docs: np.ndarray
     offsets: np.ndarray
 
 
-Propose = Callable[[np.ndarray], Candidates]  # from queries, float32 [n, D]
+Propose = Callable[[np.ndarray], Candidates]  # called with queries, float32 [n, D]
 
 
 class VectorHits(NamedTuple):
-    """docs: int32 [Q, min(k, N)], by descending score, then ascending document; -1 pads.
-    scores: float64 [Q, min(k, N)]; a pad scores 0.
+    """docs: int32 [Q, min(k, N)], by descending score, then ascending document; padded with -1.
+    scores: float64 [Q, min(k, N)]; padded with 0.
     measured: the index's measurements, such as `index_recall`.
     """
 
@@ -51,12 +51,12 @@ class VectorHits(NamedTuple):
 
 
 class VectorIndex(Protocol):
-    """Ranks the rows of `vectors`: float32 [N, D], C-contiguous, finite, a memory map that is never copied whole.
+    """Ranks the rows of `vectors`: float32 [N, D], C-contiguous, finite, in a memory map that is never copied whole.
 
     Constructor arguments are plain JSON values and part of the ranking's identity. version, packages: as in Retriever.
 
-    Optional: `check_size(count, k)`, called before a run begins, raises BadInput if the arguments do not allow `count`
-    vectors or k results.
+    Optional method: `check_size(count, k)` is called before a run begins, and raises BadInput if the arguments do not
+    allow `count` vectors or k results.
     """
 
     version: int
@@ -64,7 +64,7 @@ class VectorIndex(Protocol):
     progress: Progress | None  # set before the work begins
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
-        """Write what a search needs besides the vectors to `folder` (exists); `search` can then be called."""
+        """Write all files that a search needs besides the vectors to `folder`. `search` can then be called."""
 
     def load(self, folder: Path) -> None:
         """Open the files that `build` wrote to `folder`."""
@@ -73,15 +73,15 @@ class VectorIndex(Protocol):
         """Return the k best documents per query, none for a query of zeros. A smaller k gives a prefix of a larger one.
 
         queries: float32 [Q, D]. Raise ValueError unless they are finite.
-        measure: whether to measure the index's quality too, which takes time.
+        measure: whether to spend time on measuring the index's quality, too.
         """
 
 
 class Flat:
-    """Exact: the k best of all documents by the inner product summed in float64. Needs no faiss.
+    """Finds the exact k best documents by the inner product, summed in float64. Needs no faiss.
 
-    Products come from a float32 matrix multiplication. All documents that may be among the k best within a rounding
-    error bound (Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.1) are scored again.
+    A float32 matrix multiplication gives approximate products. All documents that may be among the k best, within a
+    bound of the rounding error (Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.1), are scored again.
     """
 
     recorded_as = "index/flat"
@@ -108,7 +108,7 @@ class Approximate(ABC):
     packages: tuple[str, ...] = ()
     progress: Progress | None = None
     _limit: tuple[str, int] | None = None  # name and value of the argument that limits a query's candidates
-    _most_measured: int | None = None  # queries whose recall is measured, at most; None: all
+    _most_measured: int | None = None  # maximum number of queries whose recall is measured; None: all
 
     def __init__(self) -> None:
         if self.packages and find_spec("faiss") is None:
@@ -133,7 +133,7 @@ class Approximate(ABC):
             raise BadInput(f"index.{name} is {value}: raise it to at least depth={width}, or lower depth.")
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """As in VectorIndex. Measure `index_recall`, the mean share of Flat's documents that were found.
+        """Search as VectorIndex says. Measure `index_recall`, the mean share of Flat's documents that were found.
 
         Queries of zeros are left out of the mean. Raise BadInput if k exceeds the number of candidates.
         """
@@ -155,15 +155,15 @@ class Approximate(ABC):
 
     @abstractmethod
     def _open(self, folder: Path, vectors: np.ndarray) -> Propose:
-        """Return the function that finds the candidates of queries."""
+        """Return the function that finds the queries' candidates."""
 
 
 class HNSW(Approximate):
-    """Hierarchical navigable small world graph (Malkov & Yashunin 2018, 1603.09320), built by one thread.
+    """A hierarchical navigable small world graph (Malkov & Yashunin 2018, 1603.09320), built by one thread.
 
-    m: links per document, twice as many on the lowest layer; 2 to 512.
-    ef_construction: candidates considered when a document is linked.
-    ef_search: candidates per query, at least k; more give a higher recall.
+    m: number of links per document, 2 to 512; twice this number on the lowest layer.
+    ef_construction: number of candidates for the links of a new document.
+    ef_search: number of candidates per query, at least k; more candidates give a higher recall.
     """
 
     recorded_as = "index/hnsw"
@@ -182,7 +182,7 @@ class HNSW(Approximate):
         index = faiss.IndexHNSWFlat(vectors.shape[1], self._m, faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = self._ef_construction
         threads = faiss.omp_get_max_threads()
-        faiss.omp_set_num_threads(1)  # with several, the graph depends on their timing
+        faiss.omp_set_num_threads(1)  # with several threads, the graph would depend on their timing
         try:
             index.add(vectors)
         finally:
@@ -198,7 +198,7 @@ class HNSW(Approximate):
 
 
 class _Inverted(Approximate):
-    """Vectors in lists around the centroids of spherical k-means. A query searches the nearest lists."""
+    """Keeps vectors in lists around the centroids of spherical k-means. A query searches the nearest lists."""
 
     packages = ("faiss-cpu",)
 
@@ -221,7 +221,7 @@ class _Inverted(Approximate):
         nlist = self._nlist or max(1, min(int(4 * math.sqrt(size)), size // TRAINING))
         centroids = np.zeros((nlist, width), np.float32)
         if size:
-            # min_points_per_centroid=1: the user chose few vectors per list, so no warning is needed
+            # The user chose few vectors per list, so min_points_per_centroid=1 switches the warning off.
             means: Any = faiss.Kmeans(width, nlist, niter=10, seed=SEED, spherical=True, min_points_per_centroid=1)
             means.train(vectors)
             centroids = means.centroids
@@ -231,14 +231,14 @@ class _Inverted(Approximate):
     def _prober(self, folder: Path) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         centroids = load_array(folder, "centroids")
         nprobe, longest = min(self._nprobe, len(centroids)), greatest_length(centroids)
-        return lambda queries: exact(queries, centroids, longest, nprobe)  # a query's lists depend on no other query
+        return lambda queries: exact(queries, centroids, longest, nprobe)  # other queries do not change a query's lists
 
 
 class IVFFlat(_Inverted):
-    """Inverted file (Sivic & Zisserman 2003): every document in the searched lists is a candidate.
+    """An inverted file (Sivic & Zisserman 2003). Every document in the searched lists is a candidate.
 
     nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer to keep 39 training vectors per list.
-    nprobe: lists to search per query, at most nlist. With nlist=None, all lists if there are fewer.
+    nprobe: number of lists to search per query, at most nlist. If nlist is None and there are fewer, all are searched.
     """
 
     recorded_as = "index/ivf_flat"
@@ -246,7 +246,7 @@ class IVFFlat(_Inverted):
     def _train(self, vectors: np.ndarray, folder: Path) -> None:
         centroids = self._cluster(vectors, folder)
         lists, _ = exact(vectors, centroids, greatest_length(centroids), 1)
-        lists = np.maximum(lists[:, 0], 0)  # a vector of zeros has no nearest centroid: first list
+        lists = np.maximum(lists[:, 0], 0)  # a vector of zeros has no nearest centroid; the first list takes it
         np.save(folder / "docs.npy", np.argsort(lists, kind="stable").astype(np.int32))
         np.save(folder / "starts.npy", np.searchsorted(np.sort(lists), np.arange(len(centroids) + 1)))
 
@@ -262,12 +262,12 @@ class IVFFlat(_Inverted):
 
 
 class IVFPQ(_Inverted):
-    """Inverted file of product codes (Jégou, Douze & Schmid 2011, Product Quantization for Nearest Neighbor Search).
+    """An inverted file of product codes (Jégou, Douze & Schmid 2011, Product Quantization for Nearest Neighbor Search).
 
     nlist, nprobe: as in IVFFlat.
-    m: parts of a vector, a divisor of D.
-    bits: bits per part, 4 to 12; a document takes m * bits / 8 bytes. Needs 2 ** bits documents.
-    candidates: documents per query, the best by code; at least k.
+    m: number of parts of a vector, a divisor of D.
+    bits: number of bits per part, 4 to 12; needs 2 ** bits documents or more. A document takes m * bits / 8 bytes.
+    candidates: number of candidates per query, the best by their codes; at least k.
     """
 
     recorded_as = "index/ivf_pq"
@@ -336,11 +336,11 @@ def checked_count(name: str, value: int, least: int = 1, most: int = 1 << 20) ->
 
 
 def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k <= N best of all documents as `rank_candidates` does. longest: the greatest length of a vector."""
+    """Return the k <= N best of all documents, as `rank_candidates` does. longest: the greatest length of a vector."""
     from threadpoolctl import threadpool_limits
 
     vectors, batch = read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
-    with threadpool_limits(1, "blas"):  # with threads of its own, BLAS would wait after every block
+    with threadpool_limits(1, "blas"):  # more threads of BLAS would wait for each other after every block
         return rank_candidates(queries, vectors, k, batch, lambda some: _scan(some, vectors, longest, k))
 
 
@@ -348,7 +348,7 @@ def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> C
     from retrievers.dense import _vector_kernels
 
     n, slack = len(queries), rounding(queries, longest)
-    # A product that may overflow is useless: 0 replaces it, and an infinite slack makes every document a candidate.
+    # A product that may overflow is useless. 0 replaces it, and an infinite slack makes every document a candidate.
     finite = np.where(np.isfinite(slack)[:, None], queries, np.float32(0))
     docs, scores = np.empty((n, _room(k)), np.int32), np.empty((n, _room(k)))
     sizes, thresholds = np.zeros(n, np.int64), np.full(n, -np.inf, np.float32)
@@ -376,8 +376,9 @@ def rank_candidates(
     """Return the k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
 
     Rows are ordered by descending score, then ascending document, and padded with document -1 and score 0. A query of
-    zeros finds nothing. Raise ValueError unless queries are float32 [Q, D] and finite. batch: queries per call of
-    `propose`.
+    zeros finds no document. Raise ValueError unless queries are float32 [Q, D] and finite.
+
+    batch: number of queries in a call of `propose`.
     """
     if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
@@ -397,7 +398,7 @@ def rank_candidates(
 
 
 def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rank known candidates as `rank_candidates` does, except that empty ranks have the score -inf."""
+    """Rank candidates as `rank_candidates` does, but pad with the score -inf."""
     from retrievers.dense import _vector_kernels
 
     docs, scores = np.full((len(queries), k), -1, np.int32), np.zeros((len(queries), k))
@@ -411,14 +412,14 @@ def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: i
 
 
 def _room(k: int) -> int:
-    return 4 * max(k, 64)  # several times k, so the kernel rarely drops candidates
+    return 4 * max(k, 64)  # with room for several times k, the kernel rarely drops candidates
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
-    """Return the error bound of an inner product in float32, float64 [Q]; infinity if it may overflow.
+    """Return the error bound of inner products in float32, float64 [Q]; infinity if a product may overflow.
 
-    For any order of summation it is gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24; 0.1 % more covers
-    float64's rounding, and the last term underflow.
+    For any order of summation, the bound is gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24. Another
+    0.1 % covers float64's rounding; the last term covers underflow.
     """
     width = queries.shape[1]
     reach = np.linalg.norm(queries.astype(np.float64), axis=1) * longest
@@ -427,7 +428,7 @@ def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
 
 
 def greatest_length(vectors: np.ndarray) -> float:
-    """Return the length of the longest vector, 0 without vectors. Raise ValueError if one is not finite."""
+    """Return the length of the longest vector, 0 without vectors. Raise ValueError unless all vectors are finite."""
     blocks = (vectors[base : base + DOCUMENTS].astype(np.float64) for base in range(0, len(vectors), DOCUMENTS))
     lengths = [float(np.linalg.norm(block, axis=1).max()) for block in blocks]
     if not np.isfinite(lengths).all():

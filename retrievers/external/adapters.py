@@ -6,7 +6,7 @@
     search = adapters.langchain(my_retriever, key="doc_id")
 
 Each function returns at most k pairs (doc_id, score) per text, best first. If a library finds passages, a document
-takes the place of its best one. Without scores, rank r scores 1 / r. This module imports none of the libraries.
+takes the place of its best passage. Without scores, rank r gets the score 1 / r. This module imports no library.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ Tokenize = Callable[[str], list[str]]
 
 
 def langchain(retriever: Any, key: str | None = None) -> Search:
-    """Adapt a LangChain `BaseRetriever`, set to find enough documents. key: metadata key of the doc_id; None: `id`."""
+    """Adapt a LangChain `BaseRetriever`. key: the metadata key that holds the doc_id; None: the attribute `id`."""
 
     return _each(lambda text, k: _best(((_doc_id(one, "metadata", key), None) for one in retriever.invoke(text)), k))
 
 
 def llama_index(retriever: Any, key: str | None = None) -> Search:
-    """Adapt a LlamaIndex `BaseRetriever`, set to find enough nodes.
+    """Adapt a LlamaIndex `BaseRetriever`.
 
-    key: key in the node's metadata that holds the doc_id; None: the id of the node's document, else of the node.
+    key: the metadata key that holds the doc_id; None: the id of the node's document, or else of the node.
     """
 
     def doc_id(node: Any) -> str:
@@ -39,7 +39,7 @@ def llama_index(retriever: Any, key: str | None = None) -> Search:
 
 
 def haystack(component: Any, key: str | None = None) -> Search:
-    """Adapt a Haystack component with `run(query=..., top_k=...)`. key: meta key of the doc_id; None: `id`."""
+    """Adapt a Haystack component with `run(query=..., top_k=...)`. key: the meta key of the doc_id; None: `id`."""
 
     def find(text: str, k: int) -> Found:
         documents = component.run(query=text, top_k=k)["documents"]
@@ -49,16 +49,16 @@ def haystack(component: Any, key: str | None = None) -> Search:
 
 
 def rank_bm25(bm25: Any, doc_ids: Sequence[str], tokenize: Tokenize) -> Search:
-    """Adapt an object of the package rank_bm25. Documents that score 0 share no term with the query and are left out.
+    """Adapt an object of the package rank_bm25. Documents with the score 0 share no term with the query: left out.
 
-    doc_ids: of the indexed texts, in their order. tokenize: the function that tokenized those texts.
+    doc_ids: the ids of the indexed texts, in the order of the texts. tokenize: the function that tokenized the texts.
     """
 
     return _each(lambda text, k: _top(zip(doc_ids, bm25.get_scores(tokenize(text)), strict=True), k))
 
 
 def bm25s(retriever: Any, doc_ids: Sequence[str], tokenize: Tokenize) -> Search:
-    """Adapt an indexed `bm25s.BM25` without a corpus. The rest is as in `rank_bm25`."""
+    """Adapt an indexed `bm25s.BM25` without a corpus. `rank_bm25` explains the arguments."""
 
     def find(text: str, k: int) -> Found:
         places, scores = retriever.retrieve([tokenize(text)], k=min(k, len(doc_ids)), show_progress=False)
@@ -76,7 +76,7 @@ def _doc_id(item: Any, holder: str, key: str | None) -> str:
     if value is None:
         where = f"{holder}[{key!r}]" if key else "id"
         raise BadInput(
-            f"A {type(item).__name__} has no {where}. Name the key of its {holder} that has the doc_id: key=."
+            f"A {type(item).__name__} has no {where}. Name the key of its {holder} that holds the doc_id: key=."
         )
     return str(value)
 

@@ -1,4 +1,4 @@
-"""A Python function as a retriever: imports its module by name, and checks its results."""
+"""A Python function as a retriever: imports the function's module by name, and checks its results."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from retrievers.base import DocIds, Document, Query, Ranking
 from retrievers.redaction import shown_value
 
 Found = list[tuple[str, float]]  # (doc_id, score) pairs of a query, in any order
-# Called with query texts and the most documents to return for each. Returns one list per text, in their order.
+# Called with query texts and the maximum number of documents for each. Returns one list per text, in the same order.
 Search = Callable[[list[str], int], list[Found]]
 
 _PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
-_imported: dict[str, str] = {}  # module -> sha256 of its source when it was imported here
+_imported: dict[str, str] = {}  # module -> sha256 of its source at the time of its import
 _SIGNATURE = "def search(queries: list[str], k: int) -> list[list[tuple[str, float]]]"
 
 
 class Function:
-    """Ranks by a function that takes texts and k and returns at most k (doc_id, score) pairs for each text.
+    """Ranks by a function that takes texts and k, and returns at most k (doc_id, score) pairs for each text.
 
-    A search raises BadInput for any other result, and Failed if the function raises.
+    A search raises BadInput for any other result, and Failed if the function raises an exception.
 
     function: `module:name`; the module is installed or in the working folder.
-    version: any text; stands for influences outside the module, such as the version of a service.
+    version: any text; change it when something outside the module changes the results, such as a service.
     cache: false for a function whose results may change by themselves.
     """
 
@@ -87,7 +87,7 @@ class Function:
 
 
 def check_callable(found: Any, where: str) -> None:
-    """Raise BadInput unless `found` can be called as a `Search`. where: its name, for errors."""
+    """Raise BadInput unless `found` can be called as a `Search`. where: the function's name, for messages."""
     if not callable(found):
         raise BadInput(f"{where} is of type {type(found).__name__}, not a function. Write {_SIGNATURE}.")
     try:
@@ -99,9 +99,10 @@ def check_callable(found: Any, where: str) -> None:
 
 
 def ranking_of(queries: Sequence[Query], answers: Any, k: int, known: Collection[str], where: str) -> Ranking:
-    """Rank (doc_id, score) pairs of each query by score; ties keep their order. where: their source, for errors.
+    """Rank each query's (doc_id, score) pairs by score. Ties keep their order.
 
     Raise BadInput, with the query, unless every list has at most k documents of `known`, each once, with finite scores.
+    where: the name of the source, for messages.
     """
     if not _is_list(answers):
         raise BadInput(f"{where} returned {shown_value(answers)}: return a list with one list of pairs for each query.")
@@ -151,9 +152,9 @@ def _number(score: Any) -> float:
 
 
 def descending(doc_ids: Sequence[str], scores: Sequence[float] | None) -> dict[str, float]:
-    """Return doc_id -> score, strictly descending: a tied score is lowered by the least possible amount.
+    """Return doc_id -> score, strictly descending. A tied score is lowered by the least possible amount.
 
-    scores: finite and not rising; None: rank r scores 1 / r.
+    scores: finite and not rising; None: rank r gets the score 1 / r.
     """
     if scores is None:
         return {doc_id: 1 / rank for rank, doc_id in enumerate(doc_ids, start=1)}
@@ -176,7 +177,7 @@ _working_folder = _WorkingFolder()
 
 
 def open_here(modules: Iterable[str]) -> None:
-    """Let modules, and the packages around them, be imported from the working folder in this process."""
+    """Allow this process to import modules, and the packages around them, from the working folder."""
     _working_folder.opened |= {module.partition(".")[0] for module in modules}
     if _working_folder not in sys.meta_path:
         sys.meta_path.append(_working_folder)
@@ -187,7 +188,7 @@ def _here(name: str) -> ModuleSpec | None:
 
 
 def spec_of(module: str) -> ModuleSpec | None:
-    """Return the spec of a module, installed or in the working folder, else None. No package is imported."""
+    """Return the spec of a module, installed or in the working folder, or None. No package is imported."""
     top, *inner = module.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -208,7 +209,7 @@ def _sha256(place: str) -> str:
         near = did_you_mean(module, [path.stem for path in Path().glob("*.py")])
         raise BadInput(
             f"{place}: there is no module {module!r}, neither installed nor in {Path.cwd()}.{near} "
-            "Run the command in the folder that has it."
+            "Run the command in the folder of the module's file."
         )
     return hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()
 
@@ -216,7 +217,7 @@ def _sha256(place: str) -> str:
 def imported_object(place: str) -> Any:
     """Return the object that `module:name` names. A module whose file has changed is imported again.
 
-    Files of the working folder never replace an installed module. Raise BadInput if the module cannot be imported or
+    Files in the working folder never replace an installed module. Raise BadInput if the module cannot be imported or
     has no such object.
     """
     module_name, _, name = place.partition(":")

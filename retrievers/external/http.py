@@ -37,7 +37,7 @@ _STEP = re.compile(
     r"""|\['(?P<quoted>[^']+)'\](?P<also_optional>\??)"""
     r"""|\[(?P<index>\d{1,6}|\*)\]"""
 )
-_SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # in names of parameters
+_SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # for names of parameters
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 
 
@@ -45,17 +45,18 @@ class HttpRetriever:
     """Ranks by a search service that answers each query with ids, and usually scores, in JSON.
 
     In url and body, {query} stands for the text of the query, {quoted_query} for the text as a JSON string, {k} for the
-    number of documents and {vector} for the query's vector.
+    number of documents, and {vector} for the query's vector.
 
-    url: https, unless it is on this machine or gets no headers. It is logged, so it must hold no secret.
+    url: an address with https. http is allowed on this machine and without headers. The url is logged, so it must not
+        contain a secret.
     ids: path of the ids in the reply, such as hits.hits[*]._id; they must be ids of the corpus.
-    scores: path of the scores, higher is better; None: 1/rank in the order of the reply.
-    body: sent as JSON; None: no body.
+    scores: path of the scores, where higher is better; None: 1/rank in the order of the reply.
+    body: a value to send as JSON; None: no body.
     repeats: if an id occurs twice, `refuse` raises an error, and `best` keeps the document's best result.
-    version: of the service's content and ranking. Results are cached under it: change it when they change.
-    encoder: makes the vectors for {vector}.
+    version: the version of the service's content and ranking; results are cached under it.
+    encoder: the encoder of {vector}.
     cache: whether later runs may reuse the results.
-    headers_env: header -> environment variable that holds its whole value, such as `ApiKey ...`.
+    headers_env: header -> environment variable with the header's whole value, such as `ApiKey ...`.
     timeout, retries, parallel: as in `http_client.Limits`.
     """
 
@@ -114,7 +115,7 @@ class HttpRetriever:
         self._folder, self._known = folder, frozenset(ids[np.arange(len(ids))])
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k documents per query, and the latency. Raise Failed if a query gets no result."""
+        """Return at most k documents per query, and measure the latency. Raise Failed if a query gets no result."""
         opened(self._doc_ids, k)
         asked = [query for query in queries if query.text.strip()] if k else []
         rows: dict[str, dict[str, float]] = {query.query_id: {} for query in queries}
@@ -155,7 +156,7 @@ class HttpRetriever:
         return request
 
     def _read(self, reply: HttpReply, k: int) -> tuple[dict[str, float], bool | None]:
-        """Return doc_id -> score, and whether scores ascend (None: all equal). Raise FailedAttempt for a bad result."""
+        """Return doc_id -> score, and whether scores ascend (None: all are equal). Raise FailedAttempt if invalid."""
         ids, scores = self._pairs(reply)
         found: dict[str, float] = {}
         for doc_id, score in zip(ids, scores, strict=True):
@@ -259,7 +260,7 @@ def _checked_headers(variables: Mapping[str, str], address: Address) -> Secrets:
 
 
 def names_in(template: Any) -> set[str]:
-    """Return the names in braces in a template. Raise BadInput for a text that is an unknown name in braces."""
+    """Return the names in braces in a template. Raise BadInput for a text that is only an unknown name in braces."""
     found = set()
     for text in _texts(template):
         found |= set(_NAMED.findall(text))
@@ -271,7 +272,7 @@ def names_in(template: Any) -> set[str]:
 
 
 def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
-    """Replace names in braces by values. A text that is one name becomes the value itself, such as a number."""
+    """Replace names in braces by values. A text that is only a name becomes the value itself, such as a number."""
     if isinstance(template, Mapping):
         return {key: fill_template(value, values) for key, value in template.items()}
     if isinstance(template, Sequence) and not isinstance(template, str):
@@ -300,11 +301,11 @@ def _texts(template: Any) -> Iterator[str]:
 
 
 class Missing(LookupError):
-    """A path leads nowhere in a reply. The message says where it ends."""
+    """A path leads to no value in a reply. The message says where the path ends."""
 
 
 class _Step(NamedTuple):
-    """A name in an object, an index in a list, or all of a list (None). optional: whether the name may be absent."""
+    """key: a name in an object, an index in a list, or None for all elements. optional: the name may be absent."""
 
     key: str | int | None
     optional: bool = False
@@ -329,7 +330,7 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class JsonPath:
-    """A path as in JSONPath: `hits[*].id`, `hits[*]['a.b']`. A name followed by ? may be absent: `children?[*].id`."""
+    """A path as in JSONPath: `hits[*].id`, `hits[*]['a.b']`. A name before a ? may be absent: `children?[*].id`."""
 
     text: str
     steps: tuple[_Step, ...]
@@ -353,7 +354,7 @@ class JsonPath:
         return cls(text, tuple(steps))
 
     def values(self, content: Any) -> list[Any]:
-        """Return the values there, in the order of the reply. Raise Missing if the path ends early."""
+        """Return the values at the path, in the order of the reply. Raise Missing if the path ends early."""
         found = [(content, "")]
         for step in self.steps:
             found = [inner for value, path in found for inner in step.of(value, path)]

@@ -1,7 +1,7 @@
 """A client for services that answer in JSON, such as search services and language models.
 
-It verifies certificates, retries, pauses all threads when a service asks to wait, follows redirects on the same server
-only, limits the time and size of each reply, and keeps secrets out of messages.
+The client verifies certificates, retries, pauses all threads when a service asks to wait, follows redirects on the same
+server only, limits the time and size of each reply, and keeps secrets out of messages.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from retrievers.hosts import Address, Secrets, name_host
 from retrievers.redaction import READ, redacted, shown_value
 
 log = logging.getLogger(__name__)
-LARGEST_REPLY = 64 * 1024**2  # bytes, as sent and as unpacked
-BACKOFF_SECONDS = 1.0  # before the second attempt; doubles with each attempt, up to LONGEST_BACKOFF
+LARGEST_REPLY = 64 * 1024**2  # bytes of a reply, as sent and as unpacked
+BACKOFF_SECONDS = 1.0  # wait before the second attempt; it doubles with each attempt, up to LONGEST_BACKOFF
 LONGEST_BACKOFF = 60.0
 LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
-LOGGED_SECONDS = 5.0  # waits at least this long are logged
-REDIRECTS = 5  # in a row
+LOGGED_SECONDS = 5.0  # longer waits are logged
+REDIRECTS = 5  # redirects in a row
 QUOTED = 300  # characters of a text in a message
-GRACE_SECONDS = 1.0  # for replies under way, after an interruption
+GRACE_SECONDS = 1.0  # time for replies under way after an interruption
 
-Timeout = Annotated[float, AtMost(86_400, "that is a day")]
-Retries = Annotated[int, AtMost(100, "the pauses between them grow")]
+Timeout = Annotated[float, AtMost(86_400, "it is a day")]
+Retries = Annotated[int, AtMost(100, "the waits between them grow")]
 Parallel = Annotated[int, AtMost(256, "each request has a thread")]
 
 _T = TypeVar("_T")
@@ -56,9 +56,9 @@ class TooLarge(Exception):
 
 
 class Connections:
-    """The open connections of one client, through the environment's proxy unless the server is this machine.
+    """The open connections of a client. Other machines are reached through the environment's proxy.
 
-    The socket's timeout at the start of a reply is the deadline of the whole reply. All bytes count, headers included.
+    The socket's timeout at the start of a reply is the deadline of the whole reply, headers included.
     """
 
     def __init__(self, address: Address, parallel: int) -> None:
@@ -70,7 +70,7 @@ class Connections:
             login = parse_url(proxy).auth
             options["proxy_headers"] = make_headers(proxy_basic_auth=login) if login else None
         self.manager = ProxyManager(proxy, **options) if proxy else PoolManager(**options)
-        pool = self.manager.connection_from_url(address.url)  # the only one: all requests go to this server
+        pool = self.manager.connection_from_url(address.url)  # the only pool, because all requests go to this server
         plain: Callable[..., Any] = pool.ConnectionCls
 
         def connection(**given: Any) -> Any:
@@ -87,7 +87,7 @@ class Connections:
 
 
 def _body_of(response: BaseHTTPResponse) -> bytes:
-    """Return the unpacked body. Raise DecodeError if it is packed twice: its unpacked size would be unlimited."""
+    """Return the unpacked body. Raise DecodeError if it is packed twice, which would allow an unlimited size."""
     if "," in response.headers.get("Content-Encoding", ""):
         raise exceptions.DecodeError("the reply is packed more than once")
     parts, size = [], 0
@@ -108,7 +108,7 @@ class _Reply(http.client.HTTPResponse):
 
 
 class _Received(io.RawIOBase):
-    """The bytes of one reply as they arrive. Raises TimeoutError past its deadline and TooLarge past its size."""
+    """Reads the bytes of one reply. Raises TimeoutError after the deadline, and TooLarge after too many bytes."""
 
     def __init__(self, connections: Connections, sock: socket.socket, raw: io.RawIOBase) -> None:
         self._connections, self._sock, self._raw = connections, sock, raw
@@ -132,7 +132,7 @@ class _Received(io.RawIOBase):
 
     def end(self) -> None:
         with suppress(OSError, ValueError), socket.socket(fileno=os.dup(self._sock.fileno())) as twin:
-            twin.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for bytes
+            twin.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for bytes
 
     def close(self) -> None:
         self._connections.reading.discard(self)
@@ -142,10 +142,10 @@ class _Received(io.RawIOBase):
 
 @dataclass(frozen=True)
 class Limits:
-    """timeout: seconds per attempt, from connecting to the last byte of the reply, redirects included.
-    retries: further attempts after a failure that may pass.
+    """timeout: seconds for an attempt, from connecting to the last byte of the reply, redirects included.
+    retries: number of further attempts after a temporary failure.
     parallel: maximum number of simultaneous requests.
-    key: the config group that holds these values, for messages.
+    key: config group of these values, for messages.
     """
 
     timeout: float
@@ -163,7 +163,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class HttpRequest:
-    """body: sent as JSON; None: no body."""
+    """body: a value to send as JSON; None: no body."""
 
     url: str
     body: Any = None
@@ -171,7 +171,7 @@ class HttpRequest:
 
 
 class FailedAttempt(Exception):
-    """final: no further attempt can succeed. wait: seconds that the service asks clients to wait."""
+    """final: whether no further attempt can succeed. wait: seconds that the service asks clients to wait."""
 
     def __init__(self, reason: str, final: bool = False, wait: float = 0.0) -> None:
         super().__init__(redacted(reason))
@@ -179,7 +179,7 @@ class FailedAttempt(Exception):
 
 
 class Unanswered(Exception):
-    """No attempt at a request succeeded. place: its number."""
+    """No attempt at a request succeeded. place: number of the request."""
 
     def __init__(self, place: int, reason: str) -> None:
         super().__init__(reason)
@@ -199,7 +199,7 @@ class HttpReply:
             raise FailedAttempt(f"the reply is not JSON: {self.quoted()}") from None
 
     def quoted(self) -> str:
-        """Return the start of the service's error message, else of the body, without secrets, ending in a full stop."""
+        """Return the start of the service's error message, or of the body, without secrets, with a full stop."""
         message = ""
         with suppress(ValueError, RecursionError):
             message = _error_message(json.loads(self.text))
@@ -208,7 +208,7 @@ class HttpReply:
 
 @dataclass(frozen=True)
 class Answer(Generic[_T]):
-    """place: number of the request. seconds: of the last attempt, from sending to the whole reply."""
+    """place: number of the request. seconds: time from sending the last attempt to receiving the whole reply."""
 
     place: int
     value: _T
@@ -218,8 +218,8 @@ class Answer(Generic[_T]):
 class _Pace:
     def __init__(self) -> None:
         self.stopped = threading.Event()
-        self.answered = 0  # requests
-        self._until = 0.0  # by the monotonic clock
+        self.answered = 0  # number of requests
+        self._until = 0.0  # time of the monotonic clock
         self._changing = threading.Lock()
 
     def wait(self, seconds: float = 0.0) -> None:
@@ -240,8 +240,8 @@ class _Pace:
 class HttpClient:
     """Sends requests to the server of `address`.
 
-    secrets: sent with each request. The caller must use https, or this machine.
-    read_too: statuses besides 200 whose replies are read, not refused.
+    secrets: headers of each request. The caller must use https, or this machine.
+    read_too: statuses besides 200 whose replies are read.
     """
 
     address: Address
@@ -254,8 +254,8 @@ class HttpClient:
     ) -> Iterator[Answer[_T]]:
         """Yield the answers to `count` requests as they arrive.
 
-        If a request fails for good, no new ones start, and Unanswered is raised after the answers under way. If the
-        caller is interrupted or stops iterating, requests under way end after `GRACE_SECONDS`.
+        If all attempts at a request fail, no further request starts, and Unanswered is raised after the answers under
+        way. If the caller is interrupted or stops iterating, requests under way end after `GRACE_SECONDS`.
 
         request: number -> request. read: (number, reply) -> answer; may raise FailedAttempt.
         """
@@ -276,7 +276,7 @@ class HttpClient:
                     break
             ended.put(None)
 
-        # Daemons: a thread that waits for a host name or a connection cannot be ended.
+        # The threads are daemons, because a thread that waits for a host name or a connection cannot be ended.
         threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self.limits.parallel, count))]
         with connections.manager:
             try:
@@ -319,7 +319,7 @@ class HttpClient:
                 pace.count()
                 return answer
             except FailedAttempt as failed:
-                if failed.wait and pace.answered > answered:  # the service is busy but answers: keep asking
+                if failed.wait and pace.answered > answered:  # the busy service still answers, so attempts start anew
                     attempt, answered = 0, pace.answered
                 wait = max(min(BACKOFF_SECONDS * 2**attempt, LONGEST_BACKOFF), failed.wait)
                 if failed.final or attempt == self.limits.retries or wait > LONGEST_WAIT:
@@ -362,7 +362,7 @@ class HttpClient:
         raise FailedAttempt(reason, final=status not in (408, 409, 425, 429) and status < 500, wait=wait)
 
     def _redirected(self, request: HttpRequest, headers: Mapping[str, str], pool: PoolManager) -> BaseHTTPResponse:
-        """Return the response after redirects on the same server: only it may see the secrets."""
+        """Return the response after redirects. Other servers must not see the secrets, so they are not followed."""
         url, server, end = request.url, urlsplit(self.address.url), time.monotonic() + self.limits.timeout
         body = None if request.body is None else json.dumps(request.body).encode()
         if body is not None:
@@ -397,7 +397,7 @@ class HttpClient:
         if isinstance(error, exceptions.ProxyError):
             cause = error.original_error
         if isinstance(error, exceptions.ProtocolError) and isinstance(error.args[-1], TimeoutError):
-            cause = error.args[-1]  # the service takes too long to receive the request
+            cause = error.args[-1]  # the service took too long to receive the request
         if isinstance(cause, exceptions.NewConnectionError):
             cause = cause.__cause__ or cause
         if isinstance(cause, exceptions.SSLError) and isinstance(cause.args[0], BaseException):

@@ -75,21 +75,11 @@ class BM25:
     surveyed_by = ("tokenizer",)
 
     def __post_init__(self) -> None:
-        self._check()
-        delta = VARIANTS[self.variant].delta if self.delta is None else self.delta
-        parameters = Parameters(self.variant, self.k1, self.b, 0.0 if delta is None else delta, self.epsilon)
-        self._identity = {"version": self.version, "engine": self.engine, **parameters._asdict()}
-        self._engine = ENGINES[self.engine](parameters, self.threads)
-        self._doc_ids: DocIds | None = None
-
-    def _check(self) -> None:
         check_choice("variant", self.variant, VARIANTS)
         check_choice("engine", self.engine, ENGINES)
         variant, threads = VARIANTS[self.variant], self.threads
         for name, largest in (("k1", LARGEST), ("b", 1), ("epsilon", LARGEST), ("delta", LARGEST)):
-            value = getattr(self, name)
-            if name == "delta" and value is None:
-                continue
+            value = 0 if name == "delta" and self.delta is None else getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= largest:
                 raise BadInput(f"{name} is {value!r}: give a number from 0 to {largest:,.0f}.")
         if self.delta is not None and variant.delta is None:
@@ -102,6 +92,11 @@ class BM25:
             raise BadInput("engine=rank_bm25 divides 0 by 0 at k1=0: use engine=sparse, or k1 above 0.")
         if threads is not None:
             check_whole("threads", threads, "a number of threads, at least 1, or null for all cores", 1)
+        delta = (variant.delta or 0.0) if self.delta is None else self.delta
+        parameters = Parameters(self.variant, self.k1, self.b, delta, self.epsilon)
+        self._identity = {"version": self.version, "engine": self.engine, **parameters._asdict()}
+        self._engine = ENGINES[self.engine](parameters, threads)
+        self._doc_ids: DocIds | None = None
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         DocIds.save(folder, documents)

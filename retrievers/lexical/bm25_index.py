@@ -56,6 +56,10 @@ def _okapi_idf(n: np.ndarray, total: int, epsilon: float) -> np.ndarray:
     return np.where(idf < 0, epsilon * idf.mean(), idf)
 
 
+def _weight(tf: np.ndarray, norm: np.ndarray, p: Parameters) -> np.ndarray:
+    return tf * (p.k1 + 1) / (tf + p.k1 * norm)
+
+
 def _l_weight(tf: np.ndarray, norm: np.ndarray, p: Parameters) -> np.ndarray:
     boosted = tf / norm + p.delta
     return tf * (p.k1 + 1) * boosted / (p.k1 + boosted)
@@ -78,27 +82,11 @@ class Variant:
 
 VARIANTS = {
     "lucene": Variant(
-        idf=lambda n, total, _: np.log1p((total - n + 0.5) / (n + 0.5)),
-        weight=lambda tf, norm, p: tf / (tf + p.k1 * norm),
+        lambda n, total, _: np.log1p((total - n + 0.5) / (n + 0.5)), lambda tf, norm, p: tf / (tf + p.k1 * norm)
     ),
-    "okapi": Variant(
-        idf=_okapi_idf,
-        weight=lambda tf, norm, p: tf * (p.k1 + 1) / (tf + p.k1 * norm),
-        library="BM25Okapi",
-    ),
-    "l": Variant(
-        idf=lambda n, total, _: math.log(total + 1) - np.log(n + 0.5),
-        weight=_l_weight,
-        delta=0.5,
-        library="BM25L",
-    ),
-    "plus": Variant(
-        idf=lambda n, total, _: np.log((total + 1) / n),
-        weight=lambda tf, norm, p: tf * (p.k1 + 1) / (tf + p.k1 * norm),
-        delta=1.0,
-        everywhere=True,
-        library="BM25Plus",
-    ),
+    "okapi": Variant(_okapi_idf, _weight, library="BM25Okapi"),
+    "l": Variant(lambda n, total, _: math.log(total + 1) - np.log(n + 0.5), _l_weight, delta=0.5, library="BM25L"),
+    "plus": Variant(lambda n, total, _: np.log((total + 1) / n), _weight, 1.0, everywhere=True, library="BM25Plus"),
 }
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost, Progress, Threads, check_whole, cores, encodable, load_array
 
-Characters = Annotated[int, AtMost(100, "every length up to it adds its own terms")]
+Characters = Annotated[int, AtMost(100, "each further length adds terms")]
 PROGRESS_EVERY = 500  # texts between two calls of `progress`
 UNBROKEN = 4096  # characters of the longest run without white space that kiwi analyses in one piece
 
@@ -48,11 +48,6 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    @classmethod
-    def of(cls, texts: Iterable[Iterable[str]]) -> Tokens:
-        """Return the tokens of texts that are lists of terms. The vocabulary is in the order of first use."""
-        return _tokens(texts, 0, None)
 
     def lists(self) -> list[list[str]]:
         terms = [self.vocabulary[i] for i in self.ids.tolist()]
@@ -90,7 +85,7 @@ class Whitespace:
     packages: tuple[str, ...] = ()
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
-        return _tokens(map(str.split, _normalised(texts)), len(texts), progress)
+        return as_tokens(map(str.split, _normalised(texts)), len(texts), progress)
 
 
 class Word:
@@ -101,7 +96,7 @@ class Word:
     packages: tuple[str, ...] = ()
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
-        return _tokens(_words(texts), len(texts), progress)
+        return as_tokens(_words(texts), len(texts), progress)
 
 
 class CharNgram:
@@ -125,7 +120,7 @@ class CharNgram:
         self._low, self._high = low, high
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
-        return _tokens(_words(texts), len(texts), progress, self._ngrams)
+        return as_tokens(_words(texts), len(texts), progress, self._ngrams)
 
     def _ngrams(self, word: str) -> list[str]:
         if len(word) < self._low:
@@ -176,7 +171,7 @@ class Snowball:
         import Stemmer
 
         stem = Stemmer.Stemmer(self._language).stemWord  # threads must not share a stemmer, so each call has its own
-        return _tokens(
+        return as_tokens(
             _words(texts), len(texts), progress, lambda word: [] if word in self._stop_words else [stem(word)]
         )
 
@@ -220,12 +215,12 @@ class Kiwi:
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
         if not texts:
-            return Tokens.of([])
+            return as_tokens([])
         tags = self._tags
         long: list[int] = []
         analysed = kiwi_model(self._workers).tokenize(_broken(_normalised(texts), long))
         forms = ([morpheme.form.lower() for morpheme in text if morpheme.tag in tags] for text in analysed)
-        tokens = _tokens(forms, len(texts), progress)
+        tokens = as_tokens(forms, len(texts), progress)
         if long:
             log.warning(
                 "tokenizer=kiwi: %d of %d texts have more than %d characters without white space, which were cut into "
@@ -268,18 +263,22 @@ def _broken(texts: Iterable[str], long: list[int]) -> Iterator[str]:
         yield text
 
 
-def _words(texts: Iterable[str]) -> Iterator[list[str]]:
+def lower_cased(text: str) -> str:
     # Lower-casing can decompose a character (İ becomes i and a dot). Normalising again gives equal words one spelling.
-    return (_WORD.findall(unicodedata.normalize("NFC", text.lower())) for text in _normalised(texts))
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
 
 
-def _tokens(
+def _words(texts: Iterable[str]) -> Iterator[list[str]]:
+    return (_WORD.findall(lower_cased(encodable(text))) for text in texts)
+
+
+def as_tokens(
     words: Iterable[Iterable[str]],
-    total: int,
-    progress: Progress | None,
+    total: int = 0,
+    progress: Progress | None = None,
     expand: Callable[[str], list[str]] | None = None,
 ) -> Tokens:
-    """Return the terms of words. expand: word -> its terms; None: the word is the term."""
+    """Return the terms of texts that are lists of words. expand: word -> its terms; None: the word is the term."""
     numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))  # in the order of first use
     expanded: dict[str, list[int]] = {}  # each word is expanded once
     ids, offsets = array("i"), array("q", [0])  # 4 bytes per term

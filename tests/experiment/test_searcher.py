@@ -71,7 +71,7 @@ class Overlap:
     def __init__(self, depth: int) -> None:
         self.depth = depth
 
-    def score(self, pairs, progress=None):
+    def score(self, pairs):
         shares = [len({*query} & {*text}) / len({*query}) for query, text in pairs]
         for start in range(0, len(pairs), 7):
             yield np.arange(len(pairs))[start : start + 7], np.array(shares[start : start + 7])

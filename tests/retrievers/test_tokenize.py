@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harness.errors import BadInput
 from retrievers.lexical import tokenize
-from retrievers.lexical.tokenize import CharNgram, Kiwi, Snowball, Tokens, Whitespace, Word
+from retrievers.lexical.tokenize import CharNgram, Kiwi, Snowball, Tokens, Whitespace, Word, as_tokens
 
 
 def terms(tokenizer, *texts):
@@ -18,15 +18,15 @@ def terms(tokenizer, *texts):
 
 
 def test_tokens_number_terms_by_first_use_and_survive_the_disk(tmp_path):
-    tokens = Tokens.of([["b", "a", "b"], [], ["a", "c"]])
+    tokens = as_tokens([["b", "a", "b"], [], ["a", "c"]])
     assert tokens.vocabulary == ("b", "a", "c")
     assert tokens.ids.tolist() == [0, 1, 0, 1, 2]
     assert tokens.offsets.tolist() == [0, 3, 3, 5]
     assert (tokens.ids.dtype, tokens.offsets.dtype, len(tokens)) == (np.int32, np.int64, 3)
     for lists in ([], [[], []], [["물", "\ud800", "a\n"], [], ["물"]]):
-        Tokens.of(lists).save(tmp_path)
+        as_tokens(lists).save(tmp_path)
         loaded = Tokens.load(tmp_path)
-        assert (loaded.lists(), loaded.vocabulary) == (lists, Tokens.of(lists).vocabulary)
+        assert (loaded.lists(), loaded.vocabulary) == (lists, as_tokens(lists).vocabulary)
         assert not loaded.ids.flags.writeable  # a memory map for reading
 
 

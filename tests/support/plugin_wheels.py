@@ -96,7 +96,7 @@ class Longest:
     def __init__(self, depth: int = 2) -> None:
         self.depth = depth
 
-    def score(self, pairs, progress=None):
+    def score(self, pairs):
         if pairs:
             yield np.arange(len(pairs)), np.array([float(len(text)) for _, text in pairs])
 """
