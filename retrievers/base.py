@@ -190,9 +190,8 @@ class Ranking:
     def take(self, rows: np.ndarray) -> Ranking:
         """Return the ranking of some queries. rows: bool [Q], or unique row numbers."""
         kept = np.arange(len(self.query_ids))[rows].tolist()
-        made = self._of_same(self.docs[rows], self.scores[rows])
-        vars(made).update(query_ids=tuple(self.query_ids[row] for row in kept))
-        return made
+        query_ids = tuple(self.query_ids[row] for row in kept)
+        return self._of_same(self.docs[rows], self.scores[rows], query_ids=query_ids)
 
     def cut(self, lengths: np.ndarray) -> Ranking:
         """Return the first lengths[q] documents of row q. lengths: int [Q], at least 0."""
@@ -223,9 +222,9 @@ class Ranking:
         values = np.hstack([np.take_along_axis(np.where(head >= 0, scores, 0.0), ranked, axis=1), below])
         return Ranking(self.query_ids, self.doc_ids, docs, values, self.measured)
 
-    def _of_same(self, docs: np.ndarray, scores: np.ndarray) -> Ranking:
+    def _of_same(self, docs: np.ndarray, scores: np.ndarray, **others: Any) -> Ranking:
         made = object.__new__(Ranking)
-        vars(made).update(vars(self), docs=docs, scores=scores)
+        vars(made).update(vars(self) | others, docs=docs, scores=scores)
         return made
 
     def row(self, i: int) -> list[tuple[str, float]]:

@@ -149,8 +149,8 @@ def _independent(subject: Subject) -> None:
     retriever = subject.opened()
     together = retriever.search(subject.queries, subject.k)
     for row, query in enumerate(subject.queries[:5]):
-        alone = [doc_id for doc_id, _ in retriever.search([query], subject.k).row(0)]
-        assert alone == [doc_id for doc_id, _ in together.row(row)], f"query {query.query_id:.60} finds others alone"
+        one = [doc_id for doc_id, _ in retriever.search([query], subject.k).row(0)]
+        assert one == [doc_id for doc_id, _ in together.row(row)], f"alone, {query.query_id:.60} finds other documents"
 
 
 def _no_queries(subject: Subject) -> None:
@@ -225,7 +225,6 @@ ANY_QUERIES: dict[str, Rule] = KNOWN_QUERIES | {
     "queries without a word and long queries are answered": _odd_queries,
     "a document is found by its own text": _found_by_text,
 }
-# With `sharding = "summed"` in every bit, otherwise up to rounding.
 IN_SHARDS: dict[str, Rule] = {"shards give the ranking of the whole": _cut}
 
 

@@ -20,18 +20,14 @@ from retrievers.combine.fusion import LARGEST, RankPoints, SumOfPoints, normalis
 VERSION = 1  # of fusion.json; increase it when existing rules would fuse differently
 
 
-def _returned(ranking: Ranking) -> RankPoints:
-    present = (ranking.docs >= 0).astype(np.float64)
-    return RankPoints(present)
-
-
 # A ranking's features of a candidate. A document that the ranking did not return gets 0, or the lowest z_score.
 FEATURES: dict[str, Callable[[Ranking], RankPoints]] = {
     "z_score": partial(normalised, "z_score"),  # as in `WeightedSum`
     "min_max": partial(normalised, "min_max"),
     "reciprocal_rank_60": partial(reciprocal_ranks, 60),  # 1 / (60 + rank), as in `RRF`
     "reciprocal_rank_10": partial(reciprocal_ranks, 10),
-    "returned": _returned,  # 1; so the sum over rankings is the number of rankings that returned the document
+    # 1, so the sum over the rankings is the number of rankings that returned the document
+    "returned": lambda ranking: RankPoints((ranking.docs >= 0).astype(np.float64)),
 }
 
 

@@ -30,9 +30,8 @@ class LSA:
 
     The n-grams of a text's words are counted; words are lower-cased, in Unicode's composed form, and padded with a
     space on both sides. A count tf weighs (1 + ln tf) * (1 + ln((1 + N) / (1 + n))), where n of the N documents contain
-    the n-gram. The text's weights are scaled to length 1 and projected on the `dimensions` directions in which the
-    documents vary most (the truncated singular value decomposition, without centring). The result is scaled to length 1
-    again.
+    the n-gram. The text's weights are scaled to length 1, projected on the `dimensions` directions in which documents
+    vary most (the truncated singular value decomposition, without centring), and scaled to length 1 again.
 
     Vectors have fewer dimensions if the documents span fewer directions. A text without a known n-gram becomes a vector
     of zeros; if all documents do, vectors have one dimension. The directions are learned from a random sample of at

@@ -1,8 +1,7 @@
 """Vectors in Milvus (Wang et al. 2021, Milvus: A Purpose-Built Vector Data Management System).
 
-The server proposes documents, and the harness scores them from the cached vectors. The name of a collection depends on
-its vectors, so a second run finds it. A collection is renamed when it is complete, so an incomplete one is never
-searched.
+The server proposes documents, and the harness scores them from the cached vectors. A collection is named by its
+vectors, so a second run finds it. Until a collection is complete, it has another name, and is never searched.
 """
 
 from __future__ import annotations

@@ -72,8 +72,7 @@ class ModelSource:
 class NeuralModel(ModelSource):
     """Base of components that compute with a model. `ModelSource` explains the arguments model, revision and path.
 
-    max_length: maximum number of tokens of a text, special tokens included, from 3 to the model's limit; longer texts
-        are cut. None: the model's limit.
+    max_length: tokens to keep of a text, special tokens included, from 3 to the model's limit; None: the limit.
     dtype: the number format of the computation; `auto`: see `dtype_for`.
     device: cpu, cuda, cuda:1, mps, ...; None: the best available device.
     batch_tokens: number of tokens in a batch, padding included, at least 1; None: 2,048 on cpu, 32,768 elsewhere.

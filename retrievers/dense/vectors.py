@@ -376,9 +376,8 @@ def rank_candidates(
     """Return the k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
 
     Rows are ordered by descending score, then ascending document, and padded with document -1 and score 0. A query of
-    zeros finds no document. Raise ValueError unless queries are float32 [Q, D] and finite.
-
-    batch: number of queries in a call of `propose`.
+    zeros finds no document. Raise ValueError unless queries are float32 [Q, D] and finite. batch: number of queries in
+    a call of `propose`.
     """
     if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")

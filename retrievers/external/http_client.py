@@ -170,6 +170,9 @@ class HttpRequest:
     method: str = "POST"
 
 
+MakeRequest = Callable[[int], HttpRequest]  # number of the request -> request
+
+
 class FailedAttempt(Exception):
     """final: whether no further attempt can succeed. wait: seconds that the service asks clients to wait."""
 
@@ -249,15 +252,13 @@ class HttpClient:
     secrets: Secrets = field(default_factory=Secrets)
     read_too: frozenset[int] = frozenset()
 
-    def answers(
-        self, count: int, request: Callable[[int], HttpRequest], read: Callable[[int, HttpReply], _T]
-    ) -> Iterator[Answer[_T]]:
+    def answers(self, count: int, request: MakeRequest, read: Callable[[int, HttpReply], _T]) -> Iterator[Answer[_T]]:
         """Yield the answers to `count` requests as they arrive.
 
         If all attempts at a request fail, no further request starts, and Unanswered is raised after the answers under
         way. If the caller is interrupted or stops iterating, requests under way end after `GRACE_SECONDS`.
 
-        request: number -> request. read: (number, reply) -> answer; may raise FailedAttempt.
+        read: (number of the request, reply) -> answer; may raise FailedAttempt.
         """
         name_host(self.address.url, self.address.key)
         pace, connections, failed = _Pace(), Connections(self.address, self.limits.parallel), None
@@ -301,12 +302,7 @@ class HttpClient:
             raise failed
 
     def _answer(
-        self,
-        place: int,
-        request: Callable[[int], HttpRequest],
-        read: Callable[[int, HttpReply], _T],
-        pool: PoolManager,
-        pace: _Pace,
+        self, place: int, request: MakeRequest, read: Callable[[int, HttpReply], _T], pool: PoolManager, pace: _Pace
     ) -> Answer[_T] | None:
         attempt, answered = 0, pace.answered
         pace.wait()
