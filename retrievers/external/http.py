@@ -52,7 +52,7 @@ class HttpRetriever:
     scores: path of the scores, where higher is better; None: 1/rank in the order of the reply.
     body: a value to send as JSON; None: no body.
     repeats: if an id occurs twice, `refuse` raises an error, and `best` keeps the document's best result.
-    version: the version of the service's content and ranking; results are cached under it.
+    version: stands for the service's content and ranking; change it when these change, since results are cached.
     encoder: the encoder of {vector}.
     cache: whether later runs may reuse the results.
     headers_env: header -> environment variable with the header's whole value, such as `ApiKey ...`.
