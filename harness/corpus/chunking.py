@@ -155,6 +155,7 @@ def _patterns(argument: Any) -> Iterator[Any]:
 
 
 PLACEHOLDERS = ("name", "stem", "path")
+_SHOWN = "{name}, {stem}, {path}"
 LONGEST = 2_000  # characters of a template, since the note is indexed with every chunk
 
 
@@ -173,7 +174,7 @@ class Note:
         """Read the template in a UTF-8 file. Raise BadInput, with the file, if it cannot be used."""
         text = "\n".join(line for _, line in numbered_lines(file)).strip()
         if not text:
-            raise BadInput(f"{file}: the note is empty. Write a sentence with {_shown()}, or set chunk.note=null.")
+            raise BadInput(f"{file}: the note is empty. Write a sentence with {_SHOWN}, or set chunk.note=null.")
         if len(text) > LONGEST:
             raise BadInput(f"{file}: the note has {len(text):,} characters: the most is {LONGEST:,}.")
         if bad := next((one for one in text if unicodedata.category(one) == "Cc" and one not in "\n\t"), None):
@@ -184,7 +185,7 @@ class Note:
             raise BadInput(f"{file}: {error}. Write {{{{ and }}}} for braces.") from None
         for field in fields:
             if field not in PLACEHOLDERS:
-                hint = did_you_mean(field, PLACEHOLDERS) or f" Known: {_shown()}."
+                hint = did_you_mean(field, PLACEHOLDERS) or f" Known: {_SHOWN}."
                 raise BadInput(f"{file}: there is no placeholder {{{field:.60}}}.{hint}")
         return cls(unicodedata.normalize("NFC", text))
 
@@ -205,10 +206,6 @@ def _parsed(template: str) -> list[tuple[str, str | None]]:
         suffix = f"!{conversion}" * bool(conversion) + f":{form}" * bool(form)
         parts.append((literal, None if field is None else f"{field}{suffix}"))
     return parts
-
-
-def _shown() -> str:
-    return ", ".join(f"{{{name}}}" for name in PLACEHOLDERS)
 
 
 TOKENIZED_AT_ONCE = 1000  # number of texts

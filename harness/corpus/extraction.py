@@ -201,14 +201,6 @@ _SUFFIXES = {
 _ADVICE = {suffix: advice for advice, suffixes in _SUFFIXES.items() for suffix in suffixes}
 
 
-def file_kind(head: bytes) -> tuple[str, str]:
-    """Return (kind, advice) for a file, from its first bytes; ("", "") if the file may be text."""
-    for beginning, kind, advice in _BEGINNINGS:
-        if head.startswith(beginning):
-            return kind, advice
-    return "", ""
-
-
 _MB = 1 << 20
 _SECONDS, _MEMORY = 60, 1536 * _MB  # limits for a file that a foreign library parses
 _LINE_END = re.compile(r"\r\n?")
@@ -287,7 +279,7 @@ def reader_of(path: Path) -> Reader:
     suffix = path.suffix.lower()
     reader = next((one for one in READERS if suffix in one.suffixes), None)
     size, head = _looked_at(path)
-    kind, advice = file_kind(head)
+    kind, advice = next((found for beginning, *found in _BEGINNINGS if head.startswith(beginning)), ("", ""))
     if reader is None:
         raise _unknown(path, suffix, kind, advice)
     if not size:

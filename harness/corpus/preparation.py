@@ -47,6 +47,7 @@ from harness.errors import BadInput
 from harness.progress import stage, watch
 from harness.storage.append_log import AppendLog
 from harness.storage.atomic import write_text
+from harness.storage.entries import delete
 from harness.storage.typed import encoded, row_as
 from retrievers.base import Document
 
@@ -416,10 +417,8 @@ class _Reading:
 
 def _keep_plain_files(folder: Path) -> None:
     for one in folder.iterdir():
-        if one.is_dir() and not one.is_symlink():
-            shutil.rmtree(one)
-        elif one.is_symlink() or not one.is_file():
-            one.unlink()
+        if one.is_symlink() or not one.is_file():
+            delete(one)
 
 
 def _document_lines(documents: Occurrences, text: Callable[[str], str]) -> Iterator[str]:

@@ -248,8 +248,8 @@ def _open(lines: Lines, node: Any) -> None:
             lines.next_cell()
     elif tag == "tr":
         lines.row()
-    elif tag in _BLOCKS:
-        lines.block(2 if tag == "p" else 1)
+    else:
+        _close(lines, tag)
 
 
 def _close(lines: Lines, tag: str) -> None:

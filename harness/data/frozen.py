@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.text import counted
-from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder
+from harness.data.documents_folder import DOCUMENTS, Chunk
 from harness.data.files import (
     field,
     finished_folder,
@@ -35,7 +35,7 @@ from harness.data.files import (
 from harness.data.labels import Label, qrels_of, read_label
 from harness.data.qrels import Checked, Qrels
 from harness.data.source import turns
-from harness.data.testset import EvidencedQuery, SpanLabelled, documents_named, read_evidence, span_qrels
+from harness.data.testset import EvidencedQuery, SpanLabelled, read_evidence, span_qrels
 from harness.errors import BadInput
 from retrievers.base import Document, Query
 
@@ -49,6 +49,7 @@ class Frozen(SpanLabelled):
     """A frozen test set. The documents folder must have all judged documents, unchanged. Others are unjudged."""
 
     recorded_as = "dataset/frozen"
+    manifest_name = FROZEN
 
     @property
     def qrels_file(self) -> Path:
@@ -70,9 +71,6 @@ class Frozen(SpanLabelled):
     @cached_property
     def manifest(self) -> dict[str, Any]:
         return read_frozen(self.path)
-
-    def _named_documents(self) -> DocumentsFolder:
-        return documents_named(self.path / FROZEN, self.manifest)
 
     @cached_property
     def rows(self) -> list[EvidencedQuery]:

@@ -53,7 +53,7 @@ def read_predictions(path: Path) -> Predictions:
 
 
 def is_contest(line: str) -> bool:
-    """Return whether a file that begins with this line has contest rows, or is a TREC run."""
+    """Return True if a file that begins with this line has contest rows, False if it is a TREC run."""
     return line.lstrip().startswith(("{", "["))
 
 
@@ -112,7 +112,7 @@ def trec_order(scores: Mapping[str, float]) -> list[str]:
 
 
 def predictions_of(lists: Mapping[str, Sequence[str]]) -> Predictions:
-    """Return predictions from query_id -> doc_ids, with at least one query."""
+    """Convert query_id -> doc_ids to predictions. There must be at least one query."""
     index_of: dict[str, int] = {}
     docs = np.full((len(lists), max(map(len, lists.values()))), -1, np.int32)
     for row, doc_ids in enumerate(lists.values()):

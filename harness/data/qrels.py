@@ -73,7 +73,7 @@ class Qrels:
             yield sorted(self.checked.strata.items())
 
     def sources(self) -> Iterator[Any]:
-        """Yield the evidence of each query, however the texts are cut; nothing without `places`."""
+        """Yield the evidence of each query, which is the same for all cuts of the texts; nothing without `places`."""
         for query_id in sorted(self.grades) if self.places is not None else ():
             pieces = self.evidence.get(query_id, ())
             yield query_id, sorted((*_place(one.span), float(one.grade)) for one in pieces)

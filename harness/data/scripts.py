@@ -57,7 +57,7 @@ class Better:
 
 @dataclass(frozen=True)
 class Writing:
-    """How documents are written. language: from `language`. script: from `main_script`."""
+    """The language and the script of documents, as returned by `language` and `main_script`."""
 
     language: str
     script: str

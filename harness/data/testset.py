@@ -89,6 +89,7 @@ class SpanLabelled:
 
     recorded_as = "dataset/testset"
     key = "dataset.path"  # the config key of the test set, for errors
+    manifest_name = MANIFEST
 
     def __init__(self, *, path: ReadPath, documents: ReadPath | None = None) -> None:
         self.path, self._documents = Path(path), documents
@@ -107,13 +108,14 @@ class SpanLabelled:
         return span_qrels(self.rows, self._chunks, self.folder)
 
     @cached_property
+    def manifest(self) -> dict[str, Any]:
+        return read_testset_manifest(self.path)
+
+    @cached_property
     def folder(self) -> DocumentsFolder:
         if self._documents:
             return DocumentsFolder(Path(self._documents), "dataset.documents")
-        return self._named_documents()
-
-    def _named_documents(self) -> DocumentsFolder:
-        return documents_of(self.path)
+        return documents_named(self.path / self.manifest_name, self.manifest)
 
     @cached_property
     def _chunks(self) -> list[Chunk]:
@@ -122,11 +124,6 @@ class SpanLabelled:
     @cached_property
     def rows(self) -> list[EvidencedQuery]:
         return read_queries(self.path, self.key)
-
-
-def documents_of(folder: Path, key: str = "dataset.path", other: str = "dataset.documents") -> DocumentsFolder:
-    """Return the documents folder that a test set names. key, other: config keys of the test set and the documents."""
-    return documents_named(folder / MANIFEST, read_testset_manifest(folder, key), other)
 
 
 def documents_named(file: Path, manifest: Mapping[str, Any], other: str = "dataset.documents") -> DocumentsFolder:

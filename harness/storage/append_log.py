@@ -32,6 +32,7 @@ T = TypeVar("T")
 DIGITS = 16  # hexadecimal digits of a checksum; in a chained log, all 64
 BLOCK = 1 << 16  # bytes that are read at a time from the end of a file
 _FIELD = b', "check": "'
+_EDITED = "was edited or is damaged: its checksum differs"
 
 
 class Shortened(BadInput):
@@ -75,7 +76,9 @@ class AppendLog(Generic[T]):
         remedy: str = "Put the file back as it was, or remove the line.",
     ) -> None:
         self.path, self._kind, self._sync = path, kind, sync
-        self._lenient, self._chained, self._remedy = lenient, chained, remedy
+        self._lenient, self._chained = lenient, chained
+        broken = "does not follow the line above: a line was edited, moved or removed" if chained else _EDITED
+        self._problem, self._remedy = f"this line {broken}. {remedy}", remedy
         self._last = path.with_suffix(".last")
         self._lock = lock or path.with_name(f".{path.name}.lock")
 
@@ -156,7 +159,7 @@ class AppendLog(Generic[T]):
             elif text.strip():
                 damaged.append(number)
                 if not self._lenient:
-                    raise BadInput(f"{self.path}:{number}: {self._problem}. {self._remedy}")
+                    raise BadInput(f"{self.path}:{number}: {self._problem}")
         if damaged:
             said = f"{len(damaged)} damaged lines, the first in line {damaged[0]}, are left out"
             log.warning("%s: %s; their rows will be made again", self.path, said)
@@ -179,12 +182,6 @@ class AppendLog(Generic[T]):
 
     def _is_torn(self, tail: bytes) -> bool:
         return self._lenient or b'{"'.startswith(tail[:2])
-
-    @property
-    def _problem(self) -> str:
-        if self._chained:
-            return "this line does not follow the one above: a line was edited, moved or removed"
-        return "this line was edited or is damaged: its checksum differs"
 
     def _line(self, row: T, before: str) -> tuple[bytes, str]:
         """Return the line of a row and its checksum. before: the checksum of the line before."""
@@ -227,7 +224,7 @@ class AppendLog(Generic[T]):
                 number = sum(1 for _ in lines)
             if not self._is_torn(tail):
                 os.close(file)
-                raise BadInput(f"{self.path}:{number}: {self._problem}. {self._remedy}")
+                raise BadInput(f"{self.path}:{number}: {self._problem}")
             begun = tail.decode(errors="replace")
             log.warning("%s:%d: an incomplete line was removed: %.80s", self.path, number, begun)
             os.ftruncate(file, size - len(tail))

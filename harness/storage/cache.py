@@ -154,14 +154,14 @@ class Cache:
                 known = self._known_pairs(name, keys, held=True)
                 missing = {key: i for i, key in enumerate(keys) if key not in known}
                 positions = list(missing.values())
-                for rows, scores in _batched(compute(positions)) if positions else ():
+                for rows, scores in _batched(iter(compute(positions))) if positions else ():
                     scored = [keys[positions[row]] for row in rows]
                     self._cache_pairs(name, identity, scored, scores)
                     known.update(zip(scored, scores.tolist(), strict=True))
         return np.array([known[key] for key in keys], np.float64)
 
     def entries(self) -> list[CacheEntry]:
-        """Return all entries in any state."""
+        """Return all entries, in any state."""
         return self.backend.entries()
 
     def remove(self, entry: CacheEntry) -> bool:
@@ -240,18 +240,14 @@ def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tupl
     """Join parts into (rows, scores) of FLUSH_SECONDS each. If `computed` fails, yield the finished parts first."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     began = time.monotonic()
-    failed: BaseException | None = None
-    try:
-        for part in computed:
-            parts.append(part)
-            if time.monotonic() - began >= FLUSH_SECONDS:
-                yield np.concatenate([rows for rows, _ in parts]), np.concatenate([scores for _, scores in parts])
-                parts, began = [], time.monotonic()
-    except GeneratorExit:
-        raise
-    except BaseException as error:
-        failed = error
-    if parts:
-        yield np.concatenate([rows for rows, _ in parts]), np.concatenate([scores for _, scores in parts])
-    if failed is not None:
-        raise failed
+    failed: list[BaseException] = []
+    while not failed:
+        try:
+            parts.append(next(computed))
+        except BaseException as error:
+            failed.append(error)
+        if parts and (failed or time.monotonic() - began >= FLUSH_SECONDS):
+            yield np.concatenate([rows for rows, _ in parts]), np.concatenate([scores for _, scores in parts])
+            parts, began = [], time.monotonic()
+    if not isinstance(failed[0], StopIteration):
+        raise failed[0]

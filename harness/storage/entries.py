@@ -101,7 +101,7 @@ class FolderEntries:
         unfinished_of(place).rename(place)
 
     def names(self, start: str) -> Iterator[list[str]]:
-        """Yield lists of the entries whose names begin with `start`, the quickest list first."""
+        """Yield lists of the entries whose names begin with `start`. Lists that cost a request come last."""
         parent, _, prefix = start.rpartition("/")
         try:
             found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)
@@ -110,7 +110,7 @@ class FolderEntries:
         yield [f"{parent}/{one}" for one in found if one.startswith(prefix) and KEY.fullmatch(one)]
 
     def entries(self) -> list[CacheEntry]:
-        """Return all entries in any state."""
+        """Return all entries, in any state."""
         seen: set[tuple[int, int]] = set()
         found = []
         for kind in _subfolders(self.root):

@@ -99,7 +99,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
 
 
 def abandoned(folder: Path, kind: type[T]) -> Iterator[Claim[T]]:
-    """Yield the claims of dead processes on this host. Each is locked until the next. kind: the class of the work."""
+    """Yield the claims of dead processes on this host, each locked until the next. kind: the class of the work."""
     from filelock import FileLock, Timeout
 
     for file in sorted(folder.glob(f"{_host()}~*")):
@@ -134,7 +134,7 @@ def require_conditions(bucket: Bucket) -> None:
 
 
 class Lease:
-    """A lease. The process must hold its machine's lock, so it can take over a lease of the same machine at once."""
+    """A lease. Its process must hold the machine's lock, and so may take over a lease of the same machine at once."""
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
         self._bucket, self._name, self._machine = bucket, name, machine

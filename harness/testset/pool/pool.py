@@ -133,7 +133,8 @@ def pooled_documents(folder: Path, given: Path | None) -> DocumentsFolder:
         return DocumentsFolder(given)
     if about := _about(folder):
         return DocumentsFolder(folder / about.documents.path, f"{folder / MANIFEST}: documents.path")
-    return testset.documents_of(folder, "testset", "documents")
+    manifest = testset.read_testset_manifest(folder, "testset")
+    return testset.documents_named(folder / testset.MANIFEST, manifest, "documents")
 
 
 def pooled_ranking(pairs: Iterable[PooledPair], run_id: str, queries: Iterable[str] = ()) -> Ranking:
