@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_models
+from talks import rows
 
 import retrievers.combine.rerank
 import retrievers.dense.embeddings
@@ -46,15 +47,14 @@ def encoded(monkeypatch):
 
 
 def submitted(done):
-    path = done.json["files"]["predictions"]
-    return [json.loads(line)["topk"] for line in Path(path).read_text("utf-8").splitlines()]
+    return [row["topk"] for row in rows(done).values()]
 
 
 def texts_of(toy):
     """The texts of the documents by id, and those of the queries."""
-    rows = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
+    lines = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
     asked = [json.loads(line)["msg"][0]["content"] for line in (toy / "eval.jsonl").read_text("utf-8").splitlines()]
-    return {row["docid"]: row["content"] for row in rows}, asked
+    return {line["docid"]: line["content"] for line in lines}, asked
 
 
 def test_a_dense_run_ranks_by_the_librarys_vectors(harness, toy, own):
@@ -121,18 +121,15 @@ def test_an_interrupted_encode_goes_on(harness, toy, own, encoded, monkeypatch):
     assert submitted(harness(*words)) == submitted(again)
 
 
-@pytest.mark.parametrize("harm", ["flip", "truncate"])
-def test_damaged_embeddings_are_made_again(harness, toy, own, encoded, harm, tmp_path):
-    before = submitted(harness("run", *TOY, *LOCAL))
+def test_damaged_embeddings_are_made_again(harness, toy, own, encoded, tmp_path):
+    before, everything = submitted(harness("run", *TOY, *LOCAL)), sorted(encoded)
     found = [*(tmp_path / "cache").rglob("embeddings.npy"), *(tmp_path / "cache").rglob("scores.npy")]
     for path in {path.stat().st_ino: path for path in found}.values():  # an index has links to the embeddings
         data = bytearray(path.read_bytes())
         data[-3] ^= 64
-        path.write_bytes(data if harm == "flip" else data[:-1])
-    everything = sorted(encoded)
+        path.write_bytes(data)
     encoded.clear()
-    done = harness("run", *TOY, *LOCAL)
-    assert submitted(done) == before
+    assert submitted(harness("run", *TOY, *LOCAL)) == before
     assert sorted(encoded) == everything
 
 
@@ -201,8 +198,8 @@ def test_what_is_learnt_from_passages_is_not_taken_for_what_is_learnt_from_docum
     """The vectors of queries differ with what the encoder learned; the same run in an empty cache is the witness."""
     long = " ".join(f"달은 지구를 {i}번 돈다고 적혀 있다." for i in range(6))
     lines = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
-    rows = [json.dumps(row | {"content": f"{row['content']} {long}"}) for row in lines]
-    (toy / "documents.jsonl").write_text("\n".join(rows), "utf-8")
+    longer = [json.dumps(row | {"content": f"{row['content']} {long}"}) for row in lines]
+    (toy / "documents.jsonl").write_text("\n".join(longer), "utf-8")
 
     def found(*more):
         folder = harness("run", *TOY, "retriever=dense", "encoder=lsa", *more).json["files"]["folder"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_models
+from talks import rows
 
 import retrievers.lexical.bm25
 import retrievers.lexical.tokenize
@@ -46,8 +47,7 @@ def nothing_more(monkeypatch):
 
 def lists(done):
     """query_id -> the documents it gets."""
-    rows = map(json.loads, Path(done.json["files"]["predictions"]).read_text("utf-8").splitlines())
-    return {row["eval_id"]: row["topk"] for row in rows}
+    return {query_id: row["topk"] for query_id, row in rows(done).items()}
 
 
 def signal(harness, *words):
@@ -55,8 +55,8 @@ def signal(harness, *words):
     done = harness("run", *words, "tracking=mlflow", "experiment_name=signals").json
     table = next((Path("outputs") / "artifacts").rglob(f"{done['run_id']}/artifacts/queries.json"))
     content = json.loads(table.read_text("utf-8"))
-    rows = [dict(zip(content["columns"], row, strict=True)) for row in content["data"]]
-    return {row["query_id"]: row["signal"] for row in rows}
+    columns = dict(zip(content["columns"], zip(*content["data"], strict=True), strict=True))
+    return dict(zip(columns["query_id"], columns["signal"], strict=True))
 
 
 def test_coverage_from_the_command_line(harness, toy):
@@ -73,8 +73,8 @@ def test_background_from_the_command_line(harness, toy, tmp_path):
     """Computed independently: our own retriever searches the random queries, numpy fits the line to their scores."""
     words = (*WORD, "gate=score", "gate.signal=background", "gate.threshold=-2")
     found = signal(harness, *words)
-    rows = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
-    documents = [Document(row["docid"], row["content"]) for row in rows]
+    lines = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
+    documents = [Document(line["docid"], line["content"]) for line in lines]
     bm25 = retrievers.lexical.bm25.BM25(retrievers.lexical.tokenize.Word())
     (tmp_path / "index").mkdir()
     bm25.index(documents, tmp_path / "index")
@@ -144,18 +144,6 @@ def test_each_source_has_its_own(harness, toy, cached):
     for more in ((), ("gate.sources=[bigram]",)):
         assert harness("run", *words, *more).code == 0
         assert cached()["signals"] == 4
-
-
-def test_a_damaged_signal_is_computed_anew(harness, toy, tmp_path):
-    words = (*WORD, "gate=score", "gate.signal=coverage")
-    first = lists(harness("run", *words))
-    [file] = (tmp_path / "cache" / "signals").rglob("signal.npy")
-    file.write_bytes(b"spoilt")
-    assert lists(harness("run", *words)) == first
-    assert np.load(file, allow_pickle=False).tolist() == [0.5, 0.25, 0.0]
-
-
-# Embeddings
 
 
 def rule(done):

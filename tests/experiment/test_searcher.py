@@ -95,12 +95,21 @@ RUNS = {
 }
 
 
+@pytest.fixture
+def both(sample, own_cache, tmp_path):
+    """The outcome of a run of the sample with this config, and its searcher."""
+
+    def made(config):
+        outcome = run(config, sample, own_cache)
+        return outcome, searcher_of(config, sample, own_cache, tmp_path, outcome.decision.fitted)
+
+    return made
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
-def test_a_query_is_answered_as_in_the_run_in_any_batch(name, sample, own_cache, tmp_path):
-    config = composed(*RUNS[name])
-    outcome = run(config, sample, own_cache)
-    searcher = searcher_of(config, sample, own_cache, tmp_path, outcome.decision.fitted)
+def test_a_query_is_answered_as_in_the_run_in_any_batch(name, sample, both):
+    outcome, searcher = both(composed(*RUNS[name]))
     everyone = list(range(len(sample.queries)))
     same(searcher.search(sample.queries), outcome, everyone)
     for row in everyone[::7]:
@@ -109,34 +118,31 @@ def test_a_query_is_answered_as_in_the_run_in_any_batch(name, sample, own_cache,
     same(searcher.search([sample.queries[row] for row in backwards]), outcome, backwards)
 
 
-def test_a_reranker_sees_the_same_pairs(sample, own_cache, tmp_path, monkeypatch):
+def test_a_reranker_sees_the_same_pairs(sample, both, monkeypatch):
     monkeypatch.setattr(Overlap, "recorded_as", "rerank/overlap", raising=False)
     monkeypatch.setattr("retrievers.combine.rerank.CrossEncoder", Overlap)
-    config = {**composed(), "rerank": {"_target_": "retrievers.combine.rerank.CrossEncoder", "depth": 5}}
-    outcome, searcher = run(config, sample, own_cache), searcher_of(config, sample, own_cache, tmp_path)
+    rerank = {"_target_": "retrievers.combine.rerank.CrossEncoder", "depth": 5}
+    outcome, searcher = both(composed() | {"rerank": rerank})
     for row in (0, 9, 33):
         same(searcher.search(sample.queries[row : row + 1]), outcome, [row])
 
 
-def test_a_language_model_sees_the_conversation(sample, own_cache, tmp_path):
+def test_a_language_model_sees_the_conversation(sample, both):
     """It answers no to prompts of odd length; conversations are sent with all their turns."""
     with ChatServer(lambda asked, time: "no" if len(asked) % 2 else "yes") as server:
-        config = composed("gate=llm", "llm.model=tiny", f"llm.base_url={server.url}")
-        outcome = run(config, sample, own_cache)
-        found = searcher_of(config, sample, own_cache, tmp_path).search(sample.queries[:20])
+        outcome, searcher = both(composed("gate=llm", "llm.model=tiny", f"llm.base_url={server.url}"))
+        found = searcher.search(sample.queries[:20])
     same(found, outcome, list(range(20)))
     assert 0 < found.decision.keep.sum() < 20
 
 
-def test_many_threads_at_once(sample, own_cache, tmp_path):
-    config = composed("retriever=hybrid_lexical", "gate=auto", *FEW)
-    outcome = run(config, sample, own_cache)
-    searcher = searcher_of(config, sample, own_cache, tmp_path, outcome.decision.fitted)
+def test_many_threads_at_once(sample, both):
+    outcome, searcher = both(composed("retriever=hybrid_lexical", "gate=auto", *FEW))
     rows = list(range(len(sample.queries))) * 2
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda row: searcher.search(sample.queries[row : row + 1]), rows))
-    for one, row in zip(found, rows, strict=True):
-        same(one, outcome, [row])
+        found = pool.map(lambda row: searcher.search(sample.queries[row : row + 1]), rows)
+        for one, row in zip(found, rows, strict=True):
+            same(one, outcome, [row])
 
 
 def test_indexes_are_loaded_once_and_queries_are_not_cached(sample, own_cache, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from chat_server import ChatServer, Reply, completion
 
 from harness.config import components
@@ -121,17 +122,11 @@ def test_the_model_must_be_one_that_can_be_asked(monkeypatch):
 
 
 def test_the_shipped_config_says_the_defaults():
-    import yaml
-
     folder = components.conf_folder()
     chosen = yaml.safe_load((folder / "llm" / "chat.yaml").read_text("utf-8")) | {"model": "tiny"}
-    node = yaml.safe_load((folder / "gate" / "llm.yaml").read_text("utf-8")) | {"llm": chosen}
-    components.check_component(node, "gate")
-    made, plain = components.build(node), LlmGate(ChatModel("tiny"))
-    assert made.prompt == plain.prompt
-    asked = Query.of("q", "a")
+    made = components.build(yaml.safe_load((folder / "gate" / "llm.yaml").read_text("utf-8")) | {"llm": chosen})
+    plain, asked = LlmGate(ChatModel("tiny")), Query.of("q", "a")
     assert made.llm.body(made._prompt(asked)) == plain.llm.body(plain._prompt(asked))
     made.check(["bm25", "dense"])  # it fits any rankings
-    assert components.component_identity(chosen) == components.component_identity(
-        {"_target_": chosen["_target_"], "model": "tiny"}
-    )
+    bare = {"_target_": chosen["_target_"], "model": "tiny"}
+    assert components.component_identity(chosen) == components.component_identity(bare)

@@ -274,12 +274,6 @@ def test_registered_signals():
     assert all(spec.compute.__doc__ for spec in SIGNALS.values())
 
 
-def test_a_signal_without_places_is_the_same_for_every_k():
-    given = FakeInputs({"x": RANKING}, TEXTS, dict.fromkeys("abc", "when"), noise([1, 1], [1, 3]))
-    for name in (name for name, spec in SIGNALS.items() if not spec.places):
-        assert signal_of(given, name, "x", 2).tolist() == signal_of(given, name, "x", 9).tolist()
-
-
 def test_choices():
     names = ["top_score", "agreement", "query_words"]
     assert signal_choices(names, ["a"]) == [("a", "top_score"), (None, "query_words")]

@@ -233,21 +233,20 @@ def test_a_comparison_leaves_its_files_and_a_run(harness, rivals, tracker):
 
 
 def test_a_board_of_submissions_has_the_p_of_their_comparison(harness, rivals):
-    found = harness(*COMPARE).json
-    board = harness("board", *COMPARE[1:]).json
+    found, board = harness(*COMPARE).json, harness("board", *COMPARE[1:]).json
     assert (board["items"], board["expected"], board["facts"]) == (20, None, [])
     assert [row["run_id"] for row in board["rows"]] == [run["run_id"] for run in found["runs"]]
     [test], [one] = of_recall(found["tests"]), of_recall(found["differences"])
-    assert (board["rows"][1]["p"], board["rows"][1]["p_holm"]) == (test["p"], test["p_holm"])
-    assert board["rows"][1]["difference"] == pytest.approx(-0.1)
+    second = board["rows"][1]
+    assert (second["p"], second["p_holm"], second["difference"]) == (test["p"], test["p_holm"], pytest.approx(-0.1))
     page = data_of(Path(board["files"]["html"]).read_text("utf-8"))
     assert (page["head"]["task"], page["matters"], page["nouns"]) == ("corrections", None, ["item", "items"])
     pairs = json.loads(unpacked(page["pairs"]))
-    [pair] = pairs["all"]
-    assert pair == [0, 1, *(pytest.approx(one[name], abs=1e-6) for name in ("mean", "low", "high")), test["p"]]
-    splits = {one["part"]: one["mean"] for one in of_recall(found["splits"])}
-    for part in ("public", "private"):
-        assert pairs[part][0][2] == pytest.approx(splits[part])
+    assert pairs["all"] == [
+        [0, 1, *(pytest.approx(one[name], abs=1e-6) for name in ("mean", "low", "high")), test["p"]]
+    ]
+    means = {one["part"]: pytest.approx(one["mean"]) for one in of_recall(found["splits"])}
+    assert (pairs["public"][0][2], pairs["private"][0][2]) == (means["public"], means["private"])
     assert "by correction_recall, public, 8 items" in harness("board", *COMPARE[1:3], "select_on=public").out
 
 
