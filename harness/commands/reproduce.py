@@ -226,7 +226,7 @@ def _require_own(run: LoggedRun, plan: Plan, dataset: Dataset, versions: Mapping
 
 
 def _require_same_files(run: LoggedRun, plan: Plan) -> None:
-    for tag, sha256 in {**provenance.sources(plan), **provenance.prompts(plan)}.items():
+    for tag, sha256 in provenance.sources(plan).items():
         if (then := run.tags.get(tag)) and then != sha256:
             kind, _, name = tag.partition(".")
             if kind == "source":

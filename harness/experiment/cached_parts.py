@@ -1,4 +1,4 @@
-"""Tokenizers and encoders that cache their results. The real component is built only on a miss."""
+"""Tokenizers and encoders that cache their results. The component itself is built only on a cache miss."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Caching:
     """A `wrap` argument of `build` that caches the results of tokenizers and encoders.
 
-    corpus: fingerprint of the texts that an encoder learns from. resume: whether encoding continues where it was
-    interrupted; the new batches may change the last digits of vectors.
+    corpus: fingerprint of the texts that an encoder learns from.
+    resume: whether an interrupted encoding continues; the last digits of its vectors may then differ.
     """
 
     def __init__(self, cache: Cache, corpus: str, progress: Progress, resume: bool = True) -> None:
@@ -46,12 +46,12 @@ class Caching:
 
     @property
     def loaded(self) -> bool:
-        """Whether all encoders are loaded, so that computing for queries loads no model."""
+        """Whether all encoders have loaded their models."""
         return all(part.loaded for part in self._parts if isinstance(part, CachedEncoder))
 
     @contextmanager
     def bypassed(self) -> Iterator[None]:
-        """Compute everything for queries without the cache."""
+        """Process queries without the cache in this block."""
         for part in self._parts:
             part.bypassed = True
         try:
@@ -62,7 +62,10 @@ class Caching:
 
 
 class CachedTokenizer:
-    """A tokenizer whose tokens are cached by its config and the texts. progress: for calls without one."""
+    """A tokenizer that caches tokens under its config and the texts.
+
+    progress: reports progress for callers that give no other reporter.
+    """
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Tokenizer], progress: Progress) -> None:
         self._cache, self._node, self._make, self._progress = cache, node, make, progress
@@ -84,7 +87,7 @@ class CachedTokenizer:
 
 
 class CachedEncoder:
-    """An encoder whose embeddings are cached by its config and the texts. The model is loaded at most once."""
+    """An encoder that caches embeddings under its config and the texts, and loads its model at most once."""
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Encoder], corpus: str, resume: bool = True) -> None:
         self._cache, self._node, self._make, self._corpus, self._resume = cache, node, make, corpus, resume
@@ -94,6 +97,11 @@ class CachedEncoder:
     @property
     def loaded(self) -> bool:
         return self._made is not None
+
+    @property
+    def learns(self) -> bool:
+        """Whether vectors of queries depend on the documents."""
+        return bool(getattr(target_class(self._node, "encoder"), "learns", False))
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         """Fill `folder` with hard links to the cached embeddings."""
@@ -113,7 +121,7 @@ class CachedEncoder:
         return self._cache.folder("embeddings", embeddings_identity, encode, self._resume)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        """Return embeddings of queries, [n, D]. folder: holds whatever the encoder learnt from the documents."""
+        """Return embeddings of queries, [n, D]. folder: contains whatever the encoder learnt from the documents."""
         if self.bypassed:
             return self._encoder().encode_queries(texts, folder)
 
@@ -122,7 +130,7 @@ class CachedEncoder:
             np.save(into / "embeddings.npy", embeddings, allow_pickle=False)
 
         embeddings_identity = {"encoder": component_identity(self._node), "queries": digest_texts(texts)}
-        if getattr(target_class(self._node, "encoder"), "learns", False):
+        if self.learns:
             embeddings_identity["corpus"] = self._corpus
         cached = self._cache.folder("query_embeddings", embeddings_identity, encode)
         return np.load(cached / "embeddings.npy", mmap_mode="r", allow_pickle=False)

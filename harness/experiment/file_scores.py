@@ -22,9 +22,9 @@ from retrievers.base import Ranking
 
 
 def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, Qrels]:
-    """Return the scores of the predictions, and the labels. Unknown documents are counted.
+    """Return the scores of the predictions, and the labels. The counts include documents that the dataset lacks.
 
-    Raise BadInput if the dataset has no labels, or none of the predicted documents.
+    Raise BadInput if the dataset has no labels or none of the predicted documents.
     """
     source = build(config.dataset, where="dataset")
     qrels = source.qrels()
@@ -44,13 +44,13 @@ def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, 
 
 
 def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
-    """Return the documents of the lists that the dataset lacks; none if it has labels alone.
+    """Return the listed documents that the dataset lacks; the empty set if the dataset has only labels.
 
-    Raise BadInput if the dataset has none of them.
+    Raise BadInput if the dataset has no listed document.
     """
     try:
         documents = source.documents()
-    except BadInput:  # labels alone
+    except BadInput:  # the dataset has only labels
         return set()
     placed = None
     if isinstance(documents, Streamed):
@@ -65,19 +65,19 @@ def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
     if unknown and len(unknown) == len(predictions.doc_ids):
         raise BadInput(
             f"predictions: the dataset has none of the {counted(len(unknown), 'document')} of the lists, such as "
-            f"{predictions.doc_ids[0]!r:.60}. Are they from another corpus? Give the dataset that they belong to, "
-            "or labels alone: dataset=trec dataset.qrels=FILE."
+            f"{predictions.doc_ids[0]!r:.60}. Are they from another corpus? Name the dataset that they belong to, "
+            "or only labels: dataset=trec dataset.qrels=FILE."
         )
     return unknown
 
 
 def lists_digest(lists: Predictions | Ranking) -> str:
-    """Return the sha256 of the ranked doc_ids of all queries. Scores and the order of queries do not matter."""
+    """Return the sha256 of the ranked doc_ids of all queries, whatever the scores and the order of queries."""
     rows = zip(lists.query_ids, lists.docs.tolist(), strict=True)
     return digest([[query_id, *(lists.doc_ids[doc] for doc in docs if doc >= 0)] for query_id, docs in sorted(rows)])
 
 
 def labels_alone(source: Mapping[str, Any]) -> bool:
-    """Return whether a dataset's config names labels but no queries, so that conversations are unknown."""
+    """Return whether a dataset's config names labels, but no queries."""
     given = {name for name, value in source.items() if value}
     return "qrels" in given and not given & {"path", "queries"}

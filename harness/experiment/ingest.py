@@ -1,6 +1,6 @@
 """Read the documents of a dataset in bounded memory, and cut them into shards in the cache.
 
-The source is read once, sorted by id on disk, and cut at boundaries that depend on ids alone: a changed corpus keeps
+The source is read once, sorted by id on disk, and cut at boundaries that depend only on ids, so a changed corpus keeps
 most of its shards. A shard is a cache entry "documents" under its fingerprint. The table of the shards is a cache entry
 "corpora" under the digest of the source.
 """
@@ -33,16 +33,19 @@ from harness.storage.cache import Cache
 from harness.storage.entries import CacheEntry
 from retrievers.base import Document, Progress
 
-RUN_CHARACTERS = 24 << 20  # limit of a sorted run
-PER_DOCUMENT = 400  # characters that a document counts beside its texts
+RUN_CHARACTERS = 24 << 20  # most characters in a sorted run
+PER_DOCUMENT = 400  # characters to count for each document in addition to its texts
 RUNS_AT_ONCE = 64  # files merged at a time
-BUFFER = 1 << 17  # bytes per file
+BUFFER = 1 << 17  # bytes per open file
 
 _HEAD = struct.Struct("<5I?")  # the lengths of five texts in bytes, and whether the id is a number
 
 
 class Placed(NamedTuple):
-    """A document to sort by (doc_id, run). run: of the sort. position: in its file."""
+    """A document to sort by (doc_id, run).
+
+    run: the number of its sorted run. position: where the document stands in its source file.
+    """
 
     doc_id: str
     run: int
@@ -51,7 +54,7 @@ class Placed(NamedTuple):
 
 
 class DocumentSort:
-    """Sorts documents by id on disk. Equal ids keep their order. folder: empty, for the runs."""
+    """Sorts documents by id on disk. Equal ids keep their order. folder: an empty folder for the sorted runs."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -69,7 +72,7 @@ class DocumentSort:
             self._runs.append(self._spilled(self._take()))
 
     def merged(self) -> Iterator[Placed]:
-        """Yield all documents by ascending id. No document can be added afterwards."""
+        """Yield all documents by ascending id. Call `add` no more afterwards."""
         if not self._runs:
             return iter(self._take())
         if self._held:
@@ -79,7 +82,7 @@ class DocumentSort:
         return _merged(self._runs)
 
     def _merge_some(self) -> None:
-        """Merge neighbouring runs, so that equal ids keep their order."""
+        """Merge runs with their neighbours only: equal ids must keep their order."""
         groups = [self._runs[i : i + RUNS_AT_ONCE] for i in range(0, len(self._runs), RUNS_AT_ONCE)]
         self._runs = []
         for group in groups:
@@ -104,7 +107,7 @@ class DocumentSort:
 
 
 def _merged(runs: Iterable[Path]) -> Iterator[Placed]:
-    return heapq.merge(*(_read(path, run) for run, path in enumerate(runs)))  # (id, run) differ in the heap
+    return heapq.merge(*(_read(path, run) for run, path in enumerate(runs)))  # no two in the heap share (id, run)
 
 
 def _read(path: Path, run: int) -> Iterator[Placed]:
@@ -119,13 +122,13 @@ def _read(path: Path, run: int) -> Iterator[Placed]:
 
 CORPORA, DOCUMENTS = "corpora", "documents"  # kinds of entries
 VERSION = 1  # increase it when the order of documents, the boundaries or the files of shards change
-OFTEN = 1000  # documents between two reports of progress
+OFTEN = 1000  # documents between two progress reports
 
 
 def sharded(source: Source, size: int, cache: Cache) -> ShardedDocuments:
     """Return the documents of a source in shards of about `size` documents, read into the cache if needed.
 
-    Sources that are not `Streamed` are read into memory first. Raise BadInput for errors in the source's files.
+    A source that is not `Streamed` is read into memory first. Raise BadInput for errors in the source's files.
     """
     return _Corpus(source.documents(), size, cache).documents()
 
@@ -139,7 +142,7 @@ class _Lost(Exception):
 
 
 class _Corpus:
-    """Moves the documents of a source into the cache and back. size: about how many documents a shard has."""
+    """Copies the documents of a source into the cache. size: the approximate number of documents in a shard."""
 
     def __init__(self, documents: Iterable[Document], size: int, cache: Cache) -> None:
         self._streamed = documents if isinstance(documents, Streamed) else None
@@ -249,6 +252,6 @@ class _Corpus:
 
     def _source_state(self) -> tuple[int, int] | None:
         if not self._streamed or not self._streamed.path.is_file():
-            return None  # reading it says what is wrong
+            return None  # reading the file will raise the right error
         about = self._streamed.path.stat()
         return about.st_size, about.st_mtime_ns

@@ -1,4 +1,4 @@
-"""Order the candidates: fuse the component rankings, by a fixed rule or one learnt from labels, and rerank them."""
+"""Order the candidates: fuse the component rankings by a fixed or a learnt rule, and rerank the result."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from retrievers.base import Query, Ranking
 if TYPE_CHECKING:
     from retrievers.base import Reranker
 
-# Called with positions; yields (some of the positions, their scores) as they become known.
+# Called with positions. Yields (some of these positions, their scores) as scores become known.
 Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class LearntOrder:
-    """The rule that a fusion learnt from labels, and the orders that it would have learnt without some of them."""
+    """The rule that a fusion learnt from labels, and the orders that it would have learnt without some labels."""
 
     def __init__(self, learning: Learning, plan: Plan, session: Session) -> None:
         self._learning, self._plan, self._session = learning, plan, session
@@ -41,14 +41,17 @@ class LearntOrder:
 
     @cached_property
     def held_out(self) -> list[Ranking]:
-        """The candidates of each repetition, each query ordered without its fold; [] if none can be held out."""
+        """The candidates of each repetition, every query ordered by a rule that was learnt without its fold.
+
+        [] if there are too few labelled queries to hold any out.
+        """
         fusion: LearnedFusion = self._plan.made("fusion")
         if len(self._learning.pool.rows) < 2:
             return []
         return [self.crossed(self._learning.split(fusion.folds, 1 + number)) for number in range(fusion.repeats)]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Return the candidates, each learning query ordered by a rule learnt without its fold. fold: int [n]."""
+        """Return the candidates, every labelled query ordered by a rule learnt without its fold. fold: int [n]."""
         return rerank(self._plan, self._learning.crossed(fold), self._session)
 
     def unseen(self, used: np.ndarray) -> np.ndarray:
@@ -64,32 +67,27 @@ class LearntOrder:
 
 @dataclass(frozen=True, eq=False)
 class Ordered:
-    """The candidates before the gate, fused and reranked. learnt: None if the fusion learns nothing."""
+    """The fused and reranked candidates before the gate. learnt: None if the fusion learns nothing."""
 
     candidates: Ranking
     learnt: LearntOrder | None = None
 
 
 def order(plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> Ordered:
-    """Fuse and rerank. A learning fusion is fitted first."""
+    """Fuse and rerank. A fusion that learns is first fitted to the labels."""
     learnt = None
     with session.clock.stage("fuse", "fusing"):
         if plan.fusion_learns:
-            learning = _learning(plan, rankings, session.dataset)
+            dataset, fusion = session.dataset, plan.made("fusion")
+            assert dataset.qrels is not None
+            turns = conversations(dataset.queries)
+            labels = FusionLabels(dataset.qrels, plan.objective, plan.top_k, plan.split, turns)
+            learning: Learning = fusion.learn(rankings, plan.depth, labels)
             learnt, fused = LearntOrder(learning, plan, session), learning.fused()
         else:
             fused = fuse(plan, rankings)
     with session.clock.stage("rerank", "reranking"):
         return Ordered(rerank(plan, fused, session), learnt)
-
-
-def _learning(plan: Plan, rankings: Mapping[str, Ranking], dataset: Dataset) -> Learning:
-    assert dataset.qrels is not None
-    fusion: LearnedFusion = plan.made("fusion")
-    turns = conversations(dataset.queries)
-    return fusion.learn(
-        rankings, plan.depth, FusionLabels(dataset.qrels, plan.objective, plan.top_k, plan.split, turns)
-    )
 
 
 def fuse(plan: Plan, rankings: Mapping[str, Ranking]) -> Ranking:
@@ -101,9 +99,9 @@ def fuse(plan: Plan, rankings: Mapping[str, Ranking]) -> Ranking:
 
 
 def rerank(plan: Plan, candidates: Ranking, session: Session) -> Ranking:
-    """Order the first documents of each query by the reranker's scores; the others follow.
+    """Order the first documents of each query by the reranker's scores, and leave all other documents below them.
 
-    Scores of pairs of query and document text are cached for all runs. A reranker of depth 0 changes nothing.
+    The score of each pair of query and document text is cached for all runs. A reranker of depth 0 changes nothing.
     """
     reranker: Reranker = plan.made("rerank")
     computed = False
@@ -124,16 +122,13 @@ def rerank(plan: Plan, candidates: Ranking, session: Session) -> Ranking:
     pairs = int(np.minimum(candidates.lengths, reranker.depth).sum())
 
     def score(rows: Sequence[int]) -> int:
-        head = _pairs(candidates.top(reranker.depth), session.dataset, session.queries, rows)
-        deque(reranker.score(head), maxlen=0)
-        return len(head)
+        head, by_id, queries = candidates.top(reranker.depth), session.dataset.by_id, session.queries
+        head_pairs = [(queries[row].text, by_id[one].indexed_text) for row in rows for one, _ in head.row(row)]
+        deque(reranker.score(head_pairs), maxlen=0)
+        return len(head_pairs)
 
     each = session.time_of(session.cache, about, computed, lambda: timing.timed_part(score, len(session.queries)))
     return replace(result, measured=each.times(pairs / len(session.queries)).measured() if each else {})
-
-
-def _pairs(head: Ranking, dataset: Dataset, queries: Sequence[Query], rows: Sequence[int]) -> list[tuple[str, str]]:
-    return [(queries[row].text, dataset.by_id[doc_id].indexed_text) for row in rows for doc_id, _ in head.row(row)]
 
 
 def reranked(
@@ -145,7 +140,7 @@ def reranked(
 ) -> Ranking:
     """Rerank the candidates. Return `candidates` itself if there is nothing to rerank.
 
-    answers: (keys, a function that scores the pairs at given positions) -> a score for each key, float64 [n].
+    answers: (keys, a function that scores the pairs at given positions) -> one score per key, float64 [n].
     """
     head = candidates.top(reranker.depth)
     if not head.docs.size:

@@ -25,11 +25,11 @@ from retrievers.base import Query
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The plan of a run, a trial or a search. Attributes named after config groups are configs of components.
+    """The plan of a run, a trial or a search. Attributes with the name of a config group are configs of components.
 
     document: the checked config with absolute paths, for trial keys, params and `config.yaml`.
-    retriever: name -> config. query_text, query_file, query_prompt: the keys of `query`. store: the place of the cache.
-    top_k: documents returned per query. depth: documents retrieved before fusing, reranking, gating and cutting.
+    retriever: name -> config. query_text, query_file, query_prompt: the keys of `query`. store: path of the cache.
+    top_k: documents returned per query. depth: documents retrieved per query, before all later steps.
     """
 
     document: Mapping[str, Any]
@@ -60,7 +60,7 @@ class Plan:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Plan:
-        """Return the plan of a checked config. Missing keys take their defaults."""
+        """Return the plan of a checked config. Keys that it lacks get their defaults."""
         document = with_absolute_paths(document)
         plain = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
         query = document.get("query")
@@ -73,7 +73,7 @@ class Plan:
         return cls(**plain | {"document": document, "split": Split(**split), "metrics": metrics})
 
     def made(self, group: str) -> Any:
-        """Return the component of a group, such as "gate"; it is built once."""
+        """Return the component of a group, such as "gate". It is built at most once."""
         if group not in self._made:
             self._made[group] = build(getattr(self, group), where=group)
         return self._made[group]
@@ -83,7 +83,7 @@ class Plan:
         return {}
 
     def source(self) -> Source:
-        """Return a new reader of the dataset, which may keep what it reads."""
+        """Return a new reader of the dataset. The reader may keep its data in memory."""
         made: Source = build(self.dataset, where="dataset")
         return made
 
@@ -93,7 +93,7 @@ class Plan:
 
     @cached_property
     def workers(self) -> Cluster:
-        """The cluster that works on shards; this process if the config names none."""
+        """The cluster that works on shards; this process if the config names no cluster."""
         made: Cluster = self.made("cluster") if self.cluster else Local()
         return made
 
@@ -108,7 +108,7 @@ class Plan:
 
     @cached_property
     def active(self) -> tuple[str, ...]:
-        """The groups in use beside `retriever` and `gate`: shared ones, fusion of several rankings, rerank, answer."""
+        """The groups that the run uses besides `retriever` and `gate`."""
         nodes = [*self.retriever.values(), self.answer]
         parts = {*self.made("gate").parts, *(["llm"] if self.query_text in WRITTEN else [])}
         shared = {name: node for name in SHARED if (node := getattr(self, name))}
@@ -119,7 +119,7 @@ class Plan:
 
     @property
     def components(self) -> list[Node]:
-        """The components that affect the run, without those inside them."""
+        """The components that affect the run, without their inner components."""
         return [*self.retriever.values(), self.gate, *(getattr(self, group) for group in self.active)]
 
     @cached_property
@@ -128,7 +128,7 @@ class Plan:
 
     @cached_property
     def order_key(self) -> str:
-        """Digest of everything beside the component rankings that decides the order of the candidates."""
+        """Digest of everything except the component rankings that decides the order of the candidates."""
         fitting = [self.objective, self.top_k, asdict(self.split)] if self.fusion_learns else None
         return digest([self.fusion, self.rerank, self.depth, fitting])
 
@@ -142,22 +142,22 @@ class Plan:
 
     @property
     def asks_model(self) -> bool:
-        """Whether a language model is asked about each query: to write it, or at the gate."""
+        """Whether a language model is asked to write each query, or is the gate."""
         return self.query_text in WRITTEN or "llm" in self.gate
 
     @property
     def deciding_shard(self) -> int | None:
-        """`cluster.shard` if it changes numbers, because a retriever's shards are independent; else None."""
+        """`cluster.shard` if it changes numbers, as it does for retrievers with independent shards; else None."""
         independent = any(sharding(node) == "independent" and reusable(node) for node in self.retriever.values())
         return self.cluster.get("shard") if independent else None
 
     def tokenizer_of(self, choices: Mapping[str, str | None]) -> str | None:
-        """Return the choice of the tokenizer; None if the run uses none. choices: config group -> choice."""
+        """Return the choice of the tokenizer; None if the run uses no tokenizer. choices: config group -> choice."""
         return choices.get("tokenizer") if "tokenizer" in self.active else None
 
     @property
     def light(self) -> bool:
-        """Whether the run logs only means, params, predictions and config."""
+        """Whether the run logs only means, params, predictions and its config."""
         return bool(self.tracking["detail"] == "light")
 
     def check(self, qrels: Qrels | None) -> None:
@@ -180,6 +180,6 @@ class Plan:
 
 
 def sharding(node: Node) -> str | None:
-    """Return how a retriever's index can be cut: "independent", "summed", or None for not at all."""
+    """Return how a retriever's index can be cut: "independent", "summed", or None if it cannot."""
     found: str | None = getattr(target_class(node, "retriever"), "sharding", None)
     return found

@@ -1,4 +1,4 @@
-"""Refuse a run that lacks something before it begins, and note queries that documents contain word for word."""
+"""Refuse runs that cannot succeed before they begin, and note queries that documents contain word for word."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from harness.config.canonical import digest_texts
-from harness.config.components import build, component_identity, target_class
+from harness.config.components import build, component_identity
 from harness.config.schema import Node
 from harness.config.text import counted
 from harness.data.dataset import Dataset, conversations
@@ -30,9 +30,10 @@ Identify = Callable[[Node], dict[str, Any]]
 class DataFacts:
     """Facts about a dataset, without its documents.
 
-    fingerprints: part of the data -> sha256. queries: to search for, or stand-ins. unwritten: how many of them a
-    language model must still write. turns: query_id -> whether it has several user turns. indexed: digest of the
-    indexed texts; "" for shards. shards: () for documents in memory.
+    fingerprints: part of the data -> sha256. queries: the queries to search for, or placeholders.
+    unwritten: the number of queries that a language model must still write.
+    turns: query_id -> whether the query has several user turns.
+    indexed: digest of the indexed texts; "" for shards. shards: () for documents in memory.
     """
 
     fingerprints: Mapping[str, str | None]
@@ -68,22 +69,23 @@ class DataFacts:
 
     @cached_property
     def texts(self) -> str:
-        """Digest of the texts of the queries, without ids."""
+        """Digest of the texts of the queries, without their ids."""
         return digest_texts(query.text for query in self.queries)
 
 
 def check_inputs(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify = component_identity) -> None:
     """Raise BadInput if the run would fail because of its measures, labels, documents or models.
 
-    identify: `component_identity`, possibly with a memory.
+    identify: `component_identity`, or a version that remembers its results.
     """
     plan.check(facts.qrels)
     if facts.unwritten or "answer" in plan.active:
         plan.made("llm").require()
     for node in plan.retriever.values():
         _check_retriever(node, plan.depth, facts, cache, identify)
-    if "rerank" in plan.active and not cache.holds_pairs(identify(plan.rerank)):
-        _require_model(plan.made("rerank"))
+    reranker = plan.made("rerank")
+    if hasattr(reranker, "require_model") and not cache.holds_pairs(identify(plan.rerank)):
+        reranker.require_model()
     if facts.qrels and (plan.made("gate").learns or plan.fusion_learns):
         ids = [query.query_id for query in facts.queries]
         queries_to_learn_from(ids, facts.qrels, plan.objective, plan.split, facts.turns)
@@ -93,24 +95,20 @@ def _check_retriever(node: Node, depth: int, facts: DataFacts, cache: Cache, ide
     index = facts.index(node, identify)
     if cache.holds_ranking(steps.ranking_identity(index, facts.queries_digest), depth):
         return
-    cls, shards = target_class(node, "retriever"), sharded.shards_for(node, facts.shards)
+    shards = sharded.shards_for(node, facts.shards)
     sizes = [shard.size for shard in shards] or [len(facts.doc_ids)]
     if shards:
         sharded.check_cut(node)
-    if hasattr(cls, "require_model"):
-        _require_model(build(node, where="retriever"))
-    if hasattr(cls, "check_data"):
-        build(node, where="retriever").check_data(facts.doc_ids, facts.queries)
-    if hasattr(cls, "check_size"):
-        _check_size(build(node, where="retriever"), sizes, depth)
-    for key, part in node.items():
-        if isinstance(part, Mapping) and "_target_" in part:
-            made = build(part, where=key)
-            if hasattr(made, "check_size"):
-                _check_size(made, sizes, depth)
-            indexes = sharded.indexes(node, shards, cache) if shards else [index]
-            if hasattr(made, "require_model") and not _encoded(part, indexes, facts, cache, identify):
-                _require_model(made)
+    indexes = sharded.indexes(node, shards, cache) if shards else [index]
+    inner = {key: part for key, part in node.items() if isinstance(part, Mapping) and "_target_" in part}
+    for key, part in {"retriever": node, **inner}.items():
+        made = build(part, where=key)
+        if hasattr(made, "require_model") and not (key in inner and _encoded(part, indexes, facts, cache, identify)):
+            made.require_model()
+        if hasattr(made, "check_data"):
+            made.check_data(facts.doc_ids, facts.queries)
+        if hasattr(made, "check_size"):
+            _check_size(made, sizes, depth)
 
 
 def _check_size(index: Any, sizes: Sequence[int], depth: int) -> None:
@@ -126,26 +124,21 @@ def _check_size(index: Any, sizes: Sequence[int], depth: int) -> None:
 def _encoded(
     encoder: Node, indexes: Sequence[Mapping[str, Any]], facts: DataFacts, cache: Cache, identify: Identify
 ) -> bool:
-    """Return whether all vectors of documents and queries are cached. indexes: an identity per shard."""
+    """Return whether all vectors of documents and queries are cached. indexes: the identity of each shard's index."""
     made_by = {"encoder": identify(encoder)}
     documents = all(cache.size("indexes", index) is not None for index in indexes)
-    if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # passages are not known yet
+    if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # the texts of passages are unknown yet
         documents = cache.size("embeddings", made_by | {"texts": facts.indexed}) is not None
     return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
 
 
-def _require_model(component: Any) -> None:
-    if hasattr(component, "require_model"):
-        component.require_model()
-
-
-LOOKED_AT = 5  # documents of each list to read, besides the relevant ones
-WORDS, LETTERS = 3, 10  # least length of a query; a shorter one may appear anywhere by chance
-LEAST, SHARE = 3, 0.05  # fewer queries, or a smaller share, may be an accident
+LOOKED_AT = 5  # documents to read from each list, besides the relevant documents
+WORDS, LETTERS = 3, 10  # minimum length of a query; a document may contain a shorter query by chance
+LEAST, SHARE = 3, 0.05  # fewer queries, or a smaller share of them, may be a coincidence
 
 
 def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:
-    """Return query -> a document that contains its last user turn, and how many queries are long enough to tell.
+    """Return query_id -> a document that contains the query's last user turn, and how many queries are long enough.
 
     Only the relevant documents and the first documents of the ranking are read.
     """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from harness.config.components import build, target_class
+from harness.config.components import build
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, search_queries
 from harness.data.shards import IndexedTexts, Shard
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """Results of a search. candidates: fused and reranked, before the gate. final: gated and cut to top_k."""
+    """Results of a search.
+
+    candidates: the fused and reranked documents, before the gate. final: the candidates after the gate, cut to top_k.
+    """
 
     queries: tuple[Query, ...]
     candidates: Ranking
@@ -47,8 +50,8 @@ class Searcher:
 
     Raise BadInput if the plan's gate or fusion learns. Batches of queries may change the last digits of model scores.
 
-    cache: missing entries are built, unless it is sealed. folders: the cache entries that were read.
-    drawn: draws the random queries of the signal `background`; they depend on the run's queries.
+    cache: entries that it lacks are built, unless it is sealed. folders: the cache entries that were read.
+    drawn: returns the random queries for the signal `background`, which depend on the run's queries.
     """
 
     def __init__(self, plan: Plan, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
@@ -74,7 +77,7 @@ class Searcher:
     def search(self, conversations: Sequence[Query]) -> Found:
         """Return the documents and the gate's decision for each query. A model that writes queries is asked every time.
 
-        conversations: with unique query_ids. Raise BadInput for an empty query, and Failed if the model writes none.
+        Raise BadInput for an empty query, and Failed if the model writes no query. conversations: have unique ids.
         """
         queries = self._searched(tuple(conversations))
         rankings, candidates = self._ranked(queries)
@@ -83,7 +86,7 @@ class Searcher:
         return Found(queries, candidates, decision, final)
 
     def warm(self) -> None:
-        """Load and compile everything except the gate, so that the first query need not wait."""
+        """Load and compile everything except the gate before the first query comes."""
         first = next((document.indexed_text for document in self._dataset.documents), "")
         self._ranked((Query.of("first", first[:100]),))
 
@@ -110,7 +113,7 @@ class Searcher:
         return rankings, ordering.reranked(self._reranker, computed, fused, self._dataset, queries)
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
-        """Return the random queries, and their ranking by the retriever `source`. It searches once."""
+        """Return the random queries, and their ranking by the retriever `source`; it searches only once."""
         if source not in self._backgrounds:  # if two threads find it missing, both compute the same
             drawn = tuple(self._drawn())
             self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)
@@ -138,10 +141,10 @@ class Searcher:
 
     def _learnt_folder(self, cache: Cache) -> Path:
         node, corpus = self._plan.encoder, str(self._dataset.fingerprints["documents"])
-        if not getattr(target_class(node, "encoder"), "learns", False):
+        encoder = CachedEncoder(cache, node, lambda: build(node, where="encoder"), corpus)
+        if not encoder.learns:
             return Path()
         with watch("gate") as progress:
-            encoder = CachedEncoder(cache, node, lambda: build(node, where="encoder"), corpus)
             self.folders.append(encoder.documents(IndexedTexts(self._dataset.documents), progress))
         return self.folders[-1]
 
@@ -176,7 +179,7 @@ class LiveInputs:
 
 
 def computed(keys: Sequence[bytes], compute: ordering.Answer) -> np.ndarray:
-    """Compute one value per key without a cache; see `Cache.pairs`."""
+    """Return one value per key like `Cache.pairs`, without a cache."""
     results = np.zeros(len(keys))
     for places, values in compute(range(len(keys))):
         results[places] = values

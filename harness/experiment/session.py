@@ -52,9 +52,10 @@ class Clock:
 class Session:
     """The data of an experiment, and its caches.
 
-    queries: with one user turn each. timed: which rankings to time, if this machine has not yet: "computed" skips
-    cached ones and those that would load another model.
-    replies: the cache for replies of language models; None: `cache`. unasked: see `Chat`.
+    queries: the queries to search for, with one user turn each.
+    timed: which rankings to time if this machine has not timed them yet. "computed" skips cached rankings, and
+        rankings whose timing would load a model.
+    replies: the cache for replies of language models; None for `cache`. unasked: see `Chat`.
     """
 
     dataset: Dataset
@@ -78,7 +79,7 @@ class Session:
     ) -> timing.Timing | None:
         """Return the time of a result on this machine, measured now if `timed` asks for it; None if unknown.
 
-        cache: holds the result. computed: whether the result was computed just now.
+        cache: the cache of the result. computed: whether the result has just been computed.
         """
         if self.timed == "never":
             return None
@@ -91,7 +92,7 @@ class Session:
 
 
 def open_session(plan: Plan, dataset: Dataset, clock: Clock | None = None, unasked: str = "") -> Session:
-    """Open a session on a dataset. A language model that writes the queries is asked for those that are not cached.
+    """Open a session on a dataset. If a language model writes the queries, it is asked for all that are not cached.
 
     Raise Failed if the model writes no usable text, and BadInput for bad `query` keys.
     """
@@ -105,13 +106,13 @@ def open_session(plan: Plan, dataset: Dataset, clock: Clock | None = None, unask
 
 
 def foreseen_queries(plan: Plan, dataset: Dataset) -> tuple[tuple[Query, ...], int]:
-    """Return the queries without asking a language model, and how many it would be asked for.
+    """Return the queries without asking a language model, and the number of queries that it would have to write.
 
-    They are stand-ins unless a usable text is cached for each. Raise BadInput for bad `query` keys.
+    Unless a usable text is cached for each query, return placeholders. Raise BadInput for bad `query` keys.
     """
     if not plan.writer:
         return plan.given_queries(dataset), 0
-    if not plan.llm.get("model"):  # to be refused, without an entry in the cache
+    if not plan.llm.get("model"):  # the run will be refused; make no cache entry for it
         return plan.writer.stand_ins(dataset.queries), len(dataset.queries)
     return plan.writer.foreseen(dataset.queries, _chat(plan))
 
@@ -121,13 +122,13 @@ def _chat(plan: Plan, unasked: str = "") -> Chat:
 
 
 def open_dataset(plan: Plan, name: str) -> Dataset:
-    """Read the dataset of a plan. name: for logs. Raise BadInput if its files are wrong."""
+    """Read the dataset of a plan. name: the name to log. Raise BadInput if its files are wrong."""
     with progress.stage("reading the data"):
         return read_dataset(plan.source(), plan.workers.shard, plan.store, name)
 
 
 def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Dataset:
-    """Read and check a dataset. shard, store: see `read_documents`. name: for logs."""
+    """Read and check a dataset. shard, store: see `read_documents`. name: the name to log."""
     found = checked_dataset(source, name, read_documents(source, shard, store))
     if isinstance(found.documents, tuple) and len(found.documents) > IN_MEMORY:
         note = (
@@ -138,24 +139,27 @@ def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Da
 
 
 def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Document]:
-    """Return the documents by ascending doc_id, in shards of about `shard` documents in a cache; in memory for None."""
+    """Return the documents by ascending doc_id: in shards of about `shard` documents in a cache, or in memory for None.
+
+    store: path of the cache.
+    """
     return in_memory(source) if shard is None else sharded(source, shard, open_cache(store))
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:
-    """Return the cache for a retriever's results. With `cache: false`, it serves this process alone."""
+    """Return the cache for a retriever's results. With `cache: false`, only this process uses the cache."""
     return cache if reusable(retriever) else Cache(_own_folder() / moment())
 
 
 def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") -> Chat:
-    """Return a chat whose replies are kept in the cache. purpose: such as "gate". unasked: see `Chat`."""
+    """Return a chat that caches its replies. purpose: such as "gate". unasked: see `Chat`."""
     folder = cache.log_folder("replies", model.log_identity(purpose))
     return Chat(model, folder, unasked, functools.partial(cache.adding, folder))
 
 
 @functools.cache
 def moment() -> str:
-    """Return a name for the time until the next `ask_anew`: a changing service counts as fixed meanwhile."""
+    """Return a name for the time until the next `ask_anew`. Until then, a changing service counts as unchanged."""
     return uuid.uuid4().hex
 
 

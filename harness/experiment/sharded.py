@@ -1,7 +1,7 @@
 """Index and search a corpus shard by shard, in this process or on a cluster.
 
-A job is plain data, so any process on any node with the same cache and versions can do it. Its inputs and results are
-cache entries.
+A job is plain data, so any process on any node with the same cache and versions can run it. The inputs and results of
+jobs are cache entries.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from retrievers.base import Document, Progress, Query, Ranking, Retriever
 from retrievers.sharding import Summed, merge_rankings
 
 KEPT = 2  # retrievers, with their models, that a process keeps between jobs
-VANISHED = "{what} is no longer in the cache {store}. Repeat the command to compute it again."
 
 
 @dataclass(frozen=True)
 class ShardJob:
-    """A shard (fingerprint of its documents) and the retriever that works on it.
+    """A shard of the corpus, and the retriever that works on it.
 
-    expected: digest of the retriever's identity; every node must have the same.
+    shard: fingerprint of the shard's documents.
+    expected: digest of the retriever's identity, which must be the same on every node.
     summary: identity of the summary of the corpus; None if shards are independent.
     """
 
@@ -50,7 +50,7 @@ class ShardJob:
 
     @property
     def index(self) -> dict[str, Any]:
-        """The identity of the shard's index; for independent shards, the same as for a corpus of these documents."""
+        """The identity of the shard's index; an independent shard counts as a corpus."""
         decides = {"retriever": component_identity(self.node), "documents": self.shard}
         return decides | ({"summary": digest(self.summary)} if self.summary else {})
 
@@ -61,7 +61,7 @@ class ShardJob:
 
 @dataclass(frozen=True)
 class SearchJob:
-    """A search of one or more shards. queries: their digest. depth: documents per query."""
+    """A search of one or more shards. queries: the digest of the queries. depth: documents per query."""
 
     shards: tuple[ShardJob, ...]
     queries: str
@@ -70,7 +70,7 @@ class SearchJob:
 
 @dataclass(frozen=True)
 class SummaryJob:
-    """A job that adds up the surveys of all shards. shards: their fingerprints."""
+    """A job that adds up the surveys of all shards. shards: fingerprints of the shards."""
 
     store: str
     node: Node
@@ -83,13 +83,13 @@ class SummaryJob:
 
 
 def surveyor(node: Node) -> dict[str, Any]:
-    """Return the part of a retriever's identity that decides surveys and summaries."""
+    """Return the part of a retriever's identity that decides its surveys and summaries."""
     found, cls = component_identity(node), cast("type[Summed]", target_class(node, "retriever"))
     return found | {"arguments": {name: found["arguments"][name] for name in cls.surveyed_by}}
 
 
 def survey(job: ShardJob) -> None:
-    """Count what is to be summed over all shards."""
+    """Compute the counts that are summed over all shards."""
     _survey_folder(job, open_cache(job.store))
 
 
@@ -105,31 +105,23 @@ def index(job: ShardJob) -> None:
 
 
 def ask(job: SearchJob) -> None:
-    """Search one shard for one document, so that the vectors of the queries are in the cache for all."""
+    """Search one shard, for one document per query, to cache the vectors of the queries for all jobs."""
     search_shards(SearchJob(job.shards[:1], job.queries, 1))
 
 
 def search_shards(job: SearchJob) -> Ranking:
-    """Return the best documents of the shards together. The rankings are not cached."""
+    """Return the best documents of all shards of a job. The rankings are not cached."""
     first = job.shards[0]
     cache = open_cache(first.store)
-    queries = _queries(job.queries, first.store, cache)
+    folder = _required(cache.found("queries", {"queries": job.queries}), "The list of queries", first.store)
+    queries = tuple(Query.of(**row) for _, row in json_lines(folder / "queries.jsonl"))
     with _at_work(first) as retriever:
-        return merge_rankings((_searched(retriever, one, cache, queries, job.depth) for one in job.shards), job.depth)
-
-
-def save_queries(cache: Cache, name: str, queries: Sequence[Query]) -> None:
-    """Cache queries under their digest, for search jobs."""
-
-    def write(folder: Path) -> None:
-        rows = ({"query_id": query.query_id, "text": query.text} for query in queries)
-        (folder / "queries.jsonl").write_text(json_text(rows), "utf-8")
-
-    cache.folder("queries", {"queries": name}, write)
+        opened = (open_index(retriever, shard, cache) for shard in job.shards)  # one after the other
+        return merge_rankings((retriever.search(queries, job.depth) for _ in opened), job.depth)
 
 
 def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
-    """Load the index of a shard into a retriever, and build it if it is missing. Return the folders it reads."""
+    """Load the index of a shard into a retriever, building it if necessary. Return the folders that were read."""
     folders = [_index_folder(job, cache)]
     if job.summary is None:
         retriever.load(folders[0])
@@ -142,7 +134,7 @@ def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
 @contextmanager
 def _at_work(job: ShardJob) -> Iterator[Retriever]:
     retriever = cast(Any, _retriever(job.store, json.dumps(job.node), job.expected))
-    before = getattr(retriever, "progress", None)  # a damaged entry nests jobs
+    before = getattr(retriever, "progress", None)  # rebuilding a damaged entry runs a job within a job
     with watch(recorded_name(type(retriever))) as progress:
         retriever.progress = progress
         try:
@@ -183,37 +175,27 @@ def _documents(job: ShardJob, cache: Cache) -> Sequence[Document]:
     return OpenShard(_required(found, f"The shard {job.shard[:12]}… of the documents", job.store))
 
 
-def _searched(retriever: Retriever, job: ShardJob, cache: Cache, queries: Sequence[Query], depth: int) -> Ranking:
-    open_index(retriever, job, cache)
-    return retriever.search(queries, depth)
-
-
-def _queries(name: str, store: str, cache: Cache) -> tuple[Query, ...]:
-    folder = _required(cache.found("queries", {"queries": name}), "The list of queries", store)
-    return tuple(Query.of(**row) for _, row in json_lines(folder / "queries.jsonl"))
-
-
 def _required(folder: Path | None, what: str, store: str) -> Path:
     if folder is None:
-        raise Failed(VANISHED.format(what=what, store=store))
+        raise Failed(f"{what} is no longer in the cache {store}. Repeat the command to compute it again.")
     return folder
 
 
 @functools.lru_cache(maxsize=KEPT)
 def _retriever(store: str, node: str, expected: str) -> Retriever:
-    """Return a retriever for all jobs of this process. Raise Failed unless its identity is as expected."""
+    """Return the retriever for all jobs of this process. Raise Failed unless its identity is the expected one."""
     config = json.loads(node)
     if digest(component_identity(config)) != expected:
         raise Failed(
             f"{recorded_name(target_class(config, 'retriever'))} would give other scores on this node: its versions, "
-            "models or files differ, or its device decides another number format: then set encoder.dtype=float32."
+            "models or files differ, or its device uses another number format (if so, set encoder.dtype=float32)."
         )
     parts = Caching(open_cache(store), "", silent, resume=False)  # the same vectors, even if a node died
     made: Retriever = build(config, parts, "retriever")
     return made
 
 
-PARTS = 16  # most jobs of a search, and so most rankings that come back
+PARTS = 16  # most jobs of a search; each returns a ranking
 
 
 def shards_of(documents: Sequence[Document]) -> tuple[Shard, ...]:
@@ -222,19 +204,19 @@ def shards_of(documents: Sequence[Document]) -> tuple[Shard, ...]:
 
 
 def shards_for(node: Node, shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
-    """Return the shards that a retriever indexes one by one; () if it works on the whole corpus."""
+    """Return the shards that a retriever indexes one by one; () if it indexes the whole corpus at once."""
     return shards if sharding(node) and reusable(node) else ()
 
 
 def cut_identity(node: Node, shards: Sequence[Shard]) -> dict[str, str]:
-    """Return what the shards add to the identity of a ranking; {} if they do not change the ranking."""
+    """Return the part of a ranking's identity that names the shards; {} if they do not change the ranking."""
     if sharding(node) != "independent" or len(shards) < 2 or not reusable(node):
         return {}
     return {"shards": digest([shard.fingerprint for shard in shards])}
 
 
 def check_cut(node: Node) -> None:
-    """Raise BadInput if a retriever's arguments rule out an index in shards."""
+    """Raise BadInput if a retriever with these arguments cannot index shards."""
     retriever = build(node, where="retriever")
     if hasattr(retriever, "check_sharding"):
         retriever.check_sharding()
@@ -245,7 +227,7 @@ def indexes(node: Node, shards: Sequence[Shard], cache: Cache) -> list[dict[str,
 
 
 class Shards:
-    """Indexes and searches the shards of a corpus with one retriever. progress: over all shards."""
+    """Indexes and searches the shards of a corpus with one retriever. progress: reports over all shards."""
 
     def __init__(self, node: Node, shards: Sequence[Shard], cache: Cache, cluster: Cluster, progress: Progress) -> None:
         self._node, self._shards, self._cache = node, shards, cache
@@ -268,15 +250,16 @@ class Shards:
         if missing and self._summary and self._cache.found("summaries", self._summary.identity) is None:
             uncounted = self._missing("surveys", lambda job: job.surveyed)
             self._run(survey, uncounted, "documents counted")
-            summing: ShardWork[SummaryJob, None] = ShardWork(
-                summarise, [self._summary], [len(self._shards)], "shards", store=self._store
-            )
-            self._cluster.run(summing, self._progress)
+            self._run(summarise, [(self._summary, len(self._shards))], "shards")
         self._run(index, missing, "documents indexed")
 
     def search(self, queries: Sequence[Query], depth: int) -> Ranking:
+        def write(folder: Path) -> None:
+            rows = ({"query_id": query.query_id, "text": query.text} for query in queries)
+            (folder / "queries.jsonl").write_text(json_text(rows), "utf-8")
+
         name = queries_digest(tuple(queries))
-        save_queries(self._cache, name, queries)
+        self._cache.folder("queries", {"queries": name}, write)
         each = -(-len(self.jobs) // PARTS)
         groups = [tuple(self.jobs[i : i + each]) for i in range(0, len(self.jobs), each)]
         jobs = [(SearchJob(group, name, depth), len(group)) for group in groups]
@@ -329,14 +312,14 @@ class Opened:
 
 
 class _Remembering:
-    """A tokenizer or encoder that remembers its last result, since every shard asks for the same queries."""
+    """A tokenizer or encoder that remembers its last result: every shard asks for the same queries."""
 
     def __init__(self, part: Any) -> None:
         self._part = part
         self._last: tuple[tuple[str, ...], Any] | None = None
 
     def _of(self, texts: Sequence[str], compute: Callable[[], Any]) -> Any:
-        last, asked = self._last, tuple(texts)  # other threads may ask for others meanwhile
+        last, asked = self._last, tuple(texts)  # another thread may change `_last` at any time
         if last is None or last[0] != asked:
             self._last = last = asked, compute()
         return last[1]

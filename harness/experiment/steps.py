@@ -1,12 +1,11 @@
 """The steps of a retrieval experiment, in order: retrieve (cached), fuse, rerank (cached), gate, cut, score.
 
-Only `retrieve` and `rerank` are slow. They load retrievers and models only on a cache miss. All else is array
+Only `retrieve` and `rerank` are slow. They load retrievers and models only on a cache miss. All other steps are array
 arithmetic.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class CachedInputs:
-    """The `GateInputs` of a run, computed on demand. Everything slow is cached."""
+    """The `GateInputs` of a run, computed on demand. Slow results are cached."""
 
     def __init__(self, plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> None:
         self.queries, self.conversations, self.rankings = session.queries, session.dataset.queries, rankings
@@ -87,26 +86,28 @@ class CachedInputs:
 
     def embeddings(self) -> np.ndarray:
         node, corpus = self._plan.encoder, str(self._dataset.fingerprints["documents"])
-        with watch("gate") as progress, tempfile.TemporaryDirectory() as name:
+        with watch("gate") as progress:
             wrap = Caching(self._cache, corpus, progress)
             encoder = CachedEncoder(self._cache, node, lambda: build(node, wrap, "encoder"), corpus)
-            if getattr(target_class(node, "encoder"), "learns", False):
-                encoder.encode_documents(IndexedTexts(self._dataset.documents), Path(name), progress)
-            return np.array(encoder.encode_queries([query.text for query in self.queries], Path(name), progress), float)
+            documents = IndexedTexts(self._dataset.documents)
+            learnt = encoder.documents(documents, progress) if encoder.learns else Path()
+            return np.array(encoder.encode_queries([query.text for query in self.queries], learnt, progress), float)
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """The result of one experiment. All rankings have the rows of `queries`.
+    """The result of one experiment. Every ranking has one row for each of `queries`, in the same order.
 
-    rankings: name -> component ranking at `depth`. candidates: fused and reranked, before the gate.
-    final: gated and cut to top_k. scores: None without labels.
-    held_out: scores with each query fused and gated by rules learnt without its label, averaged over repetitions; None
-        unless fusion or gate learnt from labels.
+    rankings: name -> component ranking at `depth`.
+    candidates: the fused and reranked documents, before the gate.
+    final: the candidates after the gate, cut to top_k.
+    scores: None without labels.
+    held_out: mean scores over repetitions if fusion or gate learnt from labels, else None. Each query is fused and
+        gated by rules that were learnt without its label.
     measured: numbers that retrievers report, such as `index_recall/dense`, and `ms_per_query` with its range, in total
-        and by component. Without the time of a component, the total is left out.
-    objective: the score that ranks the run; None if it has no value.
-    fusion: the learnt rule, as in `fusion.json`; None if nothing was learnt.
+        and by component. The total is missing if the time of a component is unknown.
+    objective: the score by which runs are compared; None if it has no value.
+    fusion: the learnt rule as written to `fusion.json`; None if the fusion learnt nothing.
     """
 
     queries: tuple[Query, ...]
@@ -123,7 +124,7 @@ class Outcome:
 
 
 def run_steps(plan: Plan, session: Session) -> Outcome:
-    """Run all steps, and write answers if the config asks for them. Raise Failed if the model writes none."""
+    """Run all steps, and write answers if the config asks for them. Raise Failed if the model writes no answer."""
     rankings = retrieve(plan.retriever, session, plan.depth)
     outcome = conclude(plan, rankings, session)
     if "answer" not in plan.active:
@@ -144,8 +145,8 @@ def conclude(
 ) -> Outcome:
     """Fuse, rerank, gate, cut and score the component rankings.
 
-    detailed: measures that get an interval, a public and a private part; None: all.
-    ordered: the result of `order` for the same `Plan.order_key`, if known.
+    detailed: measures to score with an interval and on the public and private parts; None for all measures.
+    ordered: the result of `order` if a plan with the same `Plan.order_key` has computed it.
     """
     if ordered is None:
         ordered = order(plan, rankings, session)
@@ -176,7 +177,10 @@ def conclude(
 
 
 def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.ndarray, np.ndarray | None]]:
-    """Return (candidates, documents shown, signal) of each repetition; [] if nothing was learnt or can be held out."""
+    """Return (candidates, documents shown, signal) for each repetition.
+
+    Return [] if nothing was learnt, or if there are too few labelled queries to hold any out.
+    """
     learnt = ordered.learnt
     if decision.out_of_fold is None:
         return [(candidates, decision.shown, decision.signal) for candidates in learnt.held_out] if learnt else []
@@ -187,7 +191,7 @@ def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.nd
 
 
 def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, session: Session) -> Decision:
-    """Return the decision of the gate. A learning gate is fitted to the labels first."""
+    """Return the gate's decision. A gate that learns is first fitted to the labels."""
     gate: Gate = plan.made("gate")
     inputs = CachedInputs(plan, rankings, session)
     payoff = payoff_of(plan, plan.objective, ordered.candidates, session.dataset) if gate.learns else None
@@ -197,7 +201,7 @@ def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, sessio
 
 
 def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:
-    """Return the payoff of showing a query its first 0 to top_k candidates; None without labels."""
+    """Return what each query earns if its first 0 to top_k candidates are shown; None without labels."""
     if not dataset.qrels:
         return None
     turns = conversations(dataset.queries)
@@ -205,31 +209,31 @@ def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset)
 
 
 def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> dict[str, Ranking]:
-    """Return name -> component ranking at `depth`, with its time if known. Cached rankings build nothing."""
+    """Return name -> component ranking at `depth`, with its time if known. A cached ranking builds nothing."""
     rankings = {}
     for name, node in retrievers.items():
         search = _Search(name, node, session)
-        with session.clock.stage("retrieve", f"{name}: retrieving"):  # contains index and search, unless it is cached
+        with session.clock.stage("retrieve", f"{name}: retrieving"):  # includes indexing and searching on a miss
             ranking = search.cache.ranking(search.identity, depth, search)
         rankings[name] = replace(ranking, measured=dict(ranking.measured) | search.times(ranking, depth))
     return rankings
 
 
 def index_identity(node: Node, dataset: Dataset) -> dict[str, Any]:
-    """Return the identity of a retriever's index; if each shard has an index, of its rankings."""
+    """Return the identity of a retriever's index, or of the set of its indexes if each shard has one."""
     by_shards = sharded.cut_identity(node, sharded.shards_of(dataset.documents))
     return {"retriever": component_identity(node), "documents": dataset.fingerprints["documents"], **by_shards}
 
 
 def index_size(node: Node, session: Session) -> int:
-    """Return the bytes of a retriever's cached index; 0 without one."""
+    """Return the size of a retriever's cached index in bytes; 0 without an index."""
     if shards := sharded.shards_for(node, sharded.shards_of(session.dataset.documents)):
         return sharded.Shards(node, shards, session.cache, session.cluster, silent).size()
     return cache_for(node, session.cache).size("indexes", index_identity(node, session.dataset)) or 0
 
 
 def learnt_from(index: Mapping[str, Any]) -> str:
-    """Return the fingerprint of the texts that a retriever's encoder learns from: documents or passages."""
+    """Return the fingerprint of the documents or passages that a retriever's encoder learns from."""
     documents, how = str(index["documents"]), cut_of(index)
     return digest([documents, how]) if how else documents
 
@@ -240,7 +244,7 @@ def cut_of(index: Mapping[str, Any]) -> Any:
 
 
 def ranking_identity(index: Mapping[str, Any], queries: str) -> dict[str, Any]:
-    """Return the identity of a component ranking, without its depth. queries: their digest."""
+    """Return the identity of a component ranking, without its depth. queries: the digest of the queries."""
     return {"index": index, "queries": queries}
 
 
@@ -250,7 +254,7 @@ def is_precomputed(node: Node) -> bool:
 
 
 def require_search(name: str, node: Node, why: str) -> None:
-    """Raise BadInput if a retriever cannot search for new queries. why: a sentence without its end."""
+    """Raise BadInput if a retriever cannot search for new queries. why: the start of the message's first sentence."""
     if is_precomputed(node):
         raise BadInput(
             f"{why}, but retriever.{name} only has rankings made elsewhere, for the queries of its dataset. "
@@ -261,7 +265,7 @@ def require_search(name: str, node: Node, why: str) -> None:
 def _require_contract(name: str, ranking: Ranking, session: Session, depth: int) -> None:
     unknown = [doc_id for doc_id in ranking.doc_ids if doc_id not in session.dataset.by_id]
     broken = {
-        "rows that are not one for each query, in their order": ranking.query_ids
+        "rows that do not match the queries in number and order": ranking.query_ids
         != tuple(query.query_id for query in session.queries),
         f"{ranking.docs.shape[1]} documents, more than depth={depth}": ranking.docs.shape[1] > depth,
         f"documents that the dataset does not have: {some(unknown)}": bool(unknown),
@@ -269,7 +273,7 @@ def _require_contract(name: str, ranking: Ranking, session: Session, depth: int)
     for what, found in broken.items():
         if found:
             raise Failed(
-                f"retriever.{name} returned {what}. `harness doctor retriever=...` examines a retriever rule by rule."
+                f"retriever.{name} returned {what}. `harness doctor retriever=...` checks a retriever rule by rule."
             )
 
 
@@ -303,7 +307,7 @@ class _Search:
         return ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
-        """Return the time of a query; {} if unknown, as over shards: it depends on the nodes."""
+        """Return the time of a query; {} if unknown. Times over shards depend on the nodes, so they are unknown."""
         if getattr(target_class(self._node, "retriever"), "times_itself", False):
             return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
         queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth

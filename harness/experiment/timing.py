@@ -1,4 +1,4 @@
-"""Time work in warm passes over a sample of queries. Times are cached by machine."""
+"""Time work in warm passes over a sample of queries. Times are cached per machine."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from harness.config.schema import Node
 from harness.storage.cache import Cache
 
 MS, LOW, HIGH = "ms_per_query", "ms_per_query_low", "ms_per_query_high"
-LATENCY = "latency_p50_ms"  # median of a search, from a retriever that times itself
-KIND = "timings"  # of cache entries
-MACHINE = "machine"  # tag of a run: where its times were measured
-SECONDS = 0.6  # for all timed passes, unless `LEAST` passes of one query take longer
+LATENCY = "latency_p50_ms"  # median time of a search, from a retriever that times itself
+KIND = "timings"  # kind of cache entries
+MACHINE = "machine"  # tag of a run: the machine that measured its times
+SECONDS = 0.6  # total time of all timed passes, unless `LEAST` passes over one query take longer
 LEAST, MOST = 3, 9  # number of passes
 ENOUGH = 5_000  # letters to read for a meaningful rate
-GROWTH = 4  # factor of the sample, until a pass takes SECONDS / LEAST
+GROWTH = 4  # the sample grows by this factor until a pass takes SECONDS / LEAST
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds for one unit of work: median, quickest and slowest pass."""
+    """Milliseconds for one unit of work: in the median, the fastest and the slowest pass."""
 
     median: float
     low: float
@@ -47,7 +47,7 @@ class Timing:
 
 
 def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
-    """Return the totals that a run measured, and the parts without a total. Ends of ranges are left out."""
+    """Return the totals that a run measured, and parts that have no total, without the ends of ranges."""
     kinds = {name: name.partition("/")[0] for name in measured}
     return {
         name: measured[name]
@@ -57,10 +57,10 @@ def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
 
 
 def timed_part(work: Callable[[Sequence[int]], int], n: int) -> Timing:
-    """Time `work`, which processes the given queries out of n >= 1 and returns the number of units done.
+    """Return the time of one unit of `work`, a function of queries among n >= 1 that returns how many units it did.
 
-    The first call loads and compiles, and is not timed. Then an evenly spread sample grows until it takes long enough
-    or has all queries.
+    The first call loads and compiles, and is not timed. Then an evenly spread sample of the queries grows until a pass
+    takes long enough or covers all queries.
     """
     size = 1
     work([0])
@@ -84,7 +84,7 @@ def _seconds(work: Callable[[Sequence[int]], int], sample: Sequence[int]) -> tup
 
 
 def known(cache: Cache, about: Mapping[str, Any]) -> Timing | None:
-    """Return the time that this machine has measured; None if it has not. about: from `subject`."""
+    """Return the time that this machine has measured; None without one. about: the result of `subject`."""
     folder = cache.found(KIND, about)
     return Timing(**json.loads((folder / "timing.json").read_text("utf-8"))) if folder else None
 
@@ -98,7 +98,7 @@ def remember(cache: Cache, about: Mapping[str, Any], timing: Timing) -> None:
 
 
 def subject(decides: Mapping[str, Any], node: Node) -> dict[str, Any]:
-    """Return everything that a time depends on: the result's identity, this machine, and arguments under `runtime:`."""
+    """Return everything that a time depends on: the result's identity, this machine, and arguments in `runtime:`."""
     runtime = {key: value for key, value in flatten(node).items() if "runtime" in key.split(".")}
     return {**decides, "runtime": runtime, "machine": machine()}
 
@@ -109,16 +109,16 @@ def reading(node: Node) -> dict[str, Any]:
 
 
 def seconds_to_read(cache: Cache, node: Node, letters: int) -> float | None:
-    """Return the seconds that a tokenizer or encoder takes for that many letters; None if unknown on this machine."""
+    """Return the seconds that a tokenizer or encoder needs for `letters`; None if unknown on this machine."""
     found = known(cache, reading(node))
     return found.median * letters / 1e6 if found else None
 
 
 @contextmanager
 def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
-    """Time the block, in which a tokenizer or encoder reads texts, for estimates of costs.
+    """Time the block, where a tokenizer or encoder reads texts, to estimate later costs.
 
-    Few texts are not timed: loading dominates.
+    A small number of texts is not timed: loading would dominate.
     """
     began = time.perf_counter()
     yield
@@ -129,7 +129,7 @@ def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
 
 @functools.cache
 def machine() -> str:
-    """Return this machine in words: processor, and the cores and GPUs that this process may use."""
+    """Return a description of this machine: its processor, and the cores and GPUs that this process may use."""
     from retrievers.base import cores
 
     gpus = _gpus()
@@ -148,7 +148,7 @@ def _processor() -> str:
 
 
 def _gpus() -> list[str]:
-    """Return the names of NVIDIA's GPUs without importing torch, since that is slow."""
+    """Return the names of NVIDIA GPUs, without the slow import of torch."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return []
     if files := sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):

@@ -1,4 +1,4 @@
-"""Let a language model write queries and answers for conversations, by a prompt from a file."""
+"""Let a language model write queries and answers for conversations, with a prompt from a file."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ PROMPTS = Path(__file__).with_name("prompts")
 
 @dataclass(frozen=True)
 class Task:
-    """A text to write for each conversation.
+    """A kind of text that a language model writes for each conversation.
 
-    label: the override that asks for it, such as "answer=llm". name: of the text in the reply {name: text}.
-    most: characters. expects: output tokens of a usual text. key: the config key that replaces the prompt.
+    label: the override that asks for the texts, such as "answer=llm". name: key of the text in the reply {name: text}.
+    most: longest text in characters. expects: output tokens of a typical text.
+    key: the config key that replaces the prompt.
     """
 
     label: str
@@ -36,7 +37,7 @@ class Task:
     key: str
 
     def prompts(self, conversations: Sequence[Query], values: Sequence[Mapping[str, str]] = ()) -> list[Prompt]:
-        """Return the prompt for each conversation. values: further placeholders of each prompt -> text."""
+        """Return the prompt for each conversation. values: for each prompt, other placeholders -> texts."""
         more = values or [{}] * len(conversations)
         return [
             Prompt(
@@ -49,7 +50,7 @@ class Task:
         ]
 
     def texts(self, conversations: Sequence[Query], prompts: Sequence[Prompt], chat: Chat) -> list[str]:
-        """Return the texts. Raise Failed if a reply is empty, too long, cut off, or of another form."""
+        """Return the texts. Raise Failed if a reply is empty, too long, cut off, or has another form."""
         found = chat.ask(prompts, self._read, self.label)
         if wrong := [(one.query_id, reply) for one, reply in zip(conversations, found, strict=True) if reply.problem]:
             raise Failed(
@@ -60,7 +61,10 @@ class Task:
         return [reply.value or "" for reply in found]
 
     def known(self, conversations: Sequence[Query], chat: Chat) -> tuple[list[str] | None, int]:
-        """Return the texts (None unless a usable one is cached for each) and how many prompts would be asked."""
+        """Return the cached texts, and how many prompts have no cached reply.
+
+        Return None for the texts unless every conversation has a usable one.
+        """
         prompts = self.prompts(conversations)
         found = chat.known(prompts, self._read)
         texts = [reply.value for reply in found if reply and reply.value is not None]
@@ -82,21 +86,21 @@ class Task:
 
 
 def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -> PromptText:
-    """Read the prompt from a user's file, or the shipped one. key: the config key of the file."""
+    """Read the prompt from a user's file, or the shipped prompt without one. key: the config key of the file."""
     return read_prompt(Path(file), places, key=key) if file else read_prompt(PROMPTS / f"{shipped}.txt", places)
 
 
 VERSION = 1  # increase it when the same replies give other texts
-# query.text -> most characters of a text, tokens of a usual one
+# query.text -> characters of the longest text, tokens of a typical text
 LENGTHS = {"rewrite": (1000, 40), "expand": (4000, 150)}
-WRITTEN = tuple(LENGTHS)  # values of query.text that have a language model write the queries
+WRITTEN = tuple(LENGTHS)  # values of query.text that let a language model write the queries
 
 
 @dataclass(frozen=True)
 class QueryWriter:
-    """Has a language model write the query for each conversation, single turns included.
+    """Lets a language model write a query for each conversation, even if it has a single turn.
 
-    how: "rewrite": search for the model's text; "expand": for all user turns, then the model's text.
+    how: "rewrite" to search for the model's text, "expand" to search for all user turns and the model's text.
     """
 
     how: str
@@ -105,7 +109,7 @@ class QueryWriter:
 
     @classmethod
     def of(cls, how: str, file: str | None, prompt: str | None, llm: Node) -> QueryWriter | None:
-        """Return the writer for the keys of `query`; None if texts come from the data. Raise BadInput for bad keys."""
+        """Return the writer for the keys of `query`; None if no model writes queries. Raise BadInput for bad keys."""
         if how not in WRITTEN:
             if prompt:
                 raise BadInput(
@@ -120,20 +124,20 @@ class QueryWriter:
         return cls(how, llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
 
     def identity(self, identify: Callable[[Node], Any] = component_identity) -> dict[str, Any]:
-        """Return the identity of the texts, without the conversations. identify: see `retrieval_trial_key`."""
+        """Return the identity of the texts, except the conversations. identify: see `retrieval_trial_key`."""
         return {"text": self.how, "version": VERSION, "llm": identify(self.llm), "prompt": self.prompt.sha256}
 
     def queries(self, conversations: Sequence[Query], chat: Chat) -> tuple[Query, ...]:
-        """Return queries with one user turn each. Raise Failed if the model writes nothing usable."""
+        """Return queries with one user turn each. Raise Failed if the model writes no usable text."""
         return self._made(conversations, self._task.texts(conversations, self._task.prompts(conversations), chat))
 
     def foreseen(self, conversations: Sequence[Query], chat: Chat) -> tuple[tuple[Query, ...], int]:
-        """Return the queries, or `stand_ins` if some text is not cached, and how many the model would be asked for."""
+        """Return the queries and the number of prompts without a cached reply; `stand_ins` if a text is missing."""
         texts, missing = self._task.known(conversations, chat)
         return self.stand_ins(conversations) if texts is None else self._made(conversations, texts), missing
 
     def stand_ins(self, conversations: Sequence[Query]) -> tuple[Query, ...]:
-        """Return placeholder queries that differ from all real ones; the same for the same writer."""
+        """Return placeholders that differ from all real queries. The same writer always gives the same placeholders."""
         mark = digest(self.identity())
         return tuple(_searched(query, f"{mark} {query.text}") for query in conversations)
 
@@ -154,12 +158,12 @@ def _searched(query: Query, text: str) -> Query:
 
 NO_REFERENCES = "(none)"
 MOST = 10_000  # characters of the longest answer
-EXPECTED = 150  # tokens of a usual one
+EXPECTED = 150  # tokens of a typical answer
 
 
 @dataclass(frozen=True)
 class NoAnswers:
-    """Leaves the answers of a submission empty."""
+    """Leaves the answers in a submission empty."""
 
     recorded_as = "answer/none"
     version = 1
@@ -168,13 +172,13 @@ class NoAnswers:
 
 @dataclass(eq=False)
 class LlmAnswers:
-    """Has a language model write the answer to each query from the documents returned for it.
+    """Lets a language model answer each query from the documents returned for it.
 
-    prompt: a file with {conversation} and {references}; None: the shipped one.
+    prompt: a file that contains {conversation} and {references}; None for the shipped prompt.
     """
 
     recorded_as = "answer/llm"
-    version = 1  # increase it when the same replies come to give other answers
+    version = 1  # increase it when the same replies give other answers
 
     llm: ChatModel
     prompt: ReadPath | None = None
@@ -191,7 +195,7 @@ class LlmAnswers:
     ) -> tuple[str, ...]:
         """Return an answer to each conversation. Raise Failed if the model writes no usable answer.
 
-        shown: a row for each conversation. documents: doc_id -> document.
+        shown: one row per conversation. documents: doc_id -> document.
         """
         rows = [[documents[doc_id] for doc_id, _ in shown.row(row)] for row in range(len(conversations))]
         prompts = self.task.prompts(conversations, [{"references": _references(row)} for row in rows])

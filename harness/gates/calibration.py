@@ -1,17 +1,16 @@
 """Fit thresholds to labels, exactly, for many weightings of the queries at once, and evaluate them on held-out queries.
 
 A rule turns a query's signal into the number of documents to show. It has *levels* from the most to the least
-confident, such as (3, 0) for a gate or (1, 2, 3, 0), and a threshold between neighbours. A query gets the first level
-whose threshold its signal reaches. The payoff of each level is known for each query, so one sort is enough to try all
-thresholds. A bootstrap sample or a training fold is
-one weighting: the number of times it contains each query.
+confident, such as (3, 0) for a gate or (1, 2, 3, 0), and a threshold between neighbouring levels. A query gets the
+first level whose threshold its signal reaches. The payoff of each level is known for each query, so one sort is enough
+to try all thresholds. A bootstrap sample or a training fold is one weighting: how often it contains each query.
 
 Shapes: B weightings, n queries, L levels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,8 +18,8 @@ import numpy as np
 from harness.errors import BadInput
 from harness.statistics.bootstrap import draws
 
-_CELLS = 1 << 20  # weights processed at once: limits the memory
-CLOSE = 1e-9  # sums of objectives that differ by less count as equal
+_CELLS = 1 << 20  # weights processed at once, to limit the memory
+CLOSE = 1e-9  # sums of objectives with a smaller difference count as equal
 RESAMPLES = 2000
 
 
@@ -37,7 +36,7 @@ class Curve:
 
 
 def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
-    """Return the objective at every threshold. payoff: float64 [n, 2], of showing and of withholding documents."""
+    """Return the objective at every threshold. payoff: float64 [n, 2], if documents are shown and if withheld."""
     order = np.argsort(-signal, kind="stable")
     ordered = signal[order]
     gain = np.concatenate([[0.0], np.cumsum((payoff[:, 0] - payoff[:, 1])[order])])
@@ -48,12 +47,12 @@ def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
 def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarray:
     """Return the best thresholds for each weighting, float64 [B, L - 1], descending in each row.
 
-    Dynamic programming over the sorted queries finds the borders between levels that earn the most, exactly. Each
+    Dynamic programming over the sorted queries finds exactly the borders between levels that earn the most. Each
     border then moves to the middle of its plateau: the neighbouring borders that earn less by at most one standard
     error of the paired difference (after the one-standard-error rule of Breiman et al. 1984). A level that earns no
-    more than the next is left out. If withholding from no query earns as much as the best, the last threshold is -inf.
+    more than the next level is left out. If showing documents for every query is as good, the last threshold is -inf.
 
-    weights: float64 [B, n], how often each query counts; 0 = held out. payoff: float64 [n, L], what each level earns.
+    weights: float64 [B, n], how often each query counts; 0 if held out. payoff: float64 [n, L], for each level.
     """
     step = max(1, _CELLS // len(signal))
     blocks = [_fit(weights[first : first + step], signal, payoff)[0] for first in range(0, len(weights), step)]
@@ -87,14 +86,14 @@ def _fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> tuple[n
     return np.minimum.accumulate(thresholds, axis=1), bottom, top
 
 
-def counts_at(signal: np.ndarray, thresholds: np.ndarray, levels: Sequence[int]) -> np.ndarray:
-    """Return how many documents each query gets, int [..., Q]. thresholds: [..., L - 1]."""
-    level = (signal[:, None] < thresholds[..., None, :]).sum(axis=-1)
-    return np.array(levels)[level]
+def level_at(signal: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
+    """Return the number of the level that each query gets, int [..., Q]. thresholds: [..., L - 1]."""
+    level: np.ndarray = (signal[:, None] < thresholds[..., None, :]).sum(axis=-1)
+    return level
 
 
 def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return the fold of each query, int [n]. Queries that need retrieval, and the others, are spread evenly."""
+    """Return the fold of each query, int [n]. Queries that need retrieval and all other queries are spread evenly."""
     generator = np.random.default_rng(seed)
     fold = np.empty(len(needs), int)
     assigned = 0
@@ -106,7 +105,7 @@ def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def split(needs: np.ndarray, count: int, seed: int, number: int) -> np.ndarray:
-    """Return the fold of each query, int [n], of at most `count`. Each number below 1,000 gives another split."""
+    """Return the fold of each query, int [n], among at most `count`. Each `number` below 1,000 gives another split."""
     return folds(needs, min(count, len(needs)), 1000 * seed + number)
 
 
@@ -117,7 +116,7 @@ def check_splits(folds: int, repeats: int) -> None:
 
 
 def held_out(fold: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return (queries to learn from, queries held out) for each fold, bool [n] each. Fold -1 is in neither."""
+    """Return (queries to learn from, queries held out) for each fold, bool [n] each, without the queries of fold -1."""
     return [((fold >= 0) & (fold != number), fold == number) for number in range(fold.max() + 1)]
 
 
@@ -125,8 +124,7 @@ def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray,
     """Return the weighted sum of the objective, with thresholds fitted without each query's fold; float64 [B]."""
     training, evaluation = (weights[:, None] * np.stack(parts) for parts in zip(*held_out(fold), strict=True))
     thresholds = fit(training.reshape(-1, len(signal)), signal, payoff)
-    level = (signal[:, None] < thresholds[:, None, :]).sum(axis=-1)
-    earned = payoff[np.arange(len(signal)), level]
+    earned = payoff[np.arange(len(signal)), level_at(signal, thresholds)]
     return (earned.reshape(evaluation.shape) * evaluation).sum(axis=(1, 2))
 
 
@@ -134,8 +132,7 @@ def bootstrap(signal: np.ndarray, payoff: np.ndarray, seed: int) -> Mapping[str,
     """Return 95 % percentile intervals of the last "threshold" and the mean "objective", from RESAMPLES samples."""
     drawn = np.vstack(list(draws(seed, len(signal), RESAMPLES))).astype(np.float64)
     thresholds = fit(drawn, signal, payoff)
-    level = (signal[:, None] < thresholds[:, None, :]).sum(axis=-1)
-    means = (payoff[np.arange(len(signal)), level] * drawn).sum(axis=1) / len(signal)
+    means = (payoff[np.arange(len(signal)), level_at(signal, thresholds)] * drawn).sum(axis=1) / len(signal)
     ends = [0.025, 0.975]
     # A threshold may be infinite, so the quantiles must not interpolate.
     threshold, mean = (np.quantile(values, ends, method="inverted_cdf") for values in (thresholds[:, -1], means))
@@ -143,7 +140,7 @@ def bootstrap(signal: np.ndarray, payoff: np.ndarray, seed: int) -> Mapping[str,
 
 
 def _cuts(ordered: np.ndarray) -> np.ndarray:
-    """Return whether a threshold can separate the first i of the ordered queries from the rest, bool [n + 1]."""
+    """Return whether a threshold can separate the first i ordered queries from all later queries, bool [n + 1]."""
     return np.concatenate([[True], ordered[1:] != ordered[:-1], [True]])
 
 
@@ -156,8 +153,9 @@ def _at(values: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """Return how many queries lie above each border between levels, int [B, L - 1], for the greatest total."""
-    # Ties go to the first border, which leaves useless levels empty. The last border withholds as little as possible.
+    """Return the number of queries above each border between levels, int [B, L - 1], for the greatest total."""
+    # Of equal borders, take the first: useless levels stay empty. Of equal last borders, take the one that withholds
+    # from the fewest queries.
     place = np.arange(len(legal))
     totals = [_running(weights * earned[:, level]) for level in range(earned.shape[1])]
     best, came_from = totals[0], []

@@ -1,4 +1,4 @@
-"""The no-retrieval gate decides which queries get documents, and how many. Here: fixed thresholds on a signal."""
+"""Gates decide which queries get documents, and how many. This module has gates without learning."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ALL = np.iinfo(np.int32).max  # documents shown by a gate that sets no limit
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """What a gate decides for Q queries. A field is None if the gate has not read or learnt it.
+    """The decision of a gate for Q queries. Fields are None if the gate has not read or learnt them.
 
-    shown: int64 [Q], the most documents each query gets; 0: none.
-    signal: float64 [Q], what the decision rests on; higher = more likely to need retrieval.
-    fitted: what was learnt from labels, as plain JSON.
+    shown: int64 [Q], the most documents that each query gets; 0 for no documents.
+    signal: float64 [Q], the basis of the decision; higher if the query more likely needs retrieval.
+    fitted: everything learnt from labels, as plain JSON.
     out_of_fold: int64 [R, Q], `shown` by rules learnt without the query's label, in R repetitions.
     folds: int64 [R, n], the fold of each query in `Payoff.rows`, in each repetition.
     curve: the objective at every threshold.
@@ -44,10 +44,10 @@ class Decision:
 
 
 class Gate(Protocol):
-    """Decides which queries get documents. To add one, write a class like this and a file in conf/gate/.
+    """Decides which queries get documents. To add a gate, write a class like this and a file in conf/gate/.
 
     learns: whether `decide` needs a payoff.
-    parts: the shared components of a config that the gate uses, from "tokenizer", "encoder" and "llm".
+    parts: the shared components of a config that the gate uses, among "tokenizer", "encoder" and "llm".
     """
 
     learns: bool
@@ -57,11 +57,11 @@ class Gate(Protocol):
         """Raise BadInput if the gate does not fit component rankings with these names."""
 
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
-        """Decide for all queries of `inputs`. `payoff` has their labels."""
+        """Return the decision for all queries of `inputs`. `payoff` contains their labels."""
 
 
 class NoGate:
-    """Gives every query its documents. Reports the top score as its signal, for information only."""
+    """Gives every query its documents. The signal, the top score, decides nothing."""
 
     recorded_as = "gate/none"
     learns = False
@@ -79,8 +79,8 @@ class NoGate:
 class ScoreGate:
     """Gives a query its documents if its signal is at least the threshold and any document was found.
 
-    source: the component ranking to read; None: the only one. Ignored if the signal reads only the query.
-    k: number of top ranks to read, for some signals; at least 2.
+    source: the component ranking to read; None if there is only one. Ignored if the signal reads only the query.
+    k: number of top ranks that some signals read, at least 2.
     """
 
     recorded_as = "gate/score"
@@ -127,7 +127,7 @@ def check_comparable(signal: str, names: Collection[str]) -> None:
     if signal_spec(signal).reads == "rankings" and len(names) < 2:
         raise BadInput(
             f"gate.signal={signal} compares component rankings, and there is only one. Choose another signal, or a "
-            "retriever with several, such as retriever=hybrid_lexical."
+            "retriever with several rankings, such as retriever=hybrid_lexical."
         )
 
 

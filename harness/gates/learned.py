@@ -1,7 +1,7 @@
 """Gates that learn from labels and are scored on queries whose labels they have not seen.
 
-A gate learns a *rule*, which turns signals into the number of documents that a query gets. The run saves it as JSON; it
-applies to unlabelled queries too. For out-of-fold results, everything is learnt again without each fold of the queries.
+A gate learns a *rule*, which turns signals into the number of documents that a query gets. The run saves the rule as
+JSON. A rule also applies to unlabelled queries. For out-of-fold results, everything is learnt again without each fold.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from retrievers.base import AtMost
 QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
 Folds = Annotated[int, AtMost(1_000, "a rule is learnt for each fold")]
 Repeats = Annotated[int, AtMost(1_000, "everything is learnt again each time")]
-INNER = 5  # folds within the queries to learn from, for choices by cross-validation
-STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to choose from, for the logistic regression
+INNER = 5  # folds of the queries to learn from, for choices by cross-validation
+STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to try for the logistic regression
 
 
 @dataclass(eq=False)
 class Learner:
-    """Base class of gates that learn. To add one, write a subclass with `rules` and a file in conf/gate/.
+    """Base class of gates that learn. To add a gate, write a subclass with `rules` and a file in conf/gate/.
 
-    signals: None: all fast ones. sources: component rankings to read; None: all.
-    k: number of top ranks to read, for some signals; at least 2.
-    folds: of the labelled queries, for out-of-fold decisions. repeats: how often they are split anew.
+    signals: names of signals; None for all fast signals. sources: component rankings to read; None for all.
+    k: number of top ranks that some signals read, at least 2.
+    folds: folds of the labelled queries for out-of-fold decisions. repeats: number of different splits into folds.
     """
 
     signals: list[str] | None = None
@@ -46,7 +46,7 @@ class Learner:
     learns = True
 
     def __post_init__(self) -> None:
-        self.names = list(QUICK) if self.signals is None else self.signals  # of the signals
+        self.names = list(QUICK) if self.signals is None else self.signals
         if not self.names:
             raise BadInput("signals is empty. Use null for all fast signals.")
         for name in self.names:
@@ -79,7 +79,7 @@ class Learner:
         )
 
     def learn(self, inputs: GateInputs, payoff: Payoff) -> tuple[Rule, np.ndarray | None, np.ndarray | None]:
-        """Return the rule learnt from the queries `payoff.rows`, and `out_of_fold` and `folds` of `Decision`."""
+        """Return the rule learnt from the queries `payoff.rows`, and `out_of_fold` and `folds` for `Decision`."""
         payoff.require_queries()
         everything = np.ones((1, len(payoff.rows)))
         needs, seed, repeats = payoff.needs[payoff.rows], payoff.seed, range(self.repeats)
@@ -94,12 +94,13 @@ class Learner:
     def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
         """Return one rule per row of `weights`, learnt only from the queries with a weight above 0.
 
-        weights: float64 [B, n], of the queries `payoff.rows`. inner: their folds for cross-validation, int [n] each.
+        weights: float64 [B, n], for the queries `payoff.rows`. inner: folds of these queries for cross-validation,
+            int [n] each.
         """
         raise NotImplementedError
 
     def levels(self, payoff: Payoff) -> tuple[int, ...]:
-        """Return the numbers of documents that a rule can show, the most confident level first."""
+        """Return the numbers of documents that a rule can show, from the most to the least confident level."""
         return (payoff.values.shape[1] - 1, 0)
 
     def tried(self, inputs: GateInputs) -> list[tuple[str | None, str]]:
@@ -128,7 +129,7 @@ class Learner:
 
     def _summary(self, rule: Rule, payoff: Payoff, signal: np.ndarray) -> dict[str, Any]:
         rows, earned = payoff.rows, payoff.levels(rule.levels)
-        level = (signal[rows, None] < np.array(rule.thresholds)).sum(axis=1)
+        level = calibration.level_at(signal[rows], np.array(rule.thresholds))
         needs = payoff.needs[rows]
         notes = []
         if needs.all() or not needs.any():
@@ -146,7 +147,7 @@ class Learner:
             "in_sample": float(earned[np.arange(len(rows)), level].mean()),
             "notes": notes,
         }
-        if rule.plain:  # learnt coefficients depend on the queries too, which the resampling ignores
+        if rule.plain:  # resampling would ignore that learnt coefficients depend on the queries too
             summary["plateau"] = [json_number(end) for end in calibration.threshold_plateau(signal[rows], earned)]
             intervals = calibration.bootstrap(signal[rows], earned, payoff.seed)
             summary |= {f"{name}_interval": [json_number(end) for end in ends] for name, ends in intervals.items()}
@@ -154,7 +155,7 @@ class Learner:
 
 
 class AutoGate(Learner):
-    """One signal and a threshold on it, both chosen by the objective on held-out queries. Arguments as in `Learner`."""
+    """Chooses one signal and a threshold on it by the objective on held-out queries. Arguments: see `Learner`."""
 
     recorded_as = "gate/auto"
 
@@ -175,10 +176,10 @@ class AutoGate(Learner):
 
 
 class DepthGate(AutoGate):
-    """As AutoGate, with a level for each number of documents: 1 if most confident, then 2, up to top_k, then none.
+    """Like AutoGate, with one level per number of documents: 1 if most confident, then 2, up to top_k, then 0.
 
-    The contest's MAP divides by the number of hits shown: a miss after the last hit costs nothing, a miss before it
-    does. So fewer documents can score higher.
+    The contest's MAP divides by the number of hits shown. A miss after the last hit costs nothing, but a miss before a
+    hit does, so fewer documents can score higher.
     """
 
     recorded_as = "gate/depth"
@@ -189,11 +190,11 @@ class DepthGate(AutoGate):
 
 @dataclass(eq=False)
 class ClassifierGate(Learner):
-    """Logistic regression of "needs retrieval" on standardised signals, and a threshold on its logit.
+    """Logistic regression of "needs retrieval" on standardised signals, with a threshold on the logit.
 
-    The regularisation strength has the least log loss on held-out queries. The threshold is fitted to their logits.
+    The regularisation strength has the lowest log loss on held-out queries. The threshold is fitted to their logits.
 
-    embedding: whether to use the query's embedding, too; all its values together weigh as much as one signal.
+    embedding: whether to use the query's embedding too. All its values together weigh as much as one signal.
     """
 
     repeats: Repeats = 3
@@ -220,7 +221,7 @@ class ClassifierGate(Learner):
         earned = payoff.levels(levels)
         rules = []
         for row in weights:
-            with threadpool_limits(1):  # fits this small are slower with several threads
+            with threadpool_limits(1):  # several threads make such small fits slower
                 learnt, intercept, threshold = _logistic(columns, share, needs, earned, row > 0, inner[0])
             ofs = [*zip(("centre", "scale", "weights"), learnt[:, :width].tolist(), strict=True)]
             ofs += zip(("embedding_centre", "embedding_scale", "embedding"), learnt[:, width:].tolist(), strict=True)

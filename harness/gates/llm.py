@@ -1,4 +1,4 @@
-"""The gate that asks a language model: does a conversation need documents before it is answered?"""
+"""The gate that asks a language model whether a conversation needs documents before its answer."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ ANSWERS = {"yes": 1.0, "예": 1.0, "네": 1.0, "true": 1.0, "no": 0.0, "아니�
 
 @dataclass(eq=False)
 class LlmGate:
-    """Gives a query its documents if a language model says that its conversation needs them.
+    """Gives a query its documents if a language model says that the conversation needs documents.
 
-    prompt: the instruction before the conversation; None: PROMPT.
-    request: fields of its requests, over those in `llm.request`; None: REQUEST. A field that is None is left out.
+    prompt: the instruction before the conversation; None for PROMPT.
+    request: fields of the requests, which override fields in `llm.request`; None for REQUEST. A None field is left out.
     """
 
     recorded_as = "gate/llm"
@@ -60,7 +60,7 @@ class LlmGate:
         self.request = checked_request(REQUEST if self.request is None else self.request, "gate.request")
 
     def check(self, names: Collection[str]) -> None:
-        """Accept any rankings: the gate reads none."""
+        """Accept any rankings, since the gate reads no ranking."""
 
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
         """Give documents if the model says yes; the signal is 1.0 or 0.0. Raise Failed if a query gets no answer."""
@@ -82,18 +82,18 @@ class LlmGate:
 
 
 def transcript(query: Query) -> str:
-    """Return a conversation for the model: one line `role: content` per turn."""
+    """Return a conversation for the model, with a line `role: content` for each turn."""
     return "\n".join(f"{turn.role}: {turn.content}" for turn in query.turns)
 
 
 def read_answer(text: str) -> float:
     """Return 1.0 for yes, 0.0 for no. Raise WrongReply for anything else, such as `yes or no`.
 
-    The first word counts, regardless of case and punctuation, or {"retrieve": true}. A leading <think>…</think> block
-    is skipped.
+    The answer is the first word, whatever its case and punctuation, or an object {"retrieve": true}. A leading
+    <think>…</think> block is skipped.
     """
     words = re.findall(r"\w+", without_thought(text).lower())
-    for label in ("json", "retrieve"):  # of a fenced block, and the key of an object
+    for label in ("json", "retrieve"):  # the label of a fenced block, and the key of the object
         words = words[1:] if words[:1] == [label] else words
     answers = {ANSWERS[word] for word in words[:3] if word in ANSWERS}
     if not words or words[0] not in ANSWERS or len(answers) > 1:

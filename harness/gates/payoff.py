@@ -1,4 +1,4 @@
-"""The data that gates learn from: what a query earns if a number of its documents are shown."""
+"""The data that gates learn from: each query's objective for each number of shown documents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from retrievers.base import Ranking
 
 
 def fixed_mean(name: str, learner: str = "gate") -> Measure:
-    """Return the measure. Raise BadInput unless it is a mean over queries that no gate can change."""
+    """Return the measure. Raise BadInput unless it is a mean over the same queries for all decisions of a gate."""
     measure = parse_measure(name)
     if measure.family not in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
         raise BadInput(
@@ -35,7 +35,7 @@ def payoffs(
     split: Split = Split(),  # noqa: B008 (frozen)
     multi_turn: Mapping[str, bool] | None = None,
 ) -> Payoff:
-    """Return what each query earns if the first 0 to `top_k` candidates are shown. objective: see `fixed_mean`."""
+    """Return each query's objective if its first 0 to `top_k` candidates are shown. objective: see `fixed_mean`."""
     measure = fixed_mean(objective)
     labelled = [query_id for query_id in candidates.query_ids if query_id in qrels.grades]
     place = {query_id: row for row, query_id in enumerate(candidates.query_ids)}
@@ -57,7 +57,7 @@ def payoffs(
 def queries_to_learn_from(
     query_ids: Collection[str], qrels: Qrels, objective: str, split: Split, multi_turn: Mapping[str, bool]
 ) -> Payoff:
-    """Return the payoff of empty lists, with `rows` to learn from. Raise BadInput if there are none."""
+    """Return the payoff of empty lists, with `rows` to learn from. Raise BadInput if there are no such queries."""
     nothing = Ranking.from_scores({query_id: {} for query_id in query_ids})
     payoff = payoffs(nothing, qrels, objective, 0, split=split, multi_turn=multi_turn)
     payoff.require_queries()
@@ -66,14 +66,15 @@ def queries_to_learn_from(
 
 @dataclass(frozen=True, eq=False)
 class Payoff:
-    """What showing n documents earns each query.
+    """The objective of each query for each number of shown documents.
 
     values: float64 [Q, N + 1], the objective of a query if its first n documents are shown; NaN if the query is
         unlabelled or not part of the objective's mean.
     rows: int [n], the queries to learn from: labelled, in the selected part, and part of the objective's mean.
-    needs: bool [Q], whether a query needs retrieval. name: of the objective. seed: of the folds and the bootstrap.
-    unseen: given if a fusion learnt the candidates' order from the same labels: some queries to learn from, bool [n] ->
-        values [Q, N + 1] in an order learnt from them alone, and for each query without its own label.
+    needs: bool [Q], whether a query needs retrieval. name: the objective. seed: seed of the folds and the bootstrap.
+    unseen: a function if a fusion learnt the order of the candidates from the same labels, else None. It takes some of
+        the queries to learn from, bool [n], and returns values [Q, N + 1] for an order learnt only from these queries,
+        and for each of them without its own label.
     """
 
     values: np.ndarray
@@ -84,7 +85,7 @@ class Payoff:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
 
     def within(self, used: np.ndarray) -> Payoff:
-        """Return the payoff by the labels of some queries; only their values have a meaning. used: bool [n]."""
+        """Return the payoff by the labels of `used` queries, bool [n]. Only the values of these queries are valid."""
         return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:
@@ -95,5 +96,5 @@ class Payoff:
             )
 
     def levels(self, levels: Sequence[int]) -> np.ndarray:
-        """Return the payoff of the queries to learn from, at these numbers of documents, float64 [n, levels]."""
+        """Return the objective of the queries to learn from for these numbers of documents, float64 [n, levels]."""
         return self.values[np.ix_(self.rows, np.array(levels))]

@@ -1,4 +1,4 @@
-"""The rule that a gate learns, and its JSON."""
+"""The rule that a gate learns, also as JSON."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from harness.gates.payoff import Payoff
 from harness.gates.signals import GateInputs, signal_of, signal_spec
 from harness.storage.typed import encoded, row_as
 
-# Lists of a rule -> other lists of the same length.
+# Field of a rule -> fields whose lists have the same length.
 _PARALLEL = {"features": ("centre", "scale", "weights"), "embedding": ("embedding_centre", "embedding_scale")}
 _INFINITE = ("inf", "-inf")  # as `json_number` writes them
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The number of documents a query gets, by thresholds on a weighted sum of signals.
+    """Decides how many documents a query gets, by thresholds on a weighted sum of signals.
 
     The sum is `intercept` plus (value - centre) / scale * weight for each feature and each value of the embedding.
 
-    features: (source, signal) each. k: number of top ranks to read, for some signals.
-    levels: numbers of documents shown, from the most to the least confident.
-    thresholds: between neighbouring levels, descending.
+    features: pairs (source, signal). k: number of top ranks that some signals read.
+    levels: numbers of documents to show, from the most to the least confident level.
+    thresholds: descending thresholds between neighbouring levels.
     embedding: weights of the embedding's values; empty if the rule reads no embedding.
     """
 
@@ -84,14 +84,14 @@ class Rule:
         return self == Rule(self.features[:1], self.k, self.levels, self.thresholds)
 
     def shown(self, signal: np.ndarray) -> np.ndarray:
-        return calibration.counts_at(signal, np.array(self.thresholds), self.levels)
+        return np.array(self.levels)[calibration.level_at(signal, np.array(self.thresholds))]
 
     def to_json(self) -> dict[str, Any]:
         return encoded(self) | {"thresholds": [json_number(value) for value in self.thresholds]}
 
     @classmethod
     def from_json(cls, content: Any, where: str = "rule") -> Rule:
-        """Read what `to_json` wrote. Raise BadInput, with the field, for anything else."""
+        """Return the rule that `to_json` wrote. Raise BadInput with the name of the wrong field for other content."""
         thresholds = content.get("thresholds") if isinstance(content, dict) else None
         if isinstance(thresholds, list):
             content = content | {"thresholds": [float(one) if one in _INFINITE else one for one in thresholds]}
@@ -108,7 +108,7 @@ class Rule:
 
 
 class FittedGate:
-    """Applies the rule of another run. file: the gate.json of that run."""
+    """Applies the rule of another run. file: the gate.json of the other run."""
 
     recorded_as = "gate/fitted"
     learns = False
@@ -122,7 +122,7 @@ class FittedGate:
 
     @staticmethod
     def identify(file: str) -> dict[str, Any]:
-        """Return the content of the file: its path is not part of the identity."""
+        """Return the content of the file. The identity does not include its path."""
         return {"rule": _read(file).to_json()}
 
     def check(self, names: Collection[str]) -> None:

@@ -1,8 +1,8 @@
 """Signals for no-retrieval gates: one number per query, higher if the query more likely needs retrieval.
 
-Each is a published predictor of query performance, or close to one. A query about nothing in the corpus finds documents
-with low, flat scores, and other retrievers find different ones. A rank beyond the end of a list counts as a document
-with score 0.
+Each signal is a published predictor of query performance, or close to one. A query about nothing in the corpus finds
+documents with low, flat scores, and different retrievers find different documents. A rank beyond the end of a list
+counts as a document with score 0.
 
 To add a signal, write a function under `@signal` in this module. Its name is the signal's name in configs.
 """
@@ -22,19 +22,19 @@ from harness.llm.chat import Chat, ChatModel
 from retrievers.base import Query, Ranking, remembered
 
 _VERSION = 1  # increase it when the values of a cached signal change
-_FLAT = 1e-12  # a spread below this share of the scores is rounding error
+_FLAT = 1e-12  # a spread below this share of the scores is a rounding error
 
 
 class GateInputs(Protocol):
-    """What a gate may read. Rankings and signals have one row per query (Q).
+    """The data that a gate may read. Rankings and signals have one row per query (Q).
 
     Implementations compute slow values only when a method asks for them. Slow signals are kept as long as their
-    `GateInputs` exists, the others as long as their ranking exists.
+    `GateInputs` exists, all other signals as long as their ranking exists.
     """
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """The queries as they are searched, each with one turn."""
+        """The queries that are searched for, each with one turn."""
 
     @property
     def conversations(self) -> tuple[Query, ...]:
@@ -54,14 +54,14 @@ class GateInputs(Protocol):
         """Return random queries, and their ranking by the retriever `source`."""
 
     def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """Return the result of `compute`, float64 [Q]; it may come from a cache.
+        """Return the result of `compute`, float64 [Q], possibly from a cache.
 
-        decides: everything that determines it, as plain JSON, with digests of texts and scores. The implementation adds
-            the identities of the tokenizer, the retriever and the documents.
+        decides: everything that determines the result, as plain JSON, with digests of texts and scores. The
+            implementation adds the identities of the tokenizer, the retriever and the documents.
         """
 
     def chat(self, model: ChatModel) -> Chat:
-        """Return a connection to a language model; replies may come from a cache. Raise BadInput if it is unusable."""
+        """Return a chat with a language model, whose replies may be cached. Raise BadInput if the model is unusable."""
 
     def embeddings(self) -> np.ndarray:
         """Return the queries' embeddings by the config's encoder, float64 [Q, D]."""
@@ -75,9 +75,9 @@ Compute = Callable[..., np.ndarray]
 class SignalSpec:
     """A registered signal.
 
-    reads: the component ranking `source`; that one and all others; or only the query.
-    places: whether it depends on k, the number of top ranks to read.
-    slow: whether it needs tokens, texts or a search; it is then cached on disk.
+    reads: "ranking" for the component ranking `source`, "rankings" for all component rankings, or only "query".
+    places: whether the signal depends on k, the number of top ranks to read.
+    slow: whether the signal needs tokens, texts or a search, and so is cached on disk.
     compute: (inputs, source=, k=) -> float64 [Q].
     """
 
@@ -91,10 +91,10 @@ SIGNALS: dict[str, SignalSpec] = {}
 
 
 def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callable[[Compute], Compute]:
-    """Register a function as the signal of its name. The arguments are fields of `SignalSpec`.
+    """Register a function as the signal with the function's name. The arguments are fields of `SignalSpec`.
 
-    The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking. A slow one
-    computes inside `inputs.remember`. Its docstring gives the formula, the degenerate cases and the source.
+    The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking. A slow
+    function computes inside `inputs.remember`. The docstring gives the formula, the degenerate cases and the source.
     """
 
     def register(compute: Compute) -> Compute:
@@ -113,8 +113,7 @@ def signal_spec(name: str) -> SignalSpec:
 
 
 def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.ndarray:
-    """Return the values of a signal, float64 [Q], finite, not to be changed. Raise BadInput if it is unknown or
-    unusable.
+    """Return the finite, read-only values of a signal, float64 [Q]. Raise BadInput for an unknown or unusable signal.
 
     source: a component ranking, ignored if the signal reads only the query. k: ranks to read, at least 1.
     """
@@ -122,7 +121,7 @@ def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.n
 
 
 def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
-    """Return all (source, signal) pairs to try. If a signal reads only the query, its source is None."""
+    """Return all pairs (source, signal) to try. The source is None if the signal reads only the query."""
     all_sources = list[str | None](sources)
     compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # the agreement of two rankings is symmetric
     tried: dict[Reads, list[str | None]] = {
@@ -159,7 +158,7 @@ def _head(ranking: Ranking, *, k: int) -> _Head:
 
 @remembered
 def _corpus(ranking: Ranking) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of the corpus, the mean over all K columns, and whether it is about 0; [Q] each."""
+    """Return the score of the corpus, which is the mean over all K columns, and whether it is about 0; [Q] each."""
     columns = max(ranking.scores.shape[1], 1)
     mean = ranking.scores.sum(axis=1) / columns
     return mean, np.abs(mean) <= _FLAT * np.abs(ranking.scores).sum(axis=1) / columns
@@ -202,8 +201,8 @@ def zscore(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 def nqc(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Normalised query commitment (Shtok, Kurland, Carmel, Raiber and Markovits 2012).
 
-    Standard deviation (population) of the first k scores / |score of the corpus|; 0 if the corpus scores 0. The score
-    of the corpus is estimated by the mean over all K retrieved columns.
+    Standard deviation (population) of the first k scores / |score of the corpus|; 0 if the score of the corpus is 0.
+    The score of the corpus is estimated by the mean over all K retrieved columns.
     """
     ranking = inputs.rankings[source]
     corpus, zero = _corpus(ranking)
@@ -245,7 +244,7 @@ def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 def _overlap(one: Ranking, other: Ranking, *, k: int) -> np.ndarray:
     one, other = one.top(k), other.top(k)
     index_of = {doc_id: i for i, doc_id in enumerate(one.doc_ids)}
-    # The last entry maps the padding, -1, to itself.
+    # The last entry maps the padding -1 to itself.
     indices = np.array([*(index_of.get(doc_id, -1) for doc_id in other.doc_ids), -1], np.int32)
     joined = np.sort(np.hstack([one.docs, indices[other.docs]]), axis=1)
     both = ((joined[:, 1:] == joined[:, :-1]) & (joined[:, 1:] >= 0)).sum(axis=1)
@@ -316,10 +315,10 @@ def background(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 
 def random_queries(texts: Sequence[str], queries: Sequence[Query], count: int = 200) -> list[Query]:
-    """Return meaningless queries with words of the corpus, with ids "random-0", "random-1", ...; deterministic.
+    """Return the same meaningless queries, with ids "random-0", "random-1", ..., for the same corpus and queries.
 
-    Each has as many words (at least 1) as a real query drawn at random, and each word comes from a document drawn at
-    random. Raise BadInput if no document has words.
+    Each query has the length of a random real query, but at least one word. Each word comes from a random document.
+    Raise BadInput if no document has words.
     """
     worded = np.flatnonzero(np.fromiter((bool(text) and not text.isspace() for text in texts), bool, len(texts)))
     if not len(worded):

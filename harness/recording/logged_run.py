@@ -1,4 +1,4 @@
-"""Logged runs read back: the run that a command is about, its config, and its data if they are unchanged."""
+"""Read logged runs: their numbers, config and files, and their data if unchanged."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from retrievers.base import Document
 T = TypeVar("T")
 CONFIG = "config.yaml"
 PUT_BACK = "Put the data back, or run the experiment again."
-NAMES = {"qrels": "labels"}  # of data in messages, if not the key
+NAMES = {"qrels": "labels"}  # part of the data -> its name in messages, if they differ
 
 
 @dataclass(frozen=True)
 class ValidRun:
-    """A logged run whose data are unchanged and whose predictions are valid.
+    """A logged run with unchanged data and valid predictions.
 
-    predictions: text of the file to submit. count: of queries or items. dataset: None for a text task.
+    predictions: text of the file to submit. count: number of queries or items. dataset: None for a text task.
     """
 
     predictions: str
@@ -45,7 +45,7 @@ class ValidRun:
 
 
 def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
-    """Return the run with all its numbers, from `metrics.json` and MLflow; a sweep's trials have them all in MLflow."""
+    """Return the run with all its numbers, from `metrics.json` if the run has that file, and from MLflow."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             file = tracker.download(run, METRICS, Path(folder))
@@ -61,14 +61,14 @@ def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
 
 
 def recommended(tracker: Tracker, run: LoggedRun) -> LoggedRun:
-    """Return the run; for a sweep, the trial that it recommends. Raise BadInput if it recommends none."""
+    """Return the run; for a sweep, its recommended trial. Raise BadInput if it recommends no trial."""
     if run.tags.get("harness.verb") != "sweep":
         return run
     if best := run.tags.get("best.run_id"):
         return tracker.run(best)
     raise BadInput(
-        f"Run {run.named} is a sweep without a single best trial: its description says why, and names "
-        "its trials. Give the id of one of them."
+        f"Run {run.named} is a sweep without a single best trial. Its description says why, and names "
+        "its trials. Give the id of one of these trials."
     )
 
 
@@ -79,7 +79,7 @@ def logged_config(tracker: Tracker, run: LoggedRun) -> dict[str, Any]:
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """Return a config written by `provenance.resolved`. Raise BadInput, naming the file, if it is damaged."""
+    """Return a config written by `provenance.resolved`. Raise BadInput with the file's name if it is damaged."""
     try:
         config = yaml_files.load_yaml(file)
     except BadInput as error:
@@ -88,16 +88,16 @@ def read_config(file: Path) -> dict[str, Any]:
         raise BadInput(f"{file.name} of the run is damaged: it holds no config.")
     try:
         json.dumps(config)
-    except TypeError as error:  # YAML has more kinds of values, such as dates
+    except TypeError as error:  # YAML has values that JSON lacks, such as dates
         raise BadInput(f"{file.name} of the run is damaged: {error}.") from None
     return config
 
 
 def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Sequence[str], asks: bool = True) -> None:
-    """Raise BadInput unless `allow` has every address and environment variable that a logged config names.
+    """Raise BadInput unless `allow` contains every address and environment variable in a logged config.
 
-    Anyone who can write to the tracking store can choose them; only the command line may decide where data are sent.
-    asks: whether language models are asked.
+    Anyone with write access to the tracking store can edit the config, so only the command line may decide where data
+    are sent. asks: whether language models are asked.
     """
     used = {name: node for name, node in document.items() if name not in ELSEWHERE}
     sent = {key: value for key, value in flatten(used).items() if value and consent.sends(key)}
@@ -105,8 +105,8 @@ def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Se
     if refused := [f"{key} is {value}" for key, value in wanted.items() if value not in allow]:
         word = f"allow=[{','.join(dict.fromkeys(wanted.values()))}]"
         raise BadInput(
-            f"Run {run.named} says where queries and secrets are sent: {'; '.join(refused)}. If you trust these, allow "
-            f"them on the command line: {shlex.quote(word)}"
+            f"Run {run.named} says where queries and secrets are sent: {'; '.join(refused)}. If you trust all of "
+            f"these, allow them on the command line: {shlex.quote(word)}"
         )
 
 
@@ -134,8 +134,8 @@ def load_unchanged(
 ) -> Dataset:
     """Load the data of a run again. Raise BadInput if they cannot be read or have changed.
 
-    source: the dataset's config node. names: the parts to check; with "qrels" alone, only the labels are read.
-    remedy: what the user can do about it. documents: reads the documents of the source.
+    source: the dataset's config node. names: the parts to check; for only "qrels", nothing but the labels is read.
+    remedy: advice for the user. documents: reads the documents of the source.
     """
     check_component(source, "dataset")
     reader = build(source, where="dataset")
@@ -155,9 +155,9 @@ def load_unchanged(
 def require_unchanged(
     run: LoggedRun, fingerprints: Mapping[str, str | None], places: Mapping[str, str], remedy: str
 ) -> None:
-    """Raise BadInput, naming everything that has changed, unless the run has logged these data.
+    """Raise BadInput with the name of each changed part unless the run has logged these data.
 
-    fingerprints: name -> sha256 of the data now; None without data. places: name -> where the data were read.
+    fingerprints: name -> today's sha256 of the data; None without data. places: name -> where the data were read.
     """
 
     def short(sha256: str | None) -> str:
@@ -172,14 +172,14 @@ def require_unchanged(
         raise BadInput(f"Run {run.short_id} used other data: {'; '.join(changed)}. {remedy}")
 
 
-AT_ONCE = 8  # downloads
-AHEAD = 64  # downloaded files that wait to be read
+AT_ONCE = 8  # simultaneous downloads
+AHEAD = 64  # most downloaded files that wait to be read
 
 
 class Ahead:
-    """Download files before they are needed; do nothing if a local tracking store has them.
+    """Downloads files before they are needed, unless they are in a local tracking store.
 
-    wanted: (run, file name) in the order of use; some may stay unused. folder: gets a folder for each run.
+    wanted: (run, file name) in the order of use; some may stay unused. folder: will contain a folder for each run.
     """
 
     def __init__(self, tracker: Tracker, wanted: Sequence[tuple[LoggedRun, str]], folder: Path) -> None:

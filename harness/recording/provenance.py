@@ -1,4 +1,4 @@
-"""What made a run: data, code, versions, packages and the resolved config."""
+"""Record what made a run: data, code, versions, packages and the resolved config."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.tasks.scored_file import TextPlan
 
 @functools.cache
 def requirements() -> str:
-    """Return `name==version` of every installed distribution, one per line; the first of duplicates."""
+    """Return a line `name==version` for every installed distribution. Of duplicates, the first counts."""
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
@@ -29,12 +29,12 @@ def requirements() -> str:
     return "".join(f"{name}=={versions[name]}\n" for name in sorted(versions, key=str.lower))
 
 
-PACKAGES = ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow")  # that every run uses
+PACKAGES = ("retrieval-harness", "numpy", "scipy", "numba", "hydra-core", "mlflow")  # every run uses these
 PLUGINS = "plugins"  # tag: the plug-ins of a run's components
 
 
 def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | None = None) -> dict[str, str]:
-    """Return tags with the data, code and versions that made a run; `plan` adds the packages of its components."""
+    """Return tags with the data, code and versions that made a run. plan: adds the packages of its components."""
     import platform
 
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
@@ -51,7 +51,7 @@ def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | N
 
 
 def _git(*words: str) -> str | None:
-    """Return the output of git; None if it fails. Run nothing that the checkout configures: it may be untrusted."""
+    """Return the output of git; None if it fails. Nothing that the checkout configures is run: it may be untrusted."""
     import subprocess
 
     def said(*all_words: str) -> str:
@@ -63,7 +63,7 @@ def _git(*words: str) -> str | None:
         keys = said("config", "--list", "--name-only").splitlines()
         filters = {key.rpartition(".")[0] for key in keys if key.startswith("filter.")}
         off = [f"{name}.{how}" for name in sorted(filters) for how in ("clean=", "process=", "required=false")]
-        if any("=" in name for name in filters):  # -c cannot name these
+        if any("=" in name for name in filters):  # git's option -c cannot switch these off
             return None
         settings = ["core.fsmonitor=false", f"core.hooksPath={os.devnull}", *off]
         return said(*(word for setting in settings for word in ("-c", setting)), *words)
@@ -76,28 +76,25 @@ def of_components(plan: Plan | TextPlan) -> dict[str, str]:
     nodes = [*_components(plan), *filter(None, [plan.document.get("dataset")])]
     found = {str(plugin) for node in nodes if (plugin := plugin_of(target_class(node, "config")))}
     tags = version_tags(packages(plan)) | ({PLUGINS: ", ".join(sorted(found))} if found else {})
-    return tags if isinstance(plan, TextPlan) else tags | sources(plan) | prompts(plan)
+    return tags if isinstance(plan, TextPlan) else tags | sources(plan)
 
 
 def sources(plan: Plan) -> dict[str, str]:
-    """Return tags with the sha256 of the files and code behind retrievers that run elsewhere."""
-    return {
+    """Return tags with the sha256 of prompts, and of the files and code of retrievers that run elsewhere."""
+    found = {
         f"source.{name}": component_identity(node)["arguments"]["sha256"]
         for name, node in plan.retriever.items()
         if hasattr(target_class(node, f"retriever.{name}"), "source")
     }
-
-
-def prompts(plan: Plan) -> dict[str, str]:
-    """Return tags with the sha256 of the prompts that write queries and answers."""
-    found = {"prompt.query": plan.writer.prompt.sha256} if plan.writer else {}
+    if plan.writer:
+        found["prompt.query"] = plan.writer.prompt.sha256
     if "llm" in plan.answer:
         found["prompt.answer"] = plan.made("answer").task.prompt.sha256
     return found
 
 
 def packages(plan: Plan | TextPlan) -> set[str]:
-    """Return the packages that compute the results of a run's components, as their classes declare them."""
+    """Return the packages that compute the results of a run's components, as declared by their classes."""
     names: set[str] = set()
     for node in _components(plan):
         cls = target_class(node, "config")
@@ -126,7 +123,7 @@ def _version(package: str) -> str:
 
 
 def resolved(document: Mapping[str, Any]) -> str:
-    """Return a config as YAML, without `tracking`, whose address may contain a password."""
+    """Return a config as YAML, without `tracking`: its address may contain a password."""
     return "".join(_yaml(json.dumps({name: recorded(node)})) for name, node in document.items() if name != "tracking")
 
 
@@ -134,5 +131,5 @@ def resolved(document: Mapping[str, Any]) -> str:
 def _yaml(node: str) -> str:
     import yaml
 
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # the same text, ten times as fast
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # writes the same text ten times faster
     return yaml.dump(json.loads(node), Dumper=dumper, allow_unicode=True, sort_keys=False)

@@ -1,4 +1,4 @@
-"""The life of a logged run: it begins, its files are written to a folder, and it ends, also after errors."""
+"""Begin runs, keep their files in a folder, and end them, also after errors."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import CLAIM, LoggedRun, RunRecord, Tracker, tracker_error
 from retrievers.redaction import redacted
 
-PAUSE_SECONDS = 1.0  # between two attempts to connect
+PAUSE_SECONDS = 1.0  # pause between two attempts to connect
 
 log = logging.getLogger(__name__)
 
 
 def open_tracker(config: TrackedConfig) -> Tracker:
-    """Return the config's tracker, connected, after ending the work of processes that died."""
-    return connect_tracker(build(config.tracking, where="tracking"), config.outputs)
-
-
-def connect_tracker(tracker: Tracker, outputs: Path) -> Tracker:
-    end_abandoned(connected(tracker, outputs))
+    """Connect the config's tracker, end the work of processes that died, and return the tracker."""
+    tracker = connected(build(config.tracking, where="tracking"), config.outputs)
+    end_abandoned(tracker)
     return tracker
 
 
 def open_store(config: TrackedConfig, lacks: str = "keeps no runs to choose from") -> Tracker:
-    """Return the connected tracker of a command that reads runs. Raise BadInput with `lacks` if it keeps no runs."""
+    """Return the connected tracker of a command that reads runs.
+
+    Raise BadInput if the tracker keeps no runs. lacks: the end of the message, after the tracker's name.
+    """
     tracker = open_tracker(config)
     if not tracker.keeps_runs:
         raise tracker_error(tracker, lacks)
@@ -53,7 +53,7 @@ def open_store(config: TrackedConfig, lacks: str = "keeps no runs to choose from
 
 
 def connected(tracker: Tracker, outputs: Path, patience: float = 0.0) -> Tracker:
-    """Connect a tracker, and return it. patience: seconds to wait for a server that does not answer."""
+    """Connect a tracker and return it. patience: seconds to wait for a server that does not answer."""
     deadline = time.monotonic() + patience
     with stage("connecting to the tracking store"):
         while True:
@@ -68,10 +68,10 @@ def connected(tracker: Tracker, outputs: Path, patience: float = 0.0) -> Tracker
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """Work that the next command ends if this process dies, by its claim in `<outputs>/.claims`.
+    """Work that the next command ends if this process dies. Each piece of work has a claim in `<outputs>/.claims`.
 
-    folder: of the files; None for the tracking store's own folder. scratch: whether to delete the folder.
-    experiment, store: of the run, which has the claim's name as a tag; None without a run.
+    folder: the folder of the files; None for the tracking store's own folder. scratch: whether to delete the folder.
+    experiment, store: where the run is logged, with the claim's name as a tag; None without a run.
     """
 
     folder: str | None = None
@@ -91,11 +91,11 @@ def claim_work(outputs: Path, work: ProcessWork) -> Claim[ProcessWork]:
 class LiveRun:
     """A run that has begun and has not ended.
 
-    record: to be logged; the caller fills it until the run ends. target: the final folder of its files.
-    folder: of the files now: `<target>.unfinished`, so incomplete files never look like a result.
+    record: the record to log; the caller completes it before the run ends. target: the final folder of the files.
+    folder: the present folder, `<target>.unfinished`, so incomplete files never look like a result.
     run_id: None if nothing is logged, or if the tracking server was down at the beginning.
-    in_store: whether `folder` belongs to the tracking store, and stays; the run's status shows whether it is complete.
-    outage: why the tracking server could not be reached at the beginning.
+    in_store: whether `folder` belongs to the tracking store and is not renamed.
+    outage: the error if the tracking server could not be reached at the beginning.
     """
 
     tracker: Tracker
@@ -117,7 +117,7 @@ class LiveRun:
             self.folder = self.folder.rename(self.target)
 
     def fail(self, error: BaseException) -> None:
-        """End the run as FAILED, or KILLED if it was interrupted, with a traceback among its files."""
+        """End the run as FAILED, or as KILLED if it was interrupted, with a traceback among its files."""
         status = status_after(error)
         name_folder(error, self.folder)
         try:
@@ -129,11 +129,11 @@ class LiveRun:
                     self.folder = self.folder.rename(self.target.with_name(f"{self.target.name}.{status.lower()}"))
             with asked(hurried() if status == "KILLED" else {}):
                 self.end(status)
-        except Exception as lost:  # the caller raises the first error, which matters more
+        except Exception as lost:  # the caller raises the first error, since it matters more
             log.warning("The run could not be ended as %s: %s", status, lost)
 
     def end(self, status: str) -> None:
-        """Log everything and end the run. If the tracking server is down, save it for `harness doctor sync`."""
+        """Log everything and end the run. If the tracking server is down, save the run for `harness doctor sync`."""
         self.record.folder = None if self.in_store else self.folder
         if self.folder.is_dir():
             file_hashes.seal(self.record, self.folder)
@@ -154,13 +154,13 @@ class LiveRun:
         self.ended = True
 
     def release(self) -> None:
-        """Give up the claim. If the run could not be ended, such as on a full disk, the next command ends it."""
+        """Release the claim. If the run could not be ended, for example on a full disk, the next command ends it."""
         if self.claim:
             self.claim.release() if self.ended else self.claim.unlock()
 
 
 def _sync_command(tracker: Tracker) -> str:
-    """Return the command that uploads the saved run, with the words it needs in this folder."""
+    """Return the command that uploads the saved run if called in this folder."""
     words, uri = ["harness", "doctor", "sync"], tracker.uri or ""
     usual = uri_of(tracker.outputs / "mlflow.db") if tracker.outputs else ""
     if uri not in ("", usual, without_login(os.environ.get("MLFLOW_TRACKING_URI"))):
@@ -171,7 +171,7 @@ def _sync_command(tracker: Tracker) -> str:
 
 
 def name_folder(error: BaseException, folder: Path) -> None:
-    """Name the folder in an error without a file name, such as one of a full disk."""
+    """Add the folder to an error that names no file, such as the error of a full disk."""
     if isinstance(error, OSError) and error.filename is None:
         error.filename = str(folder)
 
@@ -185,7 +185,7 @@ def begin(
 ) -> LiveRun:
     """Begin a run, and make the folder for its files. An unreachable tracking server does not stop the run.
 
-    target: the final folder of the files. adopted: a run that a crash left behind, to be continued.
+    target: the final folder of the files. adopted: a run to continue after a crash.
     direct: whether files may be written straight to the folder of a local tracking store.
     """
     run_id, outage = None, None
@@ -198,7 +198,7 @@ def begin(
         outage = error
     except BaseException:  # an interruption: the store may have the run already
         if claim and claim.work:
-            with suppress(Exception), asked(hurried()):  # if it fails, the next command does it
+            with suppress(Exception), asked(hurried()):  # after a failure here, the next command ends the run
                 _end(tracker, claim.name, claim.work)
                 claim.release()
         raise
@@ -211,7 +211,7 @@ def begin(
 def claim_run(
     tracker: Tracker, record: RunRecord, folder: Path | None, scratch: bool = False
 ) -> Claim[ProcessWork] | None:
-    """Claim a run about to begin, and tag it with the claim's name. Return None if the tracker is not connected."""
+    """Claim a run before it begins, and tag it with the claim's name. Return None if the tracker is not connected."""
     if tracker.outputs is None:
         return None
     store = without_login(tracker.uri) if tracker.uri else None
@@ -223,7 +223,7 @@ def claim_run(
 
 @contextmanager
 def scratch_folder(outputs: Path) -> Iterator[Path]:
-    """Give an empty folder in `outputs`. If this process dies, the next command removes it."""
+    """Make an empty folder in `outputs` for this block. If this process dies, the next command removes the folder."""
     folder = outputs / f"scratch-{secrets.token_hex(6)}{UNFINISHED}"
     claim = claim_work(outputs, ProcessWork(str(folder), scratch=True))
     try:
@@ -235,7 +235,7 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
 
 
 def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
-    """Yield the claims of dead processes of this host; `work` is None if its folder is outside `outputs`."""
+    """Yield the claims of dead processes of this host. `work` is None if its folder is outside `outputs`."""
     for found in locks.abandoned(outputs / ".claims", ProcessWork):
         folder = found.work.folder if found.work else None
         if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:
@@ -244,7 +244,7 @@ def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
 
 
 def end_abandoned(tracker: Tracker) -> None:
-    """End the work of dead processes of this host: mark their runs KILLED, and clear their unfinished folders."""
+    """End the work of dead processes of this host: mark their runs as KILLED, and clear their unfinished folders."""
     for claim in abandoned_work(tracker.outputs) if tracker.outputs else ():
         work = claim.work
         if work and work.store not in (None, without_login(tracker.uri)):
@@ -279,7 +279,7 @@ def _end(tracker: Tracker, name: str, work: ProcessWork) -> None:
 def live_run(
     tracker: Tracker, record: RunRecord, target: Path, *, adopted: LoggedRun | None = None, direct: bool = False
 ) -> Iterator[LiveRun]:
-    """`begin` a run, and end it as FINISHED, or as FAILED or KILLED if the block raises."""
+    """Begin a run as in `begin`, and end it as FINISHED, or as FAILED or KILLED if the block raises."""
     run = begin(tracker, record, target, adopted=adopted, direct=direct)
     try:
         yield run
@@ -292,7 +292,7 @@ def live_run(
 
 
 def new_folder(parent: Path) -> Path:
-    """Return a fresh `<parent>/<time>[-n]`, reserved by making `<time>[-n].unfinished`."""
+    """Return an unused `<parent>/<time>[-n]`, and make `<time>[-n].unfinished` to reserve it."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     for n in itertools.count(1):
         folder = parent / (stamp if n == 1 else f"{stamp}-{n}")

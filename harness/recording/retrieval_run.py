@@ -1,4 +1,4 @@
-"""What a retrieval run logs: name, params, trial key, metrics, files; the same for single runs and sweep trials."""
+"""Name, params, trial key, metrics and files of a retrieval run, for single runs and for trials of a sweep."""
 
 from __future__ import annotations
 
@@ -42,24 +42,24 @@ from harness.storage.typed import encoded
 from harness.tracking.mlflow_client import shown_address, without_login
 from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
-# Keys that decide where output goes and how it looks, but no result.
+# Keys that decide where output goes and how it looks. They change no result.
 ELSEWHERE = with_role(RunConfig, Role.ASIDE)
-OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that not every run uses
-RUN_FILE = "run.trec"  # the full lists, before the gate
+OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that some runs do not use
+RUN_FILE = "run.trec"  # file of the full lists before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
-LISTS = "lists.sha256"  # tag: sha256 of each query's documents; equal for a run and for the file that it exports
+LISTS = "lists.sha256"  # tag: sha256 of all ranked lists; a run and the file that it exports have the same
 SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
-CHECKED = "checked.queries"  # tag: how many queries people have checked, if labels come partly from a model
-# Name prefixes of the numbers that are charted. Means are charted too, and have no prefix.
+CHECKED = "checked.queries"  # tag: number of queries that people have checked, if a model made some of the labels
+# Name prefixes of the numbers that are charted. Means are charted too; their names have no prefix.
 CHARTED = (
     "loss/", "ceiling/", "gate/threshold", "index_recall/", "ms_per_query/", "latency_", "seconds/", "queries/scored",
     "count/",
 )  # fmt: skip
-UNSAID = recipes(SweepConfig)  # groups that only set other keys or choose the trials, so they are not params
+UNSAID = recipes(SweepConfig)  # groups that are not params: they only set other keys or choose the trials
 
 
 def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
-    """Read the data, check that the run can work with them, and return them with the record to log."""
+    """Read the data, check that the run can use them, and return the data and the record to log."""
     with clock.stage("read"):
         dataset = open_dataset(plan, invocation.choices["dataset"])
     facts = preflight.DataFacts.of(dataset, *foreseen_queries(plan, dataset))
@@ -84,11 +84,11 @@ def retrieval_trial_key(
 ) -> str:
     """Return the sha256 of everything that decides a run's numbers: config without paths and runtime, data, versions.
 
-    texts: digest of the query texts. If a language model writes them, its identity counts instead, since the key is
-    needed before the model is asked.
+    texts: digest of the query texts. If a language model writes the queries, the identity of the writer is part of the
+    key instead, since the key is needed before the model is asked.
 
-    Shards count if they may decide the last digits of a retriever's scores; answers count, since the run submits
-    something else. With a retriever of `cache: false` the key differs in each process, so numbers are never reused.
+    The key includes shards if they may change the last digits of a retriever's scores, and answers, since the run
+    submits them. With a retriever of `cache: false`, every process has another key, so numbers are never reused.
     """
     read = plan.made("gate").parts
     shared = [group for group in plan.active if group in ("fusion", "rerank", "answer", *read)]
@@ -98,20 +98,20 @@ def retrieval_trial_key(
     decides = {key: value for key, value in plan.document.items() if key not in apart}
     decides["gate"] = identify(plan.gate)
     identities = {name: identify(node) for name, node in nodes}
-    depth = plan.rerank["depth"] if "rerank" in shared else 0  # not in the identity: it changes no pair's score
+    depth = plan.rerank["depth"] if "rerank" in shared else 0  # changes no pair's score, so it is not in the identity
     once = [] if all(map(reusable, plan.retriever.values())) else [moment()]
     cut = [{"shard": plan.deciding_shard}] if plan.deciding_shard else []
     return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])
 
 
 def trial_key_of(plan: Plan, dataset: Dataset) -> str:
-    """Return the trial key that a run of this config on these data has today."""
+    """Return the trial key that a run with this plan on these data has today."""
     texts = digest_texts(query.text for query in foreseen_queries(plan, dataset)[0])
     return retrieval_trial_key(plan, dataset.fingerprints, texts)
 
 
 def run_name(plan: Plan, invocation: Invocation) -> str:
-    """Return the chosen components and the other overrides, such as `bm25-kiwi-score gate.threshold=5`."""
+    """Return the names of the chosen components and all other overrides: `bm25-kiwi-score gate.threshold=5`."""
     groups = ("retriever", *(group for group in plan.active if group not in ("llm", "answer")), "gate")
     chosen = "-".join(invocation.choices[group] for group in groups)
     known = (*ELSEWHERE, *(group for group in invocation.choices if group != "answer"), "metrics", "objective")
@@ -131,7 +131,7 @@ def retrieval_params(plan: Plan, choices: Mapping[str, str | None]) -> dict[str,
 def plain_params(
     document: Mapping[str, Any], choices: Mapping[str, str | None], without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return params like `retrieval_params`, of any config. without: groups that the run does not use."""
+    """Return params like `retrieval_params` for any config. without: config groups to leave out."""
     unused = (*ELSEWHERE, *UNSAID, *without)
     found: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
     shared = flatten({name: document[name] for name in SHARED if name in document and name not in unused})
@@ -156,7 +156,7 @@ def retrieval_inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, I
 
 
 def place_of_part(source: Mapping[str, Any], name: str) -> str:
-    """Return where a part of the data was read: its own file, the folder, or the class that reads it."""
+    """Return where a part of the data was read: its file, the folder of the data, or the name of their reader."""
     named = source.get(name) or source.get("path") or source.get("files" if name == "documents" else "testset")
     return ", ".join(named) if isinstance(named, list) else named or recorded_name(target_class(source, "dataset"))
 
@@ -174,25 +174,39 @@ def log_numbers(
     more: Mapping[str, float] | None = None,
     light: bool = False,
 ) -> None:
-    """Put the objective and the charted numbers into the record; write all numbers to `metrics.json`.
+    """Put a run's numbers into the record and into `metrics.json`.
 
     more: numbers that are not scores. light: write no file, and leave out ceilings and counts.
     """
     found = retrieval_numbers(outcome) | dict(more or {})
     if light:
         found = {name: value for name, value in found.items() if not name.startswith(("ceiling/", "queries/"))}
-    record.objective = outcome.objective
-    record.metrics |= charted(found, outcome.objective)
-    if not light:
-        write_metrics(folder, found, outcome.objective)
+    write_metrics(folder, record, found, outcome.objective, light)
     by_public = outcome.objective is not None and outcome.objective.select_on == "public"
     record.shows_private = outcome.scores is not None and not (light and by_public)
 
 
-def write_metrics(folder: Path, found: Mapping[str, float], objective: Objective | None) -> None:
-    """Write `metrics.json`. found: every number of a run by its logged name."""
-    content = {"objective": encoded(objective), "metrics": found}
-    write_text(folder / METRICS, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+def write_metrics(
+    folder: Path, record: RunRecord, found: Mapping[str, float], objective: Objective | None, light: bool = False
+) -> None:
+    """Put the objective and the charted numbers into the record; unless `light`, write all numbers to `metrics.json`.
+
+    found: every number of the run by its logged name.
+    """
+    record.objective = objective
+    record.metrics |= charted(found, objective)
+    if not light:
+        content = {"objective": encoded(objective), "metrics": found}
+        write_text(folder / METRICS, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
+
+
+def score_files(scores: Scores, held_out: Scores | None = None) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the tables of scores and checked values, file name -> text, and the tags that describe them."""
+    files, tags = {"scores.csv": score_table_text(scores, held_out)}, {SCORED_IDS: ids_digest(scores.query_ids)}
+    if checked := (held_out or scores).checked:
+        files[checked_values.FILE] = checked_values.checked_table_text(checked)
+        tags[CHECKED] = str(int(checked.checked.sum()))
+    return files, tags
 
 
 def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
@@ -221,7 +235,7 @@ def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
 def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str, float]:
     """Return the numbers that sort and chart runs in MLflow: means, losses, ceilings and costs.
 
-    Scores out of fold replace those in sample. Of the scores over parts, only the objective's public one stays.
+    Scores out of fold replace scores in sample. The only score of a part is the objective's public score.
     """
 
     def wanted(name: str) -> bool:
@@ -245,7 +259,7 @@ def write_page(
 ) -> None:
     """Write figures, page and installed versions; put the query table and the description into the record.
 
-    overrides: of the command, shown without passwords; None if unknown.
+    overrides: the overrides of the command, to be shown without passwords; None if unknown.
     """
     if overrides is not None:
         parts = (word.partition("=") for word in overrides)
@@ -268,13 +282,13 @@ def scores_by_name(scores: Scores) -> dict[str, float]:
     return {name: value for name, value in values.items() if value == value}
 
 
-@lru_cache(maxsize=8)  # the trials of a sweep share them
+@lru_cache(maxsize=8)  # the trials of a sweep have the same queries
 def ids_digest(query_ids: tuple[str, ...]) -> str:
     return digest(sorted(query_ids))
 
 
 def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
-    """Return means and ends of intervals by their logged names. parts: prefix of the names -> measure -> Summary."""
+    """Return means and ends of intervals by their logged names. parts: name prefix -> measure -> Summary."""
     values: dict[str, float] = {}
     for part, summaries in parts.items():
         for name, one in summaries.items():
@@ -284,7 +298,7 @@ def by_part(parts: Mapping[str, Mapping[str, Summary]]) -> dict[str, float]:
 
 
 def cost_numbers(plan: Plan, session: Session) -> dict[str, float]:
-    """Return seconds of each stage, peak memory of the process in MB, and the sizes of indexes."""
+    """Return the seconds of each stage, the peak memory of the process in MB, and the sizes of indexes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # Linux counts kilobytes, macOS bytes
     found = {f"seconds/{name}": value for name, value in session.clock.seconds.items()}
     found["peak_memory_mb"] = round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
@@ -292,7 +306,7 @@ def cost_numbers(plan: Plan, session: Session) -> dict[str, float]:
 
 
 def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
-    """Return the size of each retriever's index in the cache, and their sum, in MB; 0 without an index."""
+    """Return the size of each retriever's cached index in MB, 0 without an index, and the sum of these sizes."""
     sizes = {name: steps.index_size(node, session) / 1024**2 for name, node in plan.retriever.items()}
     return {"index_mb": sum(sizes.values()), **{f"index_mb/{name}": size for name, size in sizes.items()}}
 
@@ -300,7 +314,7 @@ def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
 def write_run_files(
     folder: Path, plan: Plan, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
-    """Write the run's files; return its tags. light: without TREC run and document texts, which `export` adds again."""
+    """Write the run's files; return its tags. light: leave out the TREC run and the texts of documents."""
     submitted = outcome.queries, outcome.final, dataset.by_id
     if outcome.answers is None:
         bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)
@@ -311,18 +325,15 @@ def write_run_files(
     rows = bare if light else json_text(submission_rows(*submitted, contents=True, answers=outcome.answers))
     files = {"config.yaml": provenance.resolved(plan.document), "predictions.jsonl": rows}
     if outcome.scores:
-        found[SCORED_IDS] = ids_digest(outcome.scores.query_ids)
-        files["scores.csv"] = score_table_text(outcome.scores, outcome.held_out)
-        if checked := (outcome.held_out or outcome.scores).checked:
-            files[checked_values.FILE] = checked_values.checked_table_text(checked)
-            found[CHECKED] = str(int(checked.checked.sum()))
+        tables, tags = score_files(outcome.scores, outcome.held_out)
+        files, found = files | tables, found | tags
     for name, learnt in {"gate.json": outcome.decision.fitted, "fusion.json": outcome.fusion}.items():
         if learnt:
             files[name] = json.dumps(learnt, ensure_ascii=False, indent=1) + "\n"
     if not light:
         files[RUN_FILE] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
     for name, text in files.items():
-        if light:  # the tracker copies it, so do not wait for the disk
+        if light:  # the tracker copies the file, so do not wait for the disk
             (folder / name).write_text(text, "utf-8")
         else:
             write_text(folder / name, text)

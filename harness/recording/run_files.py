@@ -1,4 +1,4 @@
-"""Files of ranked lists with their scores: `harness score` logs them, other commands read them like logged runs."""
+"""Files of ranked lists with their scores. `harness score` logs them; other commands read them like logged runs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from harness.data.files import some
 from harness.data.predictions import read_predictions
 from harness.errors import BadInput
 from harness.experiment.file_scores import file_scores, lists_digest
-from harness.measures import checked_values, measures
+from harness.measures import measures
 from harness.measures.objective import objective_of
-from harness.measures.score_table import score_table_text
 from harness.measures.scores import Scores
 from harness.recording import provenance, retrieval_run
 from harness.storage.atomic import write_text
@@ -31,7 +30,7 @@ SCORING = ("dataset", "missing", "public")  # keys that say how files are scored
 
 @dataclass(frozen=True, eq=False)
 class FileScores:
-    """A file of ranked lists with its scores, and its record as a run. config: with absolute paths."""
+    """A file of ranked lists with its scores, and its record as a run. config: has absolute paths."""
 
     config: ScoreConfig
     scores: Scores
@@ -49,11 +48,7 @@ class FileScores:
         numbers = retrieval_run.scores_by_name(scores)
         made_of = Dataset("", (), (), qrels).fingerprints
         labels: dict[str, str | None] = {name: made_of[name] for name in ("qrels", "evidence") if name in made_of}
-        lists = {
-            "harness.verb": "score",
-            retrieval_run.LISTS: lists_digest(predictions),
-            retrieval_run.SCORED_IDS: retrieval_run.ids_digest(scores.query_ids),
-        }
+        lists = {"harness.verb": "score", retrieval_run.LISTS: lists_digest(predictions)}
         place = retrieval_run.place_of_part(config.dataset, "qrels")
         record = RunRecord(
             config.experiment_name,
@@ -61,7 +56,6 @@ class FileScores:
             params=retrieval_run.plain_params(config.document, choices),
             tags=provenance.provenance(labels) | lists,
             inputs={"qrels": Input(choices["dataset"], str(labels["qrels"]), place, len(qrels.grades))},
-            metrics=retrieval_run.charted(numbers, objective),
             objective=objective,
             shows_private=True,
         )
@@ -70,16 +64,15 @@ class FileScores:
     def write(self, folder: Path) -> None:
         """Write the files that commands read back, and complete the record."""
         shutil.copyfile(self.config.predictions, folder / retrieval_run.stored(self.config.predictions))
-        write_text(folder / "config.yaml", provenance.resolved(self.config.document))
-        write_text(folder / "scores.csv", score_table_text(self.scores))
-        if checked := self.scores.checked:
-            write_text(folder / checked_values.FILE, checked_values.checked_table_text(checked))
-            self.record.end_tags[retrieval_run.CHECKED] = str(int(checked.checked.sum()))
-        retrieval_run.write_metrics(folder, self.numbers, self.record.objective)
+        files, tags = retrieval_run.score_files(self.scores)
+        self.record.end_tags |= tags
+        for name, text in {"config.yaml": provenance.resolved(self.config.document), **files}.items():
+            write_text(folder / name, text)
+        retrieval_run.write_metrics(folder, self.record, self.numbers, self.record.objective)
 
 
 class FileRuns(Tracker):
-    """Files as runs. folder: of their scores."""
+    """Reads files as runs. folder: the folder of the files' scores."""
 
     choice = "files"
     uri: str | None = "files"
@@ -90,7 +83,7 @@ class FileRuns(Tracker):
         self._runs: dict[str, LoggedRun] = {}
 
     def add(self, word: str, config: ScoreConfig, choices: Mapping[str, str]) -> None:
-        """Score a file, called `word` on the command line. Raise BadInput if it cannot be scored."""
+        """Score the file that the command line calls `word`. Raise BadInput if it cannot be scored."""
         scored = FileScores.of(config, choices)
         run_id = digest([str(scored.config.predictions), scored.record.tags[retrieval_run.LISTS]])[:32]
         (own := self.folder / run_id).mkdir(parents=True, exist_ok=True)
@@ -118,11 +111,13 @@ class FileRuns(Tracker):
 def open_run_files(
     words: Sequence[str], config: FilesConfig, invocation: Invocation, folder: Path, seed: int = 0
 ) -> FileRuns | None:
-    """Return the files among `words`, scored; None if `words` names logged runs, or nothing.
+    """Return the scores of the files in `words`; None if `words` contains no file.
 
-    Raise BadInput if only some are files, or if one cannot be scored. folder: for the scores. seed: of the split.
+    Raise BadInput if some words are not files, or if a file cannot be scored.
+    folder: the folder for the scores. seed: the seed of the split.
     """
-    files = [word for word in words if _is_file(word)]
+    named = [word for word in words if not ID.fullmatch(word)]
+    files = [word for word in named if "/" in word or Path(word).suffix or Path(word).exists()]
     if not files:
         if given := scoring_words(invocation):
             raise BadInput(
@@ -132,8 +127,8 @@ def open_run_files(
         return None
     if others := [word for word in words if word not in files]:
         raise BadInput(
-            f"runs names files ({some(files)}) and logged runs ({some(others)}). Name either, or log each file as a "
-            f"run: harness score predictions={files[0]}"
+            f"runs names files ({some(files)}) and logged runs ({some(others)}). Name only files or only runs, or log "
+            f"each file as a run: harness score predictions={files[0]}"
         )
     if config.task:
         raise BadInput(
@@ -158,7 +153,3 @@ def open_run_files(
 def scoring_words(invocation: Invocation) -> list[str]:
     """Return the words of a command line that say how files are scored."""
     return [word for word in invocation.overrides if re.split("[.=]", word.lstrip("+~"))[0] in SCORING]
-
-
-def _is_file(word: str) -> bool:
-    return not ID.fullmatch(word) and ("/" in word or bool(Path(word).suffix) or Path(word).exists())

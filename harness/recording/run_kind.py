@@ -1,4 +1,4 @@
-"""Runs of retrieval and of text tasks, treated alike by commands."""
+"""The differences between retrieval runs and runs of text tasks, for commands that read both."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from harness.tracking.tracker import LESS_IS_BETTER, RETRIEVAL, LoggedRun, Track
 
 
 class RunKind:
-    """Runs of retrieval, or of a text task.
+    """A kind of runs: retrieval, or one text task.
 
-    node: the config of the task; None for retrieval. name: the tag `task` of its runs, or `retrieval`.
-    unit: "queries" or "items". rules: config key -> value, equal for comparable runs.
+    node: the config of the task; None for retrieval. name: the tag `task` of these runs, or `retrieval`.
+    unit: "queries" or "items". rules: config key -> the value that comparable runs share.
     """
 
     def __init__(self, node: Node | None = None) -> None:
@@ -31,7 +31,7 @@ class RunKind:
         self.rules = {f"task.{name}": value for name, value in task_rules(node).items()} if node else {}
 
     def shared(self, metric: str) -> Mapping[str, str]:
-        """Return tag -> its name in messages. Runs comparable by the measure have equal values of these tags."""
+        """Return tag -> its name in messages, for each tag that must be equal to compare runs by the measure."""
         measured = {"version.measures": "version of the measures"}
         if self.task:
             return {"data.references": "references"} | measured
@@ -39,14 +39,14 @@ class RunKind:
         return labels | {"data.queries": "queries"} | measured
 
     def check_objective(self, metrics: Sequence[str] | None, name: str) -> None:
-        """Raise BadInput unless runs that compute these metrics have this number, an objective of a sweep."""
+        """Raise BadInput unless a sweep with these metrics can have `name` as an objective."""
         if self.task:
             check_measure(self.task, "objectives", name)
         elif not name.startswith(LESS_IS_BETTER) and parse_measure(name).name not in (*(metrics or ()), *SPAN_MEASURES):
             raise BadInput(f"objectives: {name} is not among the metrics: add it to metrics=[...].")
 
     def is_query_mean(self, measure: str) -> bool:
-        """Return whether the measure is a mean over queries, with values in a run's scores.csv."""
+        """Return whether the measure is a mean over queries whose values are in a run's scores.csv."""
         averaged = (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
         return self.task is None and parse_measure(measure).family in averaged
 
@@ -58,7 +58,7 @@ class RunKind:
     def validated(self, tracker: Tracker, run: LoggedRun, against: Path | None) -> ValidRun:
         """Return a run's predictions for export. Raise BadInput if they are invalid, or if the run's data have changed.
 
-        against: a sample submission, whose ids the predictions must have in the same order.
+        against: a sample submission; the predictions must have the same ids in the same order.
         """
         if self.task:
             return task_run.validated(tracker, run)
@@ -76,12 +76,12 @@ def require_retrieval(task: Node | None, command: str) -> None:
     if task:
         name = task_of(task).name
         raise BadInput(
-            f"task={name}: harness {command} needs a value of each query, but measures of text tasks are computed from "
-            f"sums over items. `harness board task={name}` says which of these runs differ."
+            f"task={name}: harness {command} needs a value for each query, but measures of text tasks are computed "
+            f"from sums over items. `harness board task={name}` says which of these runs differ."
         )
 
 
 def require_kind(kind: RunKind, run: LoggedRun, purpose: str) -> None:
-    """Raise BadInput for a run of another kind. purpose: why the run is needed, such as `export it`."""
+    """Raise BadInput for a run of another kind. purpose: the use of the run, such as `export it`."""
     if (found := run.tags.get("task", RETRIEVAL)) != kind.name:
         raise BadInput(f"Run {run.named} is of task={found}. Say task={found} to {purpose}.")

@@ -1,4 +1,4 @@
-"""What a run of any text task logs: params, tags, trial key, metrics, files."""
+"""Params, tags, trial key, metrics and files of a run of any text task."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from harness.tasks.scored_file import FILES, ScoredFile, TextPlan, task_of
 from harness.tasks.task import TextTask
 from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, RunRecord, Tracker, as_note
 
-TABLE = "tallies.csv"  # the counts of every item, enough for a comparison
-WORST = 1000  # items in the table of a run's page in MLflow
-DECIDES = ("task", "metrics", "objective", "public", "seed")  # keys that decide the numbers, besides the two files
+TABLE = "tallies.csv"  # file of the counts of every item, from which commands compare runs
+WORST = 1000  # items in the table on a run's page in MLflow
+DECIDES = ("task", "metrics", "objective", "public", "seed")  # keys that decide the numbers; the two files do too
 
 
 def save_view(tracker: Tracker, experiment: str, task: TextTask) -> None:
-    """Make the experiment's page list the task's runs, the best first, with its measures as columns."""
+    """Make the experiment's page list the task's runs, best first, with the task's measures as columns."""
     columns = [*OBJECTIVE_METRICS, *task.measures]
     tracker.view(experiment, "runs", {"task": task.name}, columns, ["task.scheme", "predictions"])
 
 
 def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
-    """Return a run's predictions as they were scored. Raise BadInput if they or the references have changed."""
+    """Return the predictions of a run. Raise BadInput if predictions or references have changed since the scoring."""
     config = logged_config(tracker, run)
     check_component(logged_value(config, "task", dict), "task")
     references, store = Path(logged_value(config, "references", str)), logged_value(config, "store.path", str)
@@ -67,7 +67,7 @@ def tags(plan: TextPlan, scored: ScoredFile) -> dict[str, str]:
 
 
 def task_trial_key(plan: TextPlan) -> str:
-    """Return the sha256 of everything that decides the numbers: task and version, settings, the two files, packages."""
+    """Return the sha256 of everything that decides the numbers: task, settings, the two files, packages."""
     sha256s = [sha256_of(plan.predictions), sha256_of(plan.references)]
     versions = provenance.version_tags(provenance.packages(plan))
     settings = [plan.document[key] for key in DECIDES[1:]]
@@ -89,18 +89,15 @@ def task_inputs(plan: TextPlan, scored: ScoredFile) -> dict[str, Input]:
 
 
 def write_task_run(folder: Path, record: RunRecord, plan: TextPlan, scored: ScoredFile, light: bool = False) -> None:
-    """Write a run's files, and put its numbers into the record. light: leave out the files for people."""
+    """Write a run's files, and put its numbers into the record. light: leave out files that no command reads."""
     shutil.copyfile(plan.predictions, folder / stored(plan.predictions))
     recorded_keys = (*DECIDES, *FILES, "experiment_name", "store")
     write_text(folder / "config.yaml", provenance.resolved({name: plan.document[name] for name in recorded_keys}))
     judged, public = scored.judged, scored.public.astype(int).tolist()
     counts = {name: values.tolist() for name, values in judged.item_counts.items()}
     write_text(folder / TABLE, csv_text({"id": judged.item_ids, "kind": judged.kinds, "public": public, **counts}))
-    found = task_numbers(scored)
-    record.objective = scored.ranked_by
-    record.metrics |= retrieval_run.charted(found, scored.ranked_by)
+    retrieval_run.write_metrics(folder, record, task_numbers(scored), scored.ranked_by, light)
     if not light:
-        retrieval_run.write_metrics(folder, found, scored.ranked_by)
         record.shows_private = True
         _write_pages(folder, record, plan, scored)
 

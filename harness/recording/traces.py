@@ -1,6 +1,6 @@
-"""Traces on request: what each step of a run did with a query, for MLflow's pages.
+"""Traces on request: the inputs and outputs of each step for a query, for MLflow's pages.
 
-Queries are searched in batches, so traces are made afterwards from the run's outcome. Nothing is searched again.
+Queries are searched in batches, so traces are made afterwards from the run's outcome, without another search.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from harness.tracking.mlflow_spans import Trace, TraceSpan
 from harness.tracking.tracker import Tracker
 from retrievers.base import Ranking
 
-DOCUMENTS = 10  # shown per ranking
+DOCUMENTS = 10  # documents shown per ranking
 CONTENT = 300  # characters shown of a document's text
-BATCH = 20  # traces per call: about a megabyte
-PERFECT = 1 - 1e-9  # a higher score is 1 but for rounding
+BATCH = 20  # traces per call, about a megabyte
+PERFECT = 1 - 1e-9  # a higher score differs from 1 only by rounding
 BATCHED = "mean over the run's queries, which are searched in one batch"
 
 
@@ -61,7 +61,7 @@ def check_traces(plan: Plan, labelled: bool) -> None:
 
 
 def write_traces(plan: Plan, session: Session, outcome: Outcome, tracker: Tracker, run_id: str) -> tuple[int, str]:
-    """Write the requested traces, linked to the run. Return how many, and why some are missing ("" if none is)."""
+    """Write the requested traces, linked to the run. Return their number, and why some are missing ("" if complete)."""
     if not (rows := traced_rows(plan, outcome)):
         return 0, ""
     tracer = Tracer(plan, session.dataset, outcome, session.cache)
@@ -71,14 +71,14 @@ def write_traces(plan: Plan, session: Session, outcome: Outcome, tracker: Tracke
                 batch = [tracer.trace(row, run_id) for row in rows[done : done + BATCH]]
                 tracker.trace(run_id, plan.experiment_name, batch)
                 progress(done + len(batch), len(rows), "traces")
-    except Unreachable as error:  # the run's numbers are complete without them
+    except Unreachable as error:  # the run's numbers are complete without traces
         lacking = f"Run {short_id(run_id)} is logged, but some of its traces are not: {error}."
-        return 0, f"{lacking} Repeat the command to get them."
+        return 0, f"{lacking} Repeat the command to log the traces."
     return len(rows), ""
 
 
 def traced_rows(plan: Plan, outcome: Outcome) -> list[int]:
-    """Return the rows to trace: all, or with trace=errors the labelled queries with an objective below 1."""
+    """Return the rows to trace: all rows, or with trace=errors the rows of labelled queries that score below 1."""
     rows = range(len(outcome.queries))
     if plan.trace == "none":
         return []
@@ -89,7 +89,7 @@ def traced_rows(plan: Plan, outcome: Outcome) -> list[int]:
 
 
 class Tracer:
-    """Makes the traces of a run. Tokens come from the cache, where the run's retrievers put them."""
+    """Makes the traces of a run. Tokens come from the cache, where the run's retrievers have put them."""
 
     def __init__(self, plan: Plan, dataset: Dataset, outcome: Outcome, cache: Cache) -> None:
         self.plan, self.dataset, self.outcome = plan, dataset, outcome
@@ -101,7 +101,7 @@ class Tracer:
             for name, node in plan.retriever.items()
             if "tokenizer" in node
         }
-        # An outcome has only the reranked lists.
+        # The outcome has only the lists after reranking, so fuse again.
         rule = row_as(FusionRule, outcome.fusion["rule"], "rule") if outcome.fusion else None
         self.fused = rule.fuse(outcome.rankings, plan.depth) if rule else fuse(plan, outcome.rankings)
 
@@ -159,14 +159,14 @@ class Tracer:
         for rank, (doc_id, score) in enumerate(ranking.row(row)[:DOCUMENTS], start=1):
             document = self.dataset.by_id[doc_id]
             graded = {} if grades is None else {"relevance": grades.get(doc_id, 0)}
-            about: dict[str, Any] = {**graded}  # first, since a list shows one entry
+            about: dict[str, Any] = {**graded}  # the relevance first: MLflow's lists show the first entry
             about |= {"rank": rank, "score": round(score, 6), "doc_id": doc_id, "title": document.title}
             text = document.text if len(document.text) <= CONTENT else document.text[: CONTENT - 1] + "…"
             shown.append({"page_content": text, "metadata": about, "id": doc_id})
         return shown
 
     def _about(self, ranking: Ranking, row: int) -> dict[str, Any]:
-        """documents: their number. relevant_at: relevant document -> its rank, None if it is not listed."""
+        """Return the number of documents, and the rank of each labelled document (None if it is not listed)."""
         about: dict[str, Any] = {"documents": int(ranking.lengths[row])}
         if (grades := self._grades(row)) is not None:
             ranks = {doc_id: rank for rank, (doc_id, _) in enumerate(ranking.row(row), start=1)}
@@ -180,9 +180,7 @@ class Tracer:
 
 def _tokens(node: Node, texts: Sequence[str], cache: Cache) -> list[list[str]]:
     with watch("tokens") as progress:
-        tokenizer = CachedTokenizer(cache, node, lambda: build(node, where="tokenizer"), progress)
-        tokens: list[list[str]] = tokenizer(texts).lists()
-    return tokens
+        return CachedTokenizer(cache, node, lambda: build(node, where="tokenizer"), progress)(texts).lists()
 
 
 def _by_query(outcome: Outcome, objective: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Files of runs in MLflow, and their hashes, logged when a run ends: a file that was edited later is refused."""
+"""Files of runs in MLflow, and the hashes that runs log when they end. Files that were edited later are refused."""
 
 from __future__ import annotations
 
@@ -25,14 +25,13 @@ Table = Mapping[str, Sequence[Any]]  # column -> values
 class RunFiles:
     """The files of a tracking store's runs.
 
-    All runs of an experiment have their folders side by side, so that place is opened once. MLflow's client would open
-    it again for each run.
+    The folders of an experiment's runs are in one place, which is opened once. MLflow's client opens it for each run.
     """
 
     def __init__(self, client: MlflowClient, uri: str) -> None:
         self._client, self._uri = client, uri
         self._uris: dict[str, str] = {}  # run id -> URI of its files
-        self._around = ("", "")  # the latest run's URI before and after its id; the same throughout an experiment
+        self._around = ("", "")  # the latest run's URI before and after its id; equal for all runs of an experiment
         self._opened: dict[str, ArtifactRepository] = {}  # URI before the run's id -> the opened place
 
     def note(self, info: RunInfo, latest: bool = False) -> None:
@@ -45,12 +44,12 @@ class RunFiles:
         self._uris.pop(run_id, None)
 
     def place(self, run_id: str) -> Path | None:
-        """Return a run's folder on this machine; None for a server's run or an unknown one."""
+        """Return a run's folder on this machine; None for an unknown run, or a run on a server."""
         return _local(self._uris.get(run_id, ""))
 
     def upload(self, run_id: str, folder: Path) -> None:
         opened, inside = self._at(run_id)
-        opened.log_artifacts(str(folder), inside)  # one by one: parallel uploads took longer
+        opened.log_artifacts(str(folder), inside)  # one after another, since parallel uploads took longer
 
     def upload_tables(self, run_id: str, tables: Mapping[str, Table]) -> None:
         """Store tables under their file names, in the form that MLflow's pages read."""
@@ -60,7 +59,7 @@ class RunFiles:
             self.upload(run_id, Path(folder))
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
-        """Return a read-only file of a run. A server's file is copied to `folder`, which is made.
+        """Return a read-only file of a run. `folder` is made for a copy of a server's file.
 
         Raise NoFile if the run has no such file.
         """
@@ -71,7 +70,7 @@ class RunFiles:
                 return artifacts / name
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            if own and own.is_dir() and not (own / name).exists():  # MLflow would take long to find out
+            if own and own.is_dir() and not (own / name).exists():  # MLflow would need long to find no file
                 raise FileNotFoundError
             opened, inside = self._at(run_id)
             return Path(opened.download_artifacts(f"{inside}/{name}" if inside else name, str(folder)))
@@ -102,29 +101,29 @@ def _local(uri: str) -> Path | None:
 
 
 FILE_HASHES = "files.sha256"  # tag: name -> sha256 of each file that a command may read back, as JSON
-PAGES = (".html", ".png")  # for people; no command reads them
+PAGES = (".html", ".png")  # endings of files that no command reads
 REMEDY = "Put the file back, or delete the run and make it again."
 
 
 def seal(record: RunRecord, folder: Path) -> None:
-    """Put the hashes of a run's files and tables into its tags. folder: of the files."""
+    """Put the hashes of a run's files and tables into its tags. folder: the folder of the files."""
     record.end_tags[FILE_HASHES] = json.dumps(_hashes(record, folder), sort_keys=True)
 
 
 def require_sealed(record: RunRecord, folder: Path) -> None:
-    """Raise BadInput, naming them, if files of a saved run have changed since `seal`."""
+    """Raise BadInput with the names of files of a saved run that have changed since `seal`."""
     then, now = _read(record.end_tags, record.name), _hashes(record, folder)
     if changed := [name for name in sorted(then | now) if then.get(name) != now.get(name)]:
         raise BadInput(f"{some(changed)} changed since the run was saved. Put them back, or remove the folder.")
 
 
 def verify(run: LoggedRun, name: str, file: Path) -> None:
-    """Raise BadInput, naming run and file, if the file has changed since the run logged it."""
+    """Raise BadInput with the names of run and file if the file has changed since the run logged it."""
     then, now = _read(run.tags, run.named).get(name), sha256_of(file)
     if then is None:
         raise BadInput(
-            f"Run {run.named} has not logged the hash of {name}, so the file cannot be checked for edits. It was added "
-            "later, or an earlier version made the run. Make the run again."
+            f"Run {run.named} has not logged the hash of {name}, so edits of this file cannot be found. The file was "
+            "added later, or an earlier version made the run. Make the run again."
         )
     if then != now:
         raise BadInput(

@@ -1,4 +1,4 @@
-"""MLflow's tracking store: opened quietly, without showing passwords; faults of a local database are found at once."""
+"""Open MLflow's tracking store quietly and without showing passwords, and find faults of a local database."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 SCHEME = "sqlite:///"
 HEADER = b"SQLite format 3\0"
-JOURNAL = slice(18, 20)  # bytes of the header, 2 with a write-ahead log: https://www.sqlite.org/fileformat.html
-TABLES = {"alembic_version", "experiments", "runs"}  # every version of MLflow makes these
-# (table, column, condition): where MLflow 3 records the places of files.
+JOURNAL = slice(18, 20)  # header bytes that are 2 with a write-ahead log: https://www.sqlite.org/fileformat.html
+TABLES = {"alembic_version", "experiments", "runs"}  # every version of MLflow makes these tables
+# (table, column, condition) where MLflow 3 records the locations of files.
 LOCATIONS = (
     ("experiments", "artifact_location", "1"),
     ("runs", "artifact_uri", "1"),
@@ -36,13 +36,13 @@ LOCATIONS = (
     ("trace_tags", "value", "key = 'mlflow.artifactLocation'"),
     ("webhooks", "url", "1"),
 )
-STEPS = 100_000  # SQLite's steps between two checks of the clock
+STEPS = 100_000  # SQLite's steps between two looks at the clock
 CHECK_SECONDS = 20.0  # limit of a thorough check, enough for about a gigabyte
-DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # the low byte of an error code; higher bytes are details
+DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # low bytes of error codes; higher bytes are details
 
 
 def database_file(uri: str | None) -> Path | None:
-    """Return the file of a `sqlite:///` URI, percent-decoded as SQLAlchemy does; None for another URI."""
+    """Return the file of a `sqlite:///` URI, decoded like in SQLAlchemy; None for another URI."""
     return Path(unquote(uri.removeprefix(SCHEME))) if uri and uri.startswith(SCHEME) else None
 
 
@@ -52,9 +52,9 @@ def uri_of(database: Path) -> str:
 
 
 def fault(database: Path, thorough: bool = False) -> str | None:
-    """Return what is wrong with MLflow's database, as the end of a sentence; None if nothing is found.
+    """Return the fault of MLflow's database as the end of a sentence; None if no fault is found.
 
-    thorough: read the whole file; otherwise a look takes milliseconds for any size.
+    thorough: read the whole file. Other checks take milliseconds for any size.
     """
     if not database.is_file():
         return "is not a file"
@@ -63,15 +63,23 @@ def fault(database: Path, thorough: bool = False) -> str | None:
             return "is not a database" if start else "is empty"
     try:
         with closing(_reading(database)) as connection:
-            return _first_fault(connection, thorough)
-    except sqlite3.DatabaseError as error:  # MLflow describes other errors, such as a lock
+            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if not names >= TABLES:
+                return "is not a database of MLflow"
+            if not thorough:
+                return None
+            deadline = time.monotonic() + CHECK_SECONDS
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
+            [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
+            return None if found == "ok" else f"is damaged ({' '.join(found.split())})"
+    except sqlite3.DatabaseError as error:  # MLflow itself describes all other errors, such as a lock
         return f"is damaged ({error})" if is_damage(error) else None
-    except UnicodeDecodeError:  # in names, or in SQLite's message about them
+    except UnicodeDecodeError:  # from names of tables, or from a message of SQLite that quotes them
         return "is damaged (it holds text that is not UTF-8)"
 
 
 def addresses(database: Path) -> list[str]:
-    """Return the addresses of other machines where MLflow reads and writes files of this database's runs."""
+    """Return the addresses of other machines where MLflow keeps files of this database's runs."""
     with closing(_reading(database)) as connection:
         known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         found = [
@@ -86,9 +94,9 @@ def addresses(database: Path) -> list[str]:
 
 
 def _reading(database: Path) -> sqlite3.Connection:
-    """Return a read-only connection that makes no files beside the database.
+    """Return a read-only connection that makes no files next to the database.
 
-    Without a -wal file no process has a database in write-ahead mode open, so it can be read as immutable.
+    If a database in write-ahead mode has no -wal file, no process has it open, so it can be read as immutable.
     """
     with database.open("rb") as file:
         logged = 2 in file.read(JOURNAL.stop)[JOURNAL]
@@ -98,7 +106,7 @@ def _reading(database: Path) -> sqlite3.Connection:
 
 
 def is_damage(error: BaseException | None) -> bool:
-    """Return whether SQLite reports a damaged file, in this error or in one that caused it."""
+    """Return whether this error, or an error that caused it, is SQLite's report of a damaged file."""
     while error is not None:
         if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in DAMAGE:
             return True
@@ -106,34 +114,22 @@ def is_damage(error: BaseException | None) -> bool:
     return False
 
 
-def _first_fault(connection: sqlite3.Connection, thorough: bool) -> str | None:
-    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    if not names >= TABLES:
-        return "is not a database of MLflow"
-    if not thorough:
-        return None
-    deadline = time.monotonic() + CHECK_SECONDS
-    connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
-    [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
-    return None if found == "ok" else f"is damaged ({' '.join(found.split())})"
-
-
-# By default MLflow draws progress bars for a few files, prints addresses to standard output, sends telemetry, and waits
-# long for a server.
+# By default, MLflow draws progress bars for a few files, prints addresses to standard output, sends telemetry, and
+# waits long for a server.
 QUIET = {
     "GIT_PYTHON_REFRESH": "quiet",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # 12 s; the default of 7 takes minutes
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # takes 12 s; the default of 7 takes minutes
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
-ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # a request is sent once
+ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # variables to send each request only once
 TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 AT_AN_END = 5  # seconds to wait for a server after Ctrl-C
-OPENINGS = 3  # of a local database, 0.4 s in all; MLflow tries for 103 s
-HIDDEN = "/…"  # in place of a path
-AGAIN_SECONDS = 60.0  # pause before calling a server again that did not answer
+OPENINGS = 3  # attempts to open a local database, 0.4 s in total; MLflow's own attempts take 103 s
+HIDDEN = "/…"  # replaces the path of an address
+AGAIN_SECONDS = 60.0  # pause before a server that did not answer is called again
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -143,15 +139,15 @@ class Unreachable(Failed):
 
 
 class NoAnswer(Unreachable, BadInput):
-    """The tracking server did not answer when it was opened; it may come back."""
+    """The tracking server did not answer when it was opened. A later attempt may succeed."""
 
 
 class Damaged(Unreachable, BadInput):
-    """The file of a local tracking store is damaged, or is not MLflow's. A run that has begun is saved."""
+    """The file of a local tracking store is damaged, or is not a database of MLflow."""
 
 
 def without_login(uri: str | None) -> str:
-    """Return an address without user and password. Its path or query may still hold a secret."""
+    """Return an address without user and password. Its path or query may still contain a secret."""
     parts = urlsplit(uri or "")
     if "@" not in parts.netloc:
         return uri or ""
@@ -159,7 +155,7 @@ def without_login(uri: str | None) -> str:
 
 
 def shown_address(uri: str | None) -> str:
-    """Return an address fit to print: without user, password and query, and for a server without the path."""
+    """Return an address to print, without user, password and query. Addresses of servers also lose their path."""
     parts = urlsplit(without_login(uri))
     if not parts.netloc:
         return without_login(uri)
@@ -169,7 +165,7 @@ def shown_address(uri: str | None) -> str:
 
 
 def without_secrets(uri: str) -> str:
-    """Return a server's address without user and password; put these into the environment for MLflow."""
+    """Return a server's address without user and password, which go to MLflow through the environment."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
         return uri
@@ -179,7 +175,7 @@ def without_secrets(uri: str) -> str:
 
 
 def open_client(uri: str) -> MlflowClient:
-    """Return a client of a tracking store. Raise NoAnswer if it does not answer, BadInput if it is unusable."""
+    """Return a client of a tracking store. Raise NoAnswer if the store does not answer, BadInput if it is unusable."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     import logging
@@ -188,10 +184,10 @@ def open_client(uri: str) -> MlflowClient:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of each retry
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns about each retry
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # tracebacks of errors that it also raises
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it logs each error that it also raises
     from mlflow.tracking import MlflowClient
 
     _write_lazily()
@@ -212,12 +208,10 @@ def open_client(uri: str) -> MlflowClient:
 
 
 def make_database(database: Path) -> None:
-    """Make MLflow's SQLite database under a temporary name first: an incomplete one is broken for good."""
-    import sqlite3
-
+    """Make MLflow's SQLite database under a temporary name: an incomplete database cannot be repaired."""
     unfinished = database.with_name(f"{database.name}.unfinished")
     _remove(unfinished)  # left by a killed process
-    for ending in ("-wal", "-shm"):  # left by a database that was moved: SQLite would write them into the new one
+    for ending in ("-wal", "-shm"):  # left by a database that was moved; SQLite would write them into the new database
         database.with_name(database.name + ending).unlink(missing_ok=True)
     try:
         open_client(uri_of(unfinished))
@@ -225,7 +219,7 @@ def make_database(database: Path) -> None:
     except BaseException:
         _remove(unfinished)
         raise
-    # Write-ahead logging lets processes read while one writes: with many the worst wait falls from 8 s to 5 s.
+    # With write-ahead logging, processes can read while another writes: the longest wait falls from 8 s to 5 s.
     connection = sqlite3.connect(database)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()
@@ -237,31 +231,29 @@ def _remove(database: Path) -> None:
 
 
 def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None:
-    """Raise Damaged if the file of a local tracking store is not MLflow's database. thorough: as in `fault`."""
+    """Raise Damaged if the file of a local tracking store has a fault. thorough: see `fault`."""
     if found := fault(database, thorough):
         raise Damaged(
             f"{database} {found}, so no logged run can be read from it. The files of the runs are still in "
-            f"{outputs / 'runs'}. To go on with a new database, move this one away, together with {database.name}-wal "
-            "if there is one; or name another: tracking.uri=sqlite:///FILE."
+            f"{outputs / 'runs'}. To continue with a new database, move this file away, together with "
+            f"{database.name}-wal if that exists, or name another database: tracking.uri=sqlite:///FILE."
         )
 
 
 def name_places(database: Path, chosen: bool) -> None:
-    """Name the hosts where a database keeps files. Raise BadInput for one if the user did not choose the database."""
+    """Print the hosts where a database keeps files. Raise BadInput for a host unless the user has `chosen` it."""
     for address in addresses(database):
         if not chosen:
             raise BadInput(
                 f"{database} keeps files of runs at {host_of(address)}: runs and secrets of the environment would be "
-                f"sent there. If you trust it, name it on the command line: tracking.uri={uri_of(database)}"
+                f"sent there. If you trust this host, name the database: tracking.uri={uri_of(database)}"
             )
         name_host(address, database.name)
 
 
 @functools.cache
 def _write_lazily() -> None:
-    """Let commits not wait for the disk. With write-ahead logging a killed process loses nothing."""
-    import sqlite3
-
+    """Make commits return before the disk has the data. With write-ahead logging, a killed process loses nothing."""
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
@@ -274,7 +266,7 @@ def _write_lazily() -> None:
 
 
 def reaching(method: Callable[P, T]) -> Callable[P, T]:
-    """Make a tracker's method raise `Unreachable` if the server is down, then for `AGAIN_SECONDS` without a call."""
+    """Make a tracker's method raise `Unreachable` if the server is down, and for `AGAIN_SECONDS` without calling it."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -291,7 +283,7 @@ def reaching(method: Callable[P, T]) -> Callable[P, T]:
                 raise KeyboardInterrupt from error
             if tracker.database and is_damage(error):
                 require_sound(tracker.database, tracker.outputs, thorough=True)
-            if isinstance(error, MlflowException) and error.get_http_status_code() < 500:  # it answers: our mistake
+            if isinstance(error, MlflowException) and error.get_http_status_code() < 500:  # the request was wrong
                 raise
             tracker.down_until = time.monotonic() + AGAIN_SECONDS
             raise Unreachable(f"{shown_address(tracker.uri)}: {_first_line(error, tracker.uri)}") from error
@@ -301,7 +293,7 @@ def reaching(method: Callable[P, T]) -> Callable[P, T]:
 
 @contextmanager
 def asked(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for requests to MLflow's server, such as `ONCE`."""
+    """Set environment variables, such as `ONCE`, for requests to MLflow's server in this block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -313,7 +305,7 @@ def asked(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 def hurried() -> Mapping[str, str]:
-    """Return variables that make MLflow ask a server once, for at most `AT_AN_END` seconds."""
+    """Return variables that make MLflow send each request once and wait at most `AT_AN_END` seconds."""
     given = os.environ.get(TIMEOUT, "")
     return ONCE | {TIMEOUT: str(min(AT_AN_END, int(given)) if given.isdecimal() else AT_AN_END)}
 

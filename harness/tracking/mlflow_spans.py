@@ -1,7 +1,7 @@
-"""Traces in MLflow's tracking store: all of them, or an error.
+"""Store traces in MLflow's tracking store completely, or raise an error.
 
-MLflow's own tracing drops spans when its queue is full, and sends them to one address for the whole process. Here
-finished traces go to the store of a given client, many in one call.
+MLflow's own tracing drops spans when its queue is full, and sends all spans of a process to one address. Here, finished
+traces go to the store of a given client, many in one call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import SpanContext
 
 
-GAP = 1000  # ns between consecutive spans, to keep the order of spans without duration
+GAP = 1000  # ns between consecutive spans, to keep spans without duration in order
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class TraceSpan:
     """A step of a trace.
 
     kind: MLflow's span type, such as RETRIEVER. inputs, outputs, attributes: JSON values. ms: duration in milliseconds.
-    children: the steps inside it, one after another.
+    children: the steps inside this step, in order.
     """
 
     name: str
@@ -40,27 +40,27 @@ class TraceSpan:
 
     @property
     def ns(self) -> int:
-        """Return the duration in nanoseconds, at least as long as the children take."""
+        """Return the duration in nanoseconds, at least the time of the children."""
         return max(round(1e6 * self.ms), sum(child.ns + GAP for child in self.children))
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The steps of one query. tags: for searching traces."""
+    """The steps of one query. tags: the tags by which MLflow finds traces."""
 
     root: TraceSpan
     tags: Mapping[str, str]
 
 
 def write_spans(client: MlflowClient, run_id: str, experiment_id: str, traces: Sequence[Trace]) -> None:
-    """Store at most 100 traces and link them to a run. Raise MlflowException unless all are stored."""
+    """Store at most 100 traces, and link them to a run. Raise MlflowException unless all traces are stored."""
     from mlflow.exceptions import MlflowException
     from mlflow.tracing.client import TracingClient
 
     converted = [_stored(trace) for trace in traces]
     try:
         TracingClient(client.tracking_uri).log_spans(experiment_id, [span for spans in converted for span in spans])
-    except NotImplementedError as error:  # the server is too old, or cannot tell its version
+    except NotImplementedError as error:  # the server is too old, or does not tell its version
         raise MlflowException(f"traces cannot be stored: {error}") from error
     client.link_traces_to_run([spans[0].trace_id for spans in converted], run_id)
 
@@ -77,7 +77,7 @@ def _stored(trace: Trace) -> list[MlflowSpan]:
 def _flat(
     span: TraceSpan, extra: Mapping[str, str], start: int, context: SpanContext, parent: SpanContext | None
 ) -> Iterator[MlflowSpan]:
-    """Yield a span and those inside it. extra: attributes of this span alone. start: ns since 1970."""
+    """Yield a span and the spans inside it. extra: attributes of only this span. start: ns since 1970."""
     from mlflow.entities import Span as MlflowSpan
     from mlflow.tracing.constant import SpanAttributeKey
     from mlflow.tracing.utils import generate_mlflow_trace_id_from_otel_trace_id

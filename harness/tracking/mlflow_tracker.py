@@ -1,4 +1,4 @@
-"""Runs in MLflow, logged and read in few calls. The only module that calls MLflow's tracking store for runs."""
+"""Log and read runs in MLflow with few calls. No other module calls MLflow's tracking store for runs."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ if TYPE_CHECKING:
 def begin_once(
     client: MlflowClient, experiment_id: str, name: str, start_time: int, tags: Mapping[str, str]
 ) -> tuple[Run, bool]:
-    """Return a RUNNING run, and whether the server may begin another one for the same request.
+    """Return a RUNNING run, and whether the server may begin a second run for the same request.
 
-    MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. Send the request once,
-    and look for the run by its claim before sending it again.
+    MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. Here, the request is
+    sent once, and is only repeated if no run with this claim is found.
     """
     from mlflow.exceptions import MlflowException
 
@@ -71,7 +71,7 @@ def begin_once(
         with asked(ONCE):
             return create(), False
     except MlflowException as error:
-        if error.get_http_status_code() < 500 or interruption.exit_code():  # our mistake, or the user's wish
+        if error.get_http_status_code() < 500 or interruption.exit_code():  # a wrong request, or an interruption
             raise
     found = running_claims(client, experiment_id, tags[CLAIM])
     return (found[0] if found else create()), True
@@ -82,19 +82,22 @@ def running_claims(client: MlflowClient, experiment_id: str, claim: str) -> list
     return list(client.search_runs([experiment_id], wanted))
 
 
-SECTION = "sweep"  # the charts' section; MLflow's own charts of every metric follow
-SCATTERED = 6  # params with a separate chart: MLflow limits the length of a saved view
-RUNS = 100  # drawn in a chart
+SECTION = "sweep"  # the section of the charts, before MLflow's own charts of every metric
+SCATTERED = 6  # params with a chart for each; MLflow limits the length of a saved view
+RUNS = 100  # runs drawn in a chart
 
 
 def experiment_page(experiment_id: str, view: str | None) -> str:
-    """Return the path of an experiment's page for runs and charts; MLflow also has one for agents."""
+    """Return the path of an experiment's page of runs and charts, not of MLflow's page for agents."""
     shown = f"&viewStateShareKey={view}" if view else ""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
 
 
 def charts(metric: str, params: Sequence[str]) -> dict[str, Any]:
-    """Return a saved view's charts: parallel coordinates of all params, and the metric by each. Names are MLflow's."""
+    """Return a saved view's charts: parallel coordinates of all params, and the metric by each of the first params.
+
+    metric, params: MLflow's names.
+    """
     parallel = _chart("parallel", "PARALLEL") | {"selectedParams": [*params], "selectedMetrics": [metric]}
     scattered = [
         _chart(f"by-{name}", "SCATTER")
@@ -114,15 +117,15 @@ def _chart(uuid: str, kind: str) -> dict[str, Any]:
     return {"uuid": uuid, "type": kind} | about
 
 
-ATTEMPTS = 5  # to log the same data as other processes at the same moment
+ATTEMPTS = 5  # attempts to log the same data as other processes at the same moment
 PARAM_LIMIT = 6000  # characters; MLflow refuses longer params
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
-LEAST_DIGITS = 4  # that may stand for a whole id
+LEAST_DIGITS = 4  # digits of the shortest abbreviated id
 BEGINNING = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS}}}")
-NAMED = 10  # runs in a message
+NAMED = 10  # most runs in a message
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
 SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
-RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # these are not ranked
+RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # runs with scores
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
 SHOWN_TAGS = (f"{OBJECTIVE}.name", f"{OBJECTIVE}.kind")
 PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have shown their private scores
@@ -131,7 +134,8 @@ PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have show
 class MlflowTracker(Tracker):
     """Logs runs to an MLflow server or database.
 
-    uri: of a server or a database, `sqlite:///FILE` with %20 for a space; None: `sqlite:///<outputs>/mlflow.db`.
+    uri: URI of a server, or of a database: `sqlite:///FILE`, with %20 for a space; None for
+        `sqlite:///<outputs>/mlflow.db`.
     detail: "light", for thousands of runs, leaves out inputs, query table, figures, TREC run and metrics.json.
     """
 
@@ -151,7 +155,7 @@ class MlflowTracker(Tracker):
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
         self._files: RunFiles | None = None
-        self._doubtful: set[str] = set()  # runs that the server may have begun twice
+        self._doubtful: set[str] = set()  # ids of runs that the server may have begun twice
 
     def exists(self, outputs: Path) -> bool:
         """Return whether there may be runs to read. `connect` makes a missing local tracking store."""
@@ -159,7 +163,7 @@ class MlflowTracker(Tracker):
         return database is None or database.exists()
 
     def connect(self, outputs: Path) -> None:
-        """Open the tracking store; make a local one under a lock, since two processes making it break it for good.
+        """Open the tracking store. Make a local store under a lock: if two processes make it, it cannot be repaired.
 
         Raise Damaged for a damaged file, NoAnswer if a server does not answer, BadInput if the store cannot be used.
         """
@@ -183,7 +187,7 @@ class MlflowTracker(Tracker):
         require_sound(database, self.outputs)
         name_places(database, chosen)
         try:
-            self._open()  # takes seconds, so without the lock
+            self._open()  # not under the lock, since this takes seconds
         except Exception:  # damage may make MLflow raise anything
             require_sound(database, self.outputs, thorough=True)
             raise
@@ -205,9 +209,9 @@ class MlflowTracker(Tracker):
 
     @reaching
     def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str:
-        """Make a RUNNING run with its tags in one call, so it exists or not; the rest is logged at the end.
+        """Make a RUNNING run together with its tags in one call. `finish` logs everything else.
 
-        adopted: a run that a crash left behind: continued if its params agree with the record's, else ended as KILLED.
+        adopted: a run to continue after a crash; if its params differ from the record's, it is ended as KILLED.
         """
         if adopted is not None:
             params = {NOT_IN_NAMES.sub("_", name): _param(value) for name, value in record.params.items()}
@@ -225,7 +229,7 @@ class MlflowTracker(Tracker):
         return str(run.info.run_id)
 
     def place(self, run_id: str | None) -> Path | None:
-        """Return a run's folder in a local tracking store; None if this tracker has neither begun nor read the run."""
+        """Return a run's folder in a local tracking store; None for a run that this tracker has not begun or read."""
         return self._files.place(run_id) if self._files and run_id else None
 
     @reaching
@@ -235,20 +239,20 @@ class MlflowTracker(Tracker):
         if NOTE in tags:  # a link to a file leads to its page
             files = f"#/experiments/{self._experiment_id(record.experiment)}/runs/{run_id}/artifacts"
             tags[NOTE] = tags[NOTE].replace("](report.html)", f"]({files}/report.html)")
-        if record.tables:  # MLflow's pages find tables by this tag; its log_table would append to earlier ones
+        if record.tables:  # MLflow's pages find tables by this tag; MLflow's log_table would append to old tables
             tags["mlflow.loggedArtifacts"] = json.dumps([{"path": name, "type": "table"} for name in record.tables])
         if record.folder is not None:
             self.files.upload(run_id, record.folder)
         if record.tables:
             self.files.upload_tables(run_id, record.tables)
-        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files: the tags have their hashes
+        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files, whose hashes are in tags
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
 
     @reaching
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
         assert run_id is not None
-        self._log_batch(run_id, {}, {}, tags)  # it tries again if two processes set a tag at once
+        self._log_batch(run_id, {}, {}, tags)  # MLflow repeats a batch if two processes set a tag at once
 
     @reaching
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
@@ -277,7 +281,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def leaders(self, experiment: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> list[LoggedRun]:
-        """Return the two finished runs with the highest objective; ties go to the earlier run."""
+        """Return the two finished runs with the highest objective. Of equal runs, the earlier run comes first."""
         experiment_id = self._experiment_id(experiment)
         wanted = [*_has_tags(tags), *(f"params.`{name}` = '{_param(value)}'" for name, value in params.items())]
         wanted.append("attributes.status = 'FINISHED'")
@@ -299,9 +303,9 @@ class MlflowTracker(Tracker):
 
     @reaching
     def run(self, run_id: str) -> LoggedRun:
-        """Return the run with this id, or the only one whose id begins with it, of any experiment.
+        """Return the run of any experiment with this id, or the only run whose id begins with these 4 or more digits.
 
-        run_id: at least 4 digits. Raise BadInput if there is no such run, several, or a deleted one.
+        Raise BadInput if there is no such run, if there are several, or if the run was deleted.
         """
         run = self.client.get_run(run_id if self.has(run_id) else self._only_match(run_id))
         if run.info.lifecycle_stage != "active":
@@ -323,7 +327,7 @@ class MlflowTracker(Tracker):
         if found:
             named = "\n".join(f"  {info.run_id} ({info.run_name})" for info in found[:NAMED])
             more = f"\n  and {len(found) - NAMED} more" if len(found) > NAMED else ""
-            raise BadInput(f"run={beginning}: several ids begin with it. Give more digits:\n{named}{more}")
+            raise BadInput(f"run={beginning}: several ids begin with these digits. Give more:\n{named}{more}")
         hint = did_you_mean(beginning, [run.info.run_id for run in near])
         if len(beginning) < LEAST_DIGITS:
             hint = f" Give at least {LEAST_DIGITS} digits of its id."
@@ -331,7 +335,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def experiments(self) -> list[str]:
-        """Return the names of all experiments, the latest first, without MLflow's default one if that is empty."""
+        """Return the names of all experiments, the latest first, without an empty default experiment of MLflow."""
         found = list(self.client.search_experiments())
         own = next((one for one in found if one.experiment_id == "0"), None)
         if own and not self.client.search_runs([own.experiment_id], max_results=1):
@@ -340,7 +344,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def count_private_view(self, experiment: str, count: int = 1) -> int:
-        """Add to the number of runs that have shown their private scores; return the sum."""
+        """Add to the number of runs that have shown their private scores, and return the sum."""
         from mlflow.exceptions import MlflowException
 
         experiment_id = self._experiment_id(experiment)
@@ -364,9 +368,9 @@ class MlflowTracker(Tracker):
     def view(
         self, experiment: str, name: str, tags: Mapping[str, str | None], metrics: Sequence[str], params: list[str]
     ) -> str:
-        """Save a view of the runs with `tags`, the best by the first of `metrics` on top; return its page.
+        """Save a view of the runs with these tags, best first by the first metric, and return the path of its page.
 
-        tags: None stands for any value, and makes the tag a column. metrics, params: shown as columns.
+        tags: None matches any value, and makes the tag a column. metrics, params: the other columns.
         """
         columns = [f"params.`{name}`" for name in params]
         columns += [f"tags.`{name}`" for name, value in tags.items() if value is None]
@@ -382,9 +386,9 @@ class MlflowTracker(Tracker):
         mlflow_spans.write_spans(self.client, run_id, self._experiment_id(experiment), traces)
 
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
-        """Return a read-only file of a run. A server's file is copied to `folder`, which is made.
+        """Return a read-only file of a run. `folder` is made for a copy of a server's file.
 
-        Raise NoFile if the run has logged no such file; BadInput if the file has changed since then.
+        Raise NoFile if the run has logged no such file, and BadInput if the file has changed since then.
         """
         return file_hashes.fetch_verified(run, name, lambda: self.files.download(run.run_id, name, folder))
 
@@ -417,7 +421,7 @@ class MlflowTracker(Tracker):
             try:
                 self.client.log_inputs(run_id, datasets)
                 return
-            except MlflowException:  # another process has just logged the same data: the next attempt finds them
+            except MlflowException:  # another process has just logged the same data; the next attempt finds them
                 if not left:
                     raise
 
@@ -455,10 +459,10 @@ class MlflowTracker(Tracker):
 def _view(
     metrics: Sequence[str], columns: Sequence[str], wanted: str = "", ascending: bool | None = None
 ) -> dict[str, Any]:
-    """Return a saved view as MLflow's pages read it.
+    """Return a saved view in the form that MLflow's pages read.
 
-    columns: params and tags; the metrics follow. wanted: MLflow's filter of the runs.
-    ascending: whether the lowest value of the first metric comes first; None: the latest run comes first.
+    columns: params and tags to show before the metrics. wanted: MLflow's filter for the runs.
+    ascending: whether the lowest value of the first metric comes first; None to show the latest run first.
     """
     order = "attributes.start_time" if ascending is None else f"metrics.`{metrics[0]}`"
     shown = [*columns, *(f"metrics.`{name}`" for name in metrics), *(f"tags.`{name}`" for name in SHOWN_TAGS)]

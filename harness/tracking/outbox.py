@@ -1,4 +1,4 @@
-"""Runs that could not be logged because the tracking server was down, saved until `doctor sync` uploads them."""
+"""Save runs that could not be logged because the tracking server was down, until `doctor sync` uploads them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from harness.tracking.tracker import Detail, RunRecord, Tracker
 ENDING = ".unsent"
 UNFINISHED = ".unfinished"
 RECORD = "record.json"
-FILES = "files"  # folder beside the record: the run's files
+FILES = "files"  # folder of the run's files, next to the record
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
@@ -30,7 +30,7 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 class Held:
     """A saved run.
 
-    run_id: None if the run could not begin in the tracking store. store: URI of that store, without a login.
+    run_id: None if the run could not begin in the tracking store. store: the store's URI without user and password.
     """
 
     run_id: str | None
@@ -41,9 +41,9 @@ class Held:
 
 
 def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str, folder: Path) -> Path:
-    """Save a run in `<folder>.unsent`, or the next free `<folder>-n.unsent`; return that folder.
+    """Save a run in `<folder>.unsent` or the first unused `<folder>-n.unsent`, and return that folder.
 
-    record: its `folder` is moved here; None if the files are in the tracking store.
+    The folder of the record is moved there, unless it is None because the files are in the tracking store.
     """
     names = (f"{folder.name}{'' if n == 1 else f'-{n}'}{ENDING}" for n in itertools.count(1))
     held = next(place for name in names if not (place := folder.with_name(name)).exists())
@@ -65,7 +65,7 @@ def write_saved(folder: Path, held: Held) -> None:
 
 
 def read_saved(folder: Path) -> Held:
-    """Return a saved run. Raise BadInput, naming the file, if it is damaged."""
+    """Return a saved run. Raise BadInput with the name of the file if the file is damaged."""
     file = folder / RECORD
     try:
         with open_unpacked(file) as stream:

@@ -1,4 +1,4 @@
-"""What a run logs, and the base class of trackers."""
+"""The record that a run logs, and the base class of trackers."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
     from harness.tracking.mlflow_spans import Trace
 
 TIMES = ("ms_per_query", "latency_")  # name prefixes of metrics that differ between equal runs
-LESS_IS_BETTER = (*TIMES, "loss/")  # name prefixes of metrics whose lower values are better
-METRICS = "metrics.json"  # every number of a run that is logged in full; MLflow has those that sort and chart runs
+LESS_IS_BETTER = (*TIMES, "loss/")  # name prefixes of metrics with lower values for better runs
+METRICS = "metrics.json"  # file of every number of a run that is logged in full; MLflow itself has the charted numbers
 RETRIEVAL = "retrieval"  # the task of runs without a tag `task`
-OBJECTIVE = "objective"  # name of the metric that ranks a run, and prefix of its interval's names and its tags
+OBJECTIVE = "objective"  # metric that decides the order of runs, and prefix of its interval and tags
 OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
 ESTIMATE = ("value", "low", "high", "checked", "others")  # logged as `estimate_value` …
 
 
 def member_tag(sweep_id: str) -> str:
-    """Return the tag of a sweep's trials. Its value says whether this sweep computed or reused the run."""
+    """Return the tag of a sweep's trials. The tag's value says whether this sweep computed or reused the run."""
     return f"sweep.{sweep_id}"
 
 
 def mlflow_name(name: str) -> str:
-    """`ndcg@10` -> `ndcg_at_10`: MLflow refuses the at sign."""
+    """Replace the at sign, which MLflow refuses: `ndcg@10` -> `ndcg_at_10`."""
     return name.replace("@", "_at_")
 
 
 def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> Objective | None:
-    """Return a run's score by a measure, of the kind that ranks runs; None if the run lacks it.
+    """Return a run's score by a measure, of the kind by which runs are compared; None if the run lacks it.
 
-    logged: the run's metrics, by MLflow's names. name: a measure, such as `ndcg@10`, or another logged number.
+    logged: the run's metrics by MLflow's names. name: a measure, such as `ndcg@10`, or another logged number.
     """
     for kind in (score_kind(True, select_on), score_kind(False, select_on)):
         if (key := mlflow_name(logged_name(name, kind))) in logged:
@@ -52,7 +52,7 @@ def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> 
 
 
 def objective_metrics(one: Objective | None) -> dict[str, float]:
-    """Return the metrics that an objective is logged as, without NaN."""
+    """Return an objective as the metrics to log, without NaN."""
     values = (one.value, one.low, one.high) if one else ()
     found = dict(zip(OBJECTIVE_METRICS, values, strict=False))
     if one and one.estimate:
@@ -60,20 +60,20 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-CLAIM = "harness.claim"  # tag: the claim that lets the next command end the run if its process dies
+CLAIM = "harness.claim"  # tag: name of the claim by which the next command ends the run if its process dies
 NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # characters; MLflow cuts longer tags
 
 
 def as_note(text: str) -> str:
-    """Return a description for MLflow's pages, with space between cells, cut at the end of a line if it is too long."""
+    """Return a description for MLflow's pages: with space between cells, and cut after a line if too long."""
     text = re.sub(r"^\| (?!---).*", lambda row: row[0].replace(" |", "&emsp;|"), text, flags=re.MULTILINE)
     return text if len(text) <= TAG_LIMIT else text[: TAG_LIMIT - 2].rpartition("\n")[0] + "\n…"
 
 
 @dataclass(frozen=True)
 class Input:
-    """Data that a run read. source: a file, a folder, or the name of the component that reads it."""
+    """Data that a run read. source: a file, a folder, or the name of the component that read the data."""
 
     name: str
     sha256: str
@@ -83,13 +83,13 @@ class Input:
 
 @dataclass
 class RunRecord:
-    """One run to log. Names are ours (`ndcg@10`); the tracker translates them to MLflow's spelling.
+    """One run to log. Names such as `ndcg@10` are translated to MLflow's spelling by the tracker.
 
     shows_private: whether the run shows scores of the private part.
     inputs: context ("documents", "queries", "qrels"; "predictions", "references") -> the data that was read.
-    tables: file name -> column -> values. folder: its files become the run's artifacts.
-    began, ended: milliseconds since 1970; 0: the time of the call.
-    unsent: the folder of the saved run, if the tracking server was down.
+    tables: file name -> column -> values. folder: the folder whose files become the run's artifacts.
+    began, ended: milliseconds since 1970; 0 for the time of the call.
+    unsent: the folder of the saved run if the tracking server was down.
     """
 
     experiment: str
@@ -136,22 +136,22 @@ class LoggedRun:
 
     @property
     def named(self) -> str:
-        """Return the run for a sentence: `3f2a91bc (bm25-kiwi-none)`."""
+        """Return the run's id and name for a sentence: `3f2a91bc (bm25-kiwi-none)`."""
         return f"{self.short_id} ({self.name})"
 
     @property
     def called(self) -> str:
-        """Return the name of the run beside others: the file name of a scored file, else the short id."""
+        """Return a short name for lists of runs: the file name of a scored file, else the short id."""
         return self.short_id if self.has_settings else self.name
 
     @property
     def has_settings(self) -> bool:
-        """Return whether its params made its results. Those of a scored file only say how it was scored."""
+        """Return whether the run's params made its results. The params of a scored file only say how it was scored."""
         return self.tags.get("harness.verb") != "score"
 
     @property
     def objective(self) -> Objective | None:
-        """Return the score that ranks the run, as logged; None without one."""
+        """Return the logged score that decides the order of runs; None if the run has no such score."""
         name, kind = self.tags.get(f"{OBJECTIVE}.name"), self.tags.get(f"{OBJECTIVE}.kind")
         if name is None or kind is None or OBJECTIVE not in self.metrics:
             return None
@@ -162,7 +162,7 @@ class LoggedRun:
 
     @property
     def select_on(self) -> str:
-        """Return the labelled queries that rank the run, "all" or "public"."""
+        """Return "all" or "public", the labelled queries that decide the order of runs."""
         return self.objective.select_on if self.objective else self.params.get("select_on", "all")
 
     def score(self, name: str, select_on: str) -> Objective | None:
@@ -183,11 +183,11 @@ class NoFile(BadInput):
 class Tracker:
     """Logs and reads runs. Methods raise `Unreachable` if the tracking server is down.
 
-    This class logs nothing and does not import MLflow. Trackers that only write are based on it: their runs have no
-    ids, and commands cannot read them.
+    This class logs nothing and does not import MLflow. Subclasses that only write runs give them no ids, so no command
+    can read these runs.
 
-    detail: "light" leaves out some files of a run. choice: its name in `tracking=`.
-    keeps_runs: whether runs and their files can be read again; `open_store` requires it.
+    detail: "light" leaves out some files of a run. choice: the tracker's name in `tracking=`.
+    keeps_runs: whether runs and their files can be read again, which `open_store` requires.
     artifacts: URI of the folder where a local store keeps files.
     """
 
@@ -264,5 +264,5 @@ class Tracker:
 
 
 def tracker_error(tracker: Tracker, why: str) -> BadInput:
-    """Return the error for a tracker that cannot do something. why: such as `keeps no runs to choose from`."""
+    """Return the error for a tracker that lacks an ability. why: such as `keeps no runs to choose from`."""
     return BadInput(f"tracking={tracker.choice} {why}. Leave tracking out, or use tracking=mlflow.")

@@ -1,4 +1,4 @@
-"""Trackers that only write: a CSV table, Weights & Biases."""
+"""Trackers that only write: to a CSV table, or to Weights & Biases."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from harness.tracking.tracker import CLAIM, NOTE, Detail, RunRecord, Tracker
 from retrievers.hosts import name_host
 
 TABLE = "runs.csv"
-LEFT_OUT = (NOTE, CLAIM, FILE_HASHES)  # tags for MLflow's pages, other processes, and reading files
+LEFT_OUT = (NOTE, CLAIM, FILE_HASHES)  # tags that serve only MLflow's pages and other commands
 OFFLINE = ("offline", "disabled")  # values of WANDB_MODE
 
 
 class CsvTracker(Tracker):
     """Adds a row to a table when a run ends: time, status, name, folder, metrics, params, tags.
 
-    A new metric, param or tag adds a column. Processes write one after another.
+    A new metric, param or tag adds a column. Several processes may log at once.
 
-    path: of the table; None: `<outputs>/runs.csv`.
+    path: the file of the table; None for `<outputs>/runs.csv`.
     """
 
     recorded_as = "tracking/csv"
@@ -52,7 +52,7 @@ class CsvTracker(Tracker):
         began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.began / 1000))
         folder = str(record.folder).removesuffix(UNFINISHED) if record.folder else None
         row: dict[str, Any] = {"start_time": began, "status": status, "experiment": record.experiment}
-        row |= {"name": record.name, "folder": folder}  # the rest has prefixes, as in `mlflow.search_runs`
+        row |= {"name": record.name, "folder": folder}  # other columns have prefixes, as in `mlflow.search_runs`
         for kind, named in {
             "metrics": record.all_metrics,
             "params": record.params,
@@ -71,12 +71,12 @@ class CsvTracker(Tracker):
 
 
 class WandbTracker(Tracker):
-    """Sends each run when it ends: params and tags as the config, metrics as the summary. Files stay in its folder.
+    """Sends each run when it ends: params and tags as its config, metrics as its summary. Files are not sent.
 
     The experiment is the project. WANDB_API_KEY or an earlier `wandb login` identifies the user. With
     WANDB_MODE=offline, runs wait in `<outputs>/wandb` for `wandb sync`.
 
-    entity: a user or team; None: the default one.
+    entity: a user or team; None for the user's default.
     """
 
     recorded_as = "tracking/wandb"
@@ -110,7 +110,7 @@ class WandbTracker(Tracker):
 
         outputs = self.outputs or Path()
         outputs.mkdir(parents=True, exist_ok=True)
-        # W&B would send facts about this machine.
+        # Without these settings, W&B sends facts about this machine.
         unasked: dict[str, Any] = {"console": "off", "disable_git": True, "disable_code": True, "host": "unnamed"}
         unasked |= {"x_disable_meta": True, "x_disable_stats": True, "x_disable_machine_info": True}
         try:

@@ -133,7 +133,7 @@ def test_what_no_config_can_have_is_refused(harness, tmp_path):
     for word, expected in {
         "power=1": "power=1 is too large: the most is 0.99",
         "alpha=0": "alpha=0 is too small",
-        "task=answers": "task=answers: harness power needs a value of each query.*harness board task=answers",
+        "task=answers": "task=answers: harness power needs a value for each query.*harness board task=answers",
         "experiment_name=none_such": "no such experiment",
         "metric=abstention_f1": "is not a mean over queries",
     }.items():

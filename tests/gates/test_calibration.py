@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from harness.gates import calibration
 from harness.gates.calibration import (
     bootstrap,
-    counts_at,
     cross_validated,
     curve,
     fit,
     folds,
     held_out,
+    level_at,
     threshold_plateau,
 )
 from harness.statistics.bootstrap import draws
@@ -53,7 +53,7 @@ def test_the_plateau_and_its_middle_by_hand():
 @pytest.mark.parametrize("signal", [[3.0, 1.0], [np.nextafter(1.0, 2.0), 1.0]])  # no number lies between the last two
 def test_a_threshold_between_two_neighbours(signal):
     thresholds = fit(weights(2), np.array(signal), np.array([[1.0, 0.0], [0.0, 1.0]]))
-    assert counts_at(np.array(signal), thresholds[0], (3, 0)).tolist() == [3, 0]
+    assert level_at(np.array(signal), thresholds[0]).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -215,5 +215,5 @@ def test_a_level_that_earns_no_more_than_the_next_does_not_hide_one_that_does():
     assert thresholds[0] == math.inf
     # Above 59 and up to 60 two documents are shown, above 19 and up to 20 three.
     assert thresholds[1:].tolist() == pytest.approx([59.5, 19.5], abs=0.5)
-    shown = counts_at(signal, thresholds, (1, 2, 3, 0))
+    shown = np.array([1, 2, 3, 0])[level_at(signal, thresholds)]
     assert shown.tolist() == [0] * 20 + [3] * 40 + [2] * 40

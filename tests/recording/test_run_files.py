@@ -57,7 +57,7 @@ def test_a_measure_of_files_need_not_be_among_the_usual_ones(harness, files):
 
 @pytest.mark.parametrize(("words", "said"), [
     ((FILES,), "say which labels score them, such as dataset=trec"),
-    (("runs=[a.run,0123abcd]", *LABELS), r"files \(a.run\) and logged runs \(0123abcd\). Name either"),
+    (("runs=[a.run,0123abcd]", *LABELS), r"files \(a.run\) and logged runs \(0123abcd\). Name only files or only runs"),
     (("runs=[a.run,c.run]", *LABELS), "c.run: there is no such file. Did you mean"),
     (("runs=[a.run,qrels.txt]", *LABELS), "qrels.txt:1: 4 fields. A TREC run has six"),
     ((FILES, "dataset=trec", "dataset.qrels=gone.txt"), "gone.txt"),

@@ -151,7 +151,7 @@ def test_a_beginning_of_several_ids_lists_them(tracker, monkeypatch):
     monkeypatch.setattr("mlflow.store.tracking.sqlalchemy_store.uuid.uuid4", lambda: SimpleNamespace(hex=next(ids)))
     for name in ("달", "물"):
         tracker.client.create_run("0", run_name=name)
-    with pytest.raises(BadInput, match=r"several ids begin with it.*\n  abcd[12]0+ \([달물]\)\n  abcd"):
+    with pytest.raises(BadInput, match=r"several ids begin with these digits.*\n  abcd[12]0+ \([달물]\)\n  abcd"):
         tracker.run("abcd")
     assert tracker.run("abcd2").name == "물"
 

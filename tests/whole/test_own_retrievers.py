@@ -104,7 +104,7 @@ def test_a_plugin_that_returns_what_it_must_not_fails_its_run_and_the_contract(m
     module.write_text(module.read_text().replace("query.query_id]", "query.query_id + 'x']"))
     done = harness("run", *TOY, "retriever=overlap", "tracking=none", "store.path=cache")  # where no ranking is yet
     assert done.code == 1
-    assert "retriever.overlap returned rows that are not one for each query" in done.err
+    assert "retriever.overlap returned rows that do not match the queries" in done.err
     assert "Traceback" not in done.err
     done = harness("doctor", "dataset=contest", "dataset.path=toy", "tokenizer=word", "retriever=overlap")
     assert done.code == 1
