@@ -124,11 +124,7 @@ def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[s
     """Return all pairs (source, signal) to try. The source is None if the signal reads only the query."""
     all_sources = list[str | None](sources)
     compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # the agreement of two rankings is symmetric
-    tried: dict[Reads, list[str | None]] = {
-        "query": [None],
-        "ranking": all_sources,
-        "rankings": all_sources[:compared],
-    }
+    tried: dict[Reads, list[str | None]] = {"query": [None], "ranking": all_sources, "rankings": all_sources[:compared]}
     return [(source, name) for name in names for source in tried[signal_spec(name).reads]]
 
 

@@ -14,13 +14,7 @@ from typing import Any
 from harness.config.canonical import digest, digest_texts, flatten
 from harness.config.check import Invocation
 from harness.config.commands import RunConfig, SweepConfig
-from harness.config.components import (
-    SHARED,
-    component_identity,
-    recorded_name,
-    reusable,
-    target_class,
-)
+from harness.config.components import SHARED, component_identity, recorded_name, reusable, target_class
 from harness.config.schema import Node, Role, recipes, with_role
 from harness.config.text import in_short, shortest
 from harness.data.dataset import Dataset
@@ -77,10 +71,7 @@ def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Datas
 
 
 def retrieval_trial_key(
-    plan: Plan,
-    fingerprints: Mapping[str, str | None],
-    texts: str,
-    identify: Callable[[Node], Any] = component_identity,
+    plan: Plan, fingerprints: Mapping[str, str | None], texts: str, identify: Callable[[Node], Any] = component_identity
 ) -> str:
     """Return the sha256 of everything that decides a run's numbers: config without paths and runtime, data, versions.
 

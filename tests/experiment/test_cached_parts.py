@@ -180,20 +180,6 @@ def test_reranking_orders_by_the_librarys_scores(harness, toy, own, scored):
         assert after == [*sorted(before[:2], key=lambda doc_id: -values[doc_id]), before[2]]
 
 
-def test_an_error_names_the_document_for_which_a_model_gives_nan(harness, toy, own, monkeypatch):
-    real = retrievers.dense.encoders.SentenceEncoder._by_batches
-
-    def spoilt(self, texts, rows, prefix):
-        for some, vectors in real(self, texts, rows, prefix):
-            vectors[some == 1] = np.nan
-            yield some, vectors
-
-    monkeypatch.setattr(retrievers.dense.encoders.SentenceEncoder, "_by_batches", spoilt)
-    done = harness("run", *TOY, *LOCAL)
-    assert done.code == 2
-    assert "d2" in done.err
-
-
 def test_what_is_learnt_from_passages_is_not_taken_for_what_is_learnt_from_documents(harness, toy, monkeypatch):
     """The vectors of queries differ with what the encoder learned; the same run in an empty cache is the witness."""
     long = " ".join(f"달은 지구를 {i}번 돈다고 적혀 있다." for i in range(6))

@@ -124,21 +124,6 @@ def test_what_identifies_a_cached_signal(harness, toy, cached, name):
         assert cached()["signals"] == expected, file
 
 
-def test_another_tokenizer_of_the_gate_alone(harness, toy, cached):
-    """A dense retriever makes no use of the tokenizer; the gate's coverage does."""
-    words = (*DENSE, "gate=score", "gate.signal=coverage", "gate.threshold=0.3")
-    by_word, by_morpheme = (signal(harness, *words, f"tokenizer={name}") for name in ("word", "char_ngram"))
-    assert by_word != by_morpheme
-    assert cached()["signals"] == 2
-
-
-def test_each_source_has_its_own(harness, toy, cached):
-    words = (*WORD, "retriever=hybrid_lexical", *AUTO, "gate.signals=[coverage,background]")
-    for more in ((), ("gate.sources=[bigram]",)):
-        assert harness("run", *words, *more).code == 0
-        assert cached()["signals"] == 4
-
-
 def rule(done):
     return done.json["gate"]["rule"]
 

@@ -153,9 +153,3 @@ def test_an_unset_variable_is_found_before_the_run_begins(harness, toy, server, 
     assert done.code == 2
     assert "The environment variable ES_AUTH is not set" in done.err
     assert not list((tmp_path / "outputs").glob("runs/*"))
-
-
-def test_one_query(harness, toy, server):
-    found = harness("search", *words(server, "query=물은 몇 도에서 끓어?", "top_k=2")).json
-    assert found["documents"][0]["doc_id"] == "d2"
-    assert len(server.asked) == 1

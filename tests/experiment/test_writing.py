@@ -135,16 +135,6 @@ def test_a_sweep_pays_once_for_each_conversation(harness, tracker, talk):
         assert (more["requests"], len(server.asked)) == (0, 2 * 3)
 
 
-def test_trials_that_need_no_model_run_without_it(harness, talk):
-    words = (*QUIET, "query.text=user_turns,rewrite", "llm.model=tiny", "llm.base_url=http://127.0.0.1:9/v1")
-    done = harness("sweep", *words, "llm.runtime.retries=0")
-    found = json.loads(done.out)
-    assert (done.code, found["trials"]["finished"]) == (1, 1)
-    [failed] = found["failed"]
-    assert failed["overrides"] == ["query.text=rewrite"]
-    assert "has no reply from tiny at http://127.0.0.1:9/v1" in failed["error"]
-
-
 # What is refused before anything is logged
 
 REFUSED = [

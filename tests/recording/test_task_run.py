@@ -250,23 +250,6 @@ def test_a_board_of_submissions_has_the_p_of_their_comparison(harness, rivals):
     assert "by correction_recall, public, 8 items" in harness("board", *COMPARE[1:3], "select_on=public").out
 
 
-def test_three_submissions_and_light_trials_are_compared(harness, files):
-    """Trials of a sweep keep no texts, but for the best one: the first given of the pair has them, or nobody."""
-    write(files / "none.csv", rows_of_predictions({one: source for one, (_, source, _) in SENTENCES.items()}))
-    swept = harness("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv,none.csv", "format=json").json
-    found = harness(*COMPARE).json
-    assert [run["metrics"]["correction_recall"] for run in found["runs"]] == [0.75, 0.4, 0]
-    assert found["runs"][0]["run_id"] == swept["best"]["run_id"]
-    assert len(found["verdicts"]) == len({(one["a"], one["b"]) for one in found["differences"]}) == 2
-    assert {one["pairs"] for one in found["tests"]} == {2}
-    every = harness(*COMPARE, "pairs=all").json
-    assert {(one["a"] + one["b"], one["pairs"]) for one in every["tests"]} == {("AB", 3), ("AC", 3), ("BC", 3)}
-    first = [one for one in found["changed"] if (one["a"], one["b"]) == ("A", "B")]
-    assert first[0]["source"] == SENTENCES[first[0]["id"]][1]
-    assert first[0]["predictions"] == {"A": BETTER[first[0]["id"]], "B": None}
-    assert "source" not in next(one for one in every["changed"] if (one["a"], one["b"]) == ("B", "C"))
-
-
 @pytest.mark.slow
 def test_submissions_scored_by_other_rules_are_not_compared(harness, files):
     def refused(*runs, expected):
