@@ -104,7 +104,7 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
     plan = Plan.of(config.document)
     clock = Clock()
     dataset, record = retrieval_run.prepare_run(plan, invocation, clock)
-    tracker = recording.open_tracker(config)
+    tracker = recording.connect_tracker(plan.made("tracking"), config.outputs)
     target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
         session = open_session(plan, dataset, clock)

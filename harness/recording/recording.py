@@ -35,9 +35,12 @@ log = logging.getLogger(__name__)
 
 
 def open_tracker(config: TrackedConfig) -> Tracker:
-    """Connect the config's tracker, end the work of processes that died, and return the tracker."""
-    tracker = connected(build(config.tracking, where="tracking"), config.outputs)
-    end_abandoned(tracker)
+    return connect_tracker(build(config.tracking, where="tracking"), config.outputs)
+
+
+def connect_tracker(tracker: Tracker, outputs: Path) -> Tracker:
+    """Connect a tracker, end the work of processes that died, and return the tracker."""
+    end_abandoned(connected(tracker, outputs))
     return tracker
 
 
