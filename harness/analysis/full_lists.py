@@ -1,4 +1,4 @@
-"""The full lists of logged retrieval runs: everything that each retrieved before its gate."""
+"""The full lists of logged retrieval runs: all documents that a run retrieved before its gate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIGHT = "has no full lists: a sweep logs them only for its best trial. Repeat it
 
 @dataclass(frozen=True)
 class FullLists:
-    """The full lists of a run. lists: query_id -> doc_ids, best first; queries without documents may be missing."""
+    """The full lists of a run. lists: query_id -> doc_ids, the best first. Queries without documents may be missing."""
 
     run: LoggedRun
     lists: Mapping[str, Sequence[str]]
@@ -45,11 +45,11 @@ def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path
 def best_repeatable(
     tracker: Tracker, wanted: Wanted, top: int, dataset: Dataset, folder: Path
 ) -> tuple[list[FullLists], list[str]]:
-    """Return (the `top` best configurations that `named` accepts, notes). Raise BadInput if there are none."""
+    """Return (the `top` best configurations whose runs `named` accepts, notes). Raise BadInput if there are none."""
     names = _Names(dataset)
     found: list[FullLists] = []
     left: Counter[str] = Counter()
-    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # they may differ before the gate
+    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # equal lists may differ before the gate
         if len(found) == top:
             break
         why = _unfit(one.run, dataset)
@@ -66,7 +66,7 @@ def best_repeatable(
 
 
 def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
-    """Return why a run has no full lists of this dataset, as a phrase after "the run"; None if it may have."""
+    """Return why a run has no full lists of this dataset, as a phrase after "the run"; None without a reason."""
     if (verb := run.tags.get("harness.verb")) == "score":
         return "is a scored file, which may lack documents. Name a run of `harness run`"
     if verb != "run":
@@ -85,7 +85,7 @@ def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
 
 
 def _read(tracker: Tracker, run: LoggedRun, names: _Names, folder: Path) -> FullLists | None:
-    """Return the full lists of a run; None if it has none. Raise BadInput if they are damaged."""
+    """Return the full lists of a run; None if they were not logged. Raise BadInput if they are damaged."""
     try:
         file = tracker.download(run, RUN_FILE, folder / run.run_id)
     except NoFile:
@@ -104,7 +104,7 @@ def _read(tracker: Tracker, run: LoggedRun, names: _Names, folder: Path) -> Full
 
 
 class _Names:
-    """Ids in TREC runs, where white space is percent-encoded (%20) -> ids of the dataset."""
+    """Map ids in TREC runs, where white space is percent-encoded (%20), to ids of the dataset."""
 
     def __init__(self, dataset: Dataset) -> None:
         self.queries = _words(query.query_id for query in dataset.queries)
@@ -112,7 +112,7 @@ class _Names:
 
 
 def _words(ids: Iterable[str]) -> dict[str, str]:
-    """Return the word of each id -> the id. Raise BadInput if two ids have the same word."""
+    """Return the word that TREC runs have for an id -> the id. Raise BadInput if two ids have the same word."""
     found: dict[str, str] = {}
     for one in ids:
         if (other := found.setdefault(one_word(one), one)) != one:

@@ -1,4 +1,4 @@
-"""The best run of an experiment, by its objective or another measure, and the runs comparable with it."""
+"""The best run of an experiment, by its objective or by another measure, and the runs comparable with this run."""
 
 from __future__ import annotations
 
@@ -30,18 +30,22 @@ from harness.tracking.tracker import (
 
 SCORED = ("run", "score")  # commands whose runs have scores; a trial of a sweep is logged as a `run`
 
-SCORED_QUERIES = "queries/scored"  # metric: the number of queries a run is scored on
-SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # equal in comparable runs
-SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # select_on -> equal params
+SCORED_QUERIES = "queries/scored"  # the metric with the number of scored queries
+SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # comparable runs have equal values
+SAME_PARAMS = {
+    "all": ("task.scheme",),
+    "public": ("task.scheme", "public", "seed"),
+}  # select_on -> equal params
 
-USUAL = "modified_map@3"  # ranks runs that name no objective
-GET_LABELS = (  # how to get labels
-    "Labels that you have: dataset.qrels=FILE. To make some: `harness testset draft` writes questions with labels from "
-    "your documents, and `harness testset pool` collects what runs find for these questions, to be judged."
+USUAL = "modified_map@3"  # the measure for runs that name no objective
+GET_LABELS = (
+    "If you have labels, name their file: dataset.qrels=FILE. To make labels, `harness testset draft` writes questions "
+    "with labels from your documents, and `harness testset pool` collects the documents that runs find for these "
+    "questions, to be judged."
 )
 
 C = TypeVar("C", bound=Config)
-MEANING = {  # tag, param or metric that makes runs incomparable -> its name in messages
+MEANING = {  # tag, param or metric that must be equal in comparable runs -> its name in messages
     "task": "task",
     "data.qrels": "labels",
     "data.evidence": "evidence",
@@ -54,21 +58,22 @@ MEANING = {  # tag, param or metric that makes runs incomparable -> its name in 
     "public": "public part",
     "seed": "public part",
 }
-ANOTHER = {  # whether the task is retrieval -> how to get another run
-    True: "Make another run on the same data, such as with another retriever.",
+ANOTHER = {  # whether the task is retrieval -> advice on how to get another run
+    True: "Make another run on the same data, for example with another retriever.",
     False: "Score another file with the same references.",
 }
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The runs to rank, and the measure that ranks them.
+    """The wanted runs, and the measure that orders them.
 
-    select_on: "all", "public", or None for the queries that ranked the runs when they were made.
-    task: `retrieval`, or the name of a text task. scheme: picks one if the runs of a text task have several.
+    select_on: the queries that count: "all", "public", or None for the queries that counted when the runs were made.
+    task: `retrieval`, or the name of a text task.
+    scheme: the scheme to use if the runs of a text task have several.
     verbs: the commands that made the runs.
-    runs: ids or beginnings of ids; the id of a sweep stands for its trials. None: the finished runs of the experiment
-        that are comparable with `like`, by default with the best one.
+    runs: ids or beginnings of ids; the id of a sweep stands for its trials. None stands for the finished runs of the
+        experiment that are comparable with `like`, or with the best run if `like` is None.
     """
 
     experiment: str
@@ -89,10 +94,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class RankedRun:
-    """A finished run, and the score that ranks it.
+    """A finished run and its score.
 
-    also: runs with the same results, from `distinct`.
-    name: short and unique on a board, such as "hybrid_light · auto"; "" elsewhere.
+    also: other runs with the same results, see `distinct`.
+    name: a short name that is unique on a board, such as "hybrid_light · auto"; "" elsewhere.
     """
 
     run: LoggedRun
@@ -107,9 +112,9 @@ class RankedRun:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Comparable runs, best first; ties go to the earlier run. notes: on runs left out.
+    """Comparable runs, the best first; of equal runs the earlier comes first.
 
-    select_on: the queries that rank the runs, "all" or "public".
+    select_on: the queries that count, "all" or "public". notes: sentences about runs that were left out.
     """
 
     select_on: str
@@ -118,10 +123,11 @@ class Chosen:
 
 
 def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collection[str] = SCORED) -> tuple[C, list[str]]:
-    """Return (the config with a measure as its `metric`, a note if the runs are ranked by several measures).
+    """Return (the config with a measure as its `metric`, a note if the runs have different objectives).
 
-    `metric: null` becomes the measure that ranks most of the named runs, or of the finished runs of the experiment if
-    none is named. Ties go to the latest run. Raise BadInput if there are no runs.
+    `metric: null` becomes the objective of most of the named runs, or of most finished runs of the experiment if no
+    runs are named. If several measures are equally frequent, the latest run decides. Raise BadInput if there are no
+    runs.
     """
     document = config.document
     if document["metric"] is not None:
@@ -129,7 +135,7 @@ def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collectio
     words = document.get("runs") or [word for word in (document.get("run"),) if word]
     if words:
         whose, found = "named runs", [one for word in words for one in _counting(tracker, tracker.run(word))]
-        runs = [run for run in found if run.tags.get("task", RETRIEVAL) == task]  # the command refuses the others
+        runs = [run for run in found if run.tags.get("task", RETRIEVAL) == task]  # commands refuse others
     else:
         name = document["experiment_name"]
         whose, found = f"runs of {name!r}", tracker.runs(name, {}, "FINISHED")
@@ -152,16 +158,16 @@ def require_finished(run: LoggedRun) -> None:
     if (verb := run.tags.get("harness.verb")) not in SCORED:
         raise BadInput(f"Run {run.named} is a record of `harness {verb}`, without scores.")
     if run.status != "FINISHED":
-        raise BadInput(f"Run {run.named} is {run.status}: only finished runs have all of their scores.")
+        raise BadInput(f"Run {run.named} is {run.status}: only finished runs have all scores.")
 
 
 def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
-    """Return the measure that a command about these runs must name; None if all are ranked by it without that."""
+    """Return the measure that a command about these runs must name; None if it is the objective of all of them."""
     return None if list(_ranked_by(runs)) == [metric] else metric
 
 
 def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
-    """Return the finished runs of an experiment that have the measure, best first. Raise BadInput if there are none."""
+    """Return the finished runs of an experiment that have the measure, the best first. Raise BadInput without runs."""
     runs = [
         run
         for run in reversed(tracker.runs(wanted.experiment, {}, "FINISHED"))
@@ -176,10 +182,12 @@ def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
 
 
 def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedRun]:
-    """Return one run for each set of equal runs, best first: the earliest that is not a scored file, if any.
+    """Return one run for each set of equal runs, the best first.
 
-    by_lists: whether runs of different configurations are equal if they return the same documents. Runs ranked by
-    their time never are.
+    This is the earliest run that is not a scored file, or else the earliest scored file.
+
+    by_lists: whether runs of different configurations are equal if they return the same documents. Runs whose score is
+    a time are equal only if their configurations are.
     """
     groups: dict[tuple[str | None, ...], list[RankedRun]] = {}
     for one in sorted(ranked, key=lambda one: (one.run.tags.get("harness.verb") != "run", one.run.began)):
@@ -193,14 +201,8 @@ def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedR
     return sorted(kept, key=lambda one: (-one.score.value, one.run.began))
 
 
-def repeated_note(ranked: Sequence[RankedRun]) -> list[str]:
-    count = sum(len(one.also) for one in ranked)
-    why = "with the configuration or the returned documents of another run: left out"
-    return [f"{counted(count, 'run')} {why}."] if count else []
-
-
 def identities(run: LoggedRun, by_lists: bool = True) -> list[tuple[str | None, ...]]:
-    """Return the keys of a run, any of which makes two runs equal: its trial key, and its scored lists."""
+    """Return the keys of a run: its trial key and its scored lists. Runs that share a key are equal."""
     tags = run.tags
     found: list[tuple[str | None, ...]] = [(tags["trial_key"],)] if "trial_key" in tags else []
     if by_lists and LISTS in tags:
@@ -213,7 +215,7 @@ def is_same(one: LoggedRun, other: LoggedRun) -> bool:
 
 
 def best_run(tracker: Tracker, wanted: Wanted) -> LoggedRun:
-    """Return the best finished run; ties go to the earliest. Raise BadInput if there is none."""
+    """Return the best finished run, the earliest of equal ones. Raise BadInput if there is none."""
     return distinct(rank(tracker, wanted).runs)[0].run
 
 
@@ -231,10 +233,10 @@ def chosen_run(
 
 
 def compares(one: LoggedRun, other: LoggedRun) -> bool:
-    """Return whether the objectives of two runs can rank them: the same measure on the same queries and rules.
+    """Return whether two runs can be compared by their objectives: the same measure on the same queries and rules.
 
-    An in-sample score may be ranked against an out-of-fold score. A tag that only one run has is ignored: a file scored
-    without queries has no `data.queries`.
+    An in-sample score may be compared with an out-of-fold score. A tag that only one run has is ignored: a file that
+    was scored without queries has no `data.queries`.
     """
     own, others = one.objective, other.objective
     if own is None or others is None or (own.name, own.select_on) != (others.name, others.select_on):
@@ -245,7 +247,7 @@ def compares(one: LoggedRun, other: LoggedRun) -> bool:
 def differ(one: LoggedRun, other: LoggedRun, measure: str, select_on: str) -> str:
     """Return the tag, param or metric that makes the scores of two runs incomparable; "" if they are comparable.
 
-    select_on: the queries that are scored, "all" or "public".
+    select_on: the queries that count, "all" or "public".
     """
     if one.tags.get("task") != other.tags.get("task"):
         return "task"
@@ -258,7 +260,7 @@ def differ(one: LoggedRun, other: LoggedRun, measure: str, select_on: str) -> st
 
 
 def same_tags(measure: str) -> tuple[str, ...]:
-    """Return the tags that must be equal in all runs ranked by the measure.
+    """Return the tags that must be equal in all runs that are compared by the measure.
 
     Measures of documents need the same labels. Measures of spans need the same evidence, since the runs may cut the
     texts into different documents.
@@ -267,7 +269,7 @@ def same_tags(measure: str) -> tuple[str, ...]:
 
 
 def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None:
-    """Return the best other finished run comparable with the ended run `run_id`; None if there is none."""
+    """Return the best of the other finished runs that are comparable with the run `run_id`; None if there are none."""
     if record.objective is None:
         return None
     logged = record.tags | record.all_end_tags
@@ -279,7 +281,7 @@ def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None
 
 
 def score_of(tracker: Tracker, run: LoggedRun, metric: str, select_on: str) -> Objective | None:
-    """Return a run's score; None if it has none. The public part of some measures is in its file of all metrics."""
+    """Return a run's score, or None. The public scores of some measures are only in the run's file of all metrics."""
     known = run.score(metric, select_on)
     return known if known or select_on == "all" else in_full(tracker, run).score(metric, select_on)
 
@@ -306,8 +308,8 @@ def _shared_choice(wanted: Wanted, runs: Sequence[LoggedRun]) -> str:
     if len(counts) > 1:
         raise BadInput(
             f"Experiment {wanted.experiment!r} has {counted(counts['public'], 'run')} ranked by the public queries "
-            f"alone and {counts['all']} by all: these scores are not comparable. Rank all of them by the same queries: "
-            "select_on=public or select_on=all."
+            f"alone and {counts['all']} by all queries: these scores are not comparable. Choose the queries that "
+            "count: select_on=public or select_on=all."
         )
     return "public" if counts["public"] else "all"
 
@@ -318,8 +320,8 @@ def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInp
     experiment = wanted.experiment
     if wanted.task == RETRIEVAL and not any("data.qrels" in run.tags for run in runs):
         return BadInput(
-            f"Experiment {experiment!r} has {counted(len(runs), 'finished run')}, none with labels: nothing says which "
-            f"is better. {GET_LABELS}"
+            f"Experiment {experiment!r} has {counted(len(runs), 'finished run')}, none with labels, so no scores tell "
+            f"which is better. {GET_LABELS}"
         )
     known = [
         name.replace("_at_", "@") for name in runs[0].metrics if "/" not in name and not name.startswith(OBJECTIVE)
@@ -353,7 +355,10 @@ def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:
     """Return the wanted runs. Raise BadInput if they are not comparable, or if fewer than two differ."""
     found = _of_experiment(tracker, asked) if asked.runs is None else _named(tracker, asked)
     once = distinct(found.runs)
-    notes = [*found.notes, *repeated_note(once)]
+    notes = [*found.notes]
+    if count := sum(len(one.also) for one in once):
+        why = "with the configuration or the returned documents of another run: left out"
+        notes.append(f"{counted(count, 'run')} {why}.")
     if len(once) == 1 and asked.runs is not None and len(asked.runs) > 1:
         raise BadInput(
             f"{_place(asked)} are the same: they return the same documents for every query, or repeat one "
@@ -369,7 +374,7 @@ def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:
 
 
 def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
-    """Return the named runs; a sweep stands for its recommended trial. Raise BadInput if a run is named twice."""
+    """Return the named runs. A sweep stands for its recommended trial. Raise BadInput if a run is named twice."""
     found: dict[str, LoggedRun] = {}
     for word in words:
         run = recommended(tracker, tracker.run(word))
@@ -380,10 +385,10 @@ def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
 
 
 def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
-    """Return (the runs without files scored on other queries, a note on these).
+    """Return (the runs without the files that were scored on other queries, a note on these files).
 
-    A file without the difficult queries would rank first. The queries of the retrieval runs decide. Without such runs,
-    the queries of most files decide; ties go to the larger set.
+    A file scored without the difficult queries would come first. The queries of the retrieval runs are kept. Without
+    retrieval runs, the queries of most files are kept, or the larger set if two are equally frequent.
     """
     files = [one.run for one in ranked if one.run.tags.get("harness.verb") == "score" and "data.qrels" in one.run.tags]
     if not files:
@@ -396,7 +401,7 @@ def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str
         taken = {max(often, key=lambda queries: (often[queries], sizes[queries]))}
     left = {run.run_id: run.name for run in files if _scored_on(run) not in taken}
     names = some(left.values())
-    note = f"Left out, since they were scored on other queries: {names}. With missing=zero a file is scored on all."
+    note = f"Left out, since they were scored on other queries: {names}. missing=zero scores a file on all queries."
     return [one for one in ranked if one.run.run_id not in left], [note] if left else []
 
 
@@ -406,7 +411,7 @@ def _of_experiment(tracker: Tracker, asked: Wanted) -> Chosen:
     scheme, schemes = asked.scheme, {one.run.params.get("task.scheme") for one in ranked}
     if scheme in schemes and len(schemes) > 1:
         ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
-        notes.append(f"Runs of task.scheme={scheme} alone: scores of different schemes are not comparable.")
+        notes.append(f"Only runs of task.scheme={scheme}: scores of different schemes are not comparable.")
     first = asked.like or ranked[0].run
     apart = [differ(first, one.run, asked.metric, ranking.select_on) for one in ranked]
     others = Counter(MEANING[name] for name in apart if name)
@@ -424,7 +429,7 @@ def _named(tracker: Tracker, asked: Wanted) -> Chosen:
     for word in asked.runs or ():
         run = tracker.run(word)
         if run.tags.get("harness.verb") == "sweep":
-            member = member_tag(run.tags["sweep.id"])  # of computed and of reused trials
+            member = member_tag(run.tags["sweep.id"])  # also trials that were reused
             trials = [one for one in tracker.runs(run.experiment, {}) if member in one.tags]
             found |= {trial.run_id: trial for trial in trials if trial.status == "FINISHED"}
             if ended := sum(trial.status != "FINISHED" for trial in trials):
@@ -444,7 +449,7 @@ def _named(tracker: Tracker, asked: Wanted) -> Chosen:
 def of_runs(
     tracker: Tracker, runs: Sequence[LoggedRun], metric: str, select_on: str | None, notes: Sequence[str] = ()
 ) -> Chosen:
-    """Return these finished runs, best first. Raise BadInput unless all have `metric` and are comparable by it."""
+    """Return these finished runs, the best first. Raise BadInput unless all have `metric` and are comparable."""
     select_on = select_on or ("public" if all(run.select_on == "public" for run in runs) else "all")
     ranked = []
     for run in runs:
@@ -464,7 +469,7 @@ def of_runs(
 
 
 def _scored_on(run: LoggedRun) -> tuple[str | None, str | None]:
-    """Return (sha256 of a run's labels, sha256 of the ids of its scored queries); None for one that is not logged."""
+    """Return (sha256 of a run's labels, sha256 of the ids of its scored queries); None if a digest was not logged."""
     return run.tags.get("data.qrels"), run.tags.get(SCORED_IDS)
 
 

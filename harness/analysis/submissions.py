@@ -26,9 +26,9 @@ ItemRow = Mapping[str, str]  # column -> cell
 
 @dataclass(frozen=True, eq=False)
 class ScoredSubmission:
-    """A scored file with N items, by ascending id.
+    """A scored file with N items in the order of their ids.
 
-    node: the logged config of its task. public: bool [N]. counts: name of a count -> float64 [N].
+    node: the logged config of the task. public: bool [N]. counts: name of a count -> float64 [N].
     items: id -> row of `items.csv`; {} if the run has no such file.
     """
 
@@ -53,7 +53,7 @@ class ScoredSubmission:
 
 @dataclass(frozen=True, eq=False)
 class Submissions:
-    """Submissions that were scored on the same items by the same rules."""
+    """Submissions with the same items, scored by the same rules."""
 
     files: Sequence[ScoredSubmission]
 
@@ -69,20 +69,20 @@ class Submissions:
         return self if rows.all() else Submissions([file.take(rows) for file in self.files])
 
     def values(self, metric: str) -> np.ndarray:
-        """Return the metric of each submission on each single item, float64 [R, N]."""
+        """Return the metric of each of R submissions on each item, float64 [R, N]."""
         return np.stack([self.task.measure(file.counts)[metric] for file in self.files])
 
     def tallies(self, names: Sequence[str]) -> list[Tallies]:
         return [tallied(self.task, file.counts, names) for file in self.files]
 
     def texts(self, item_id: str) -> tuple[dict[str, str], list[ItemRow]]:
-        """Return (the texts of an item that all submissions share, the item's row in each submission)."""
+        """Return (the texts of an item that all submissions share, the row of the item in each submission)."""
         items = [file.items.get(item_id, {}) for file in self.files]
         return {name: item[name] for item in reversed(items) for name in GIVEN if name in item}, items
 
 
 def read_submissions(tracker: Tracker, runs: Sequence[LoggedRun], folder: Path) -> Submissions:
-    """Read the runs. Raise BadInput unless all were scored on the same items by the same rules."""
+    """Read the submissions. Raise BadInput unless all were scored on the same items by the same rules."""
     files: list[ScoredSubmission] = []
     wanted = [(run, name) for run in runs for name in ("config.yaml", task_run.TABLE, "items.csv")]
     with watch("scores by item") as progress, Ahead(tracker, wanted, folder) as downloads:
@@ -115,7 +115,7 @@ def _read(downloads: Ahead, run: LoggedRun) -> ScoredSubmission:
     tallies = downloads.download(run, task_run.TABLE)
     try:
         texts = downloads.download(run, "items.csv")
-    except NoFile:  # trials of a sweep do not save texts
+    except NoFile:  # the trials of a sweep do not log texts
         texts = None
     try:
         check_component(node, "task")
@@ -143,7 +143,7 @@ def _read(downloads: Ahead, run: LoggedRun) -> ScoredSubmission:
 
 
 def _items(file: Path, task: TextTask) -> dict[str, dict[str, str]]:
-    """Return id -> column -> cell. Raise BadInput unless the file has the columns that the task shows."""
+    """Return id -> column -> cell. Raise BadInput if the file lacks a column that the task shows."""
     columns = read_columns(file)
     ids = taken_ids(dict(columns), "id", file)
     try:

@@ -1,4 +1,4 @@
-"""Scores for Python and notebooks: mappings by measure, a table by query, an HTML fragment."""
+"""The scores of a run: for Python and notebooks, and for the pages and descriptions of runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 WIDTH = 100  # characters of a line
-# The measures that headlines list after the objective; the share of judged documents, such as `judged@3`, comes next
+# Headlines list these measures after the objective, and then the share of judged documents, such as `judged@3`.
 FIRST = ("modified_map@3", "hit@3", "mrr@3", "ndcg@10", "recall@100", "abstention_precision", "abstention_recall")
 LOSSES = {
     "wrongly_returned": "needs no retrieval, yet documents were shown",
@@ -36,11 +36,11 @@ LOSSES = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """The scores of ranked lists. Without labels, mappings and tables are empty.
+    """The scores of ranked lists. Without labels, all mappings and tables are empty.
 
-    scores: of the lists the run wrote, as NumPy arrays; None without labels.
-    held_out: out of fold, if a gate or a fusion learnt from labels; else None.
-    objective: the measure that ranks; None if it has no value.
+    scores: the scores of the lists that the run wrote; None without labels.
+    held_out: the out-of-fold scores if a gate or a fusion learnt from labels; otherwise None.
+    objective: the value that ranks the run; None if the measure has no value.
     """
 
     scores: Scores | None
@@ -49,45 +49,46 @@ class Evaluation:
 
     @property
     def metrics(self) -> dict[str, float | None]:
-        """Measure -> mean over the queries that it applies to; None without a value, see `absent`."""
+        """Measure -> mean over the queries that the measure applies to; None without a value. `absent` says why."""
         return _means(self.scores)
 
     @property
     def out_of_fold(self) -> dict[str, float | None]:
-        """As `metrics`, with a gate and a fusion that learnt without the query's label; {} if nothing was learnt."""
+        """Like `metrics`, but gate and fusion learnt without the query's own label; {} if nothing was learnt."""
         return _means(self.held_out)
 
     @property
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """Measure -> 95 % interval of its mean; measures without one are missing."""
+        """Measure -> 95 % interval of its mean. Measures without an interval are left out."""
         summary = self.scores.summary if self.scores else {}
         return {name: (one.low, one.high) for name, one in summary.items() if one.low == one.low}
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """Measure -> estimate if labels come partly from a model; out of fold if something was learnt."""
+        """Measure -> estimate, if labels come partly from a model; out of fold if something was learnt."""
         scores = self.held_out or self.scores
         return dict(scores.estimates) if scores else {}
 
     @property
     def absent(self) -> dict[str, str]:
-        """Measure -> why it has no value or no interval."""
+        """Measure -> the reason why it has no value or no interval."""
         return {name: one.note for name, one in (self.scores.summary if self.scores else {}).items() if one.note}
 
     @property
     def losses(self) -> dict[str, float]:
-        """Kind -> mean loss. Their sum is 1 - modified_map@3."""
+        """Kind of loss -> mean loss. The losses add up to 1 - modified_map@3."""
         return dict(self.scores.losses) if self.scores else {}
 
     @property
     def counts(self) -> dict[str, int]:
-        """Numbers of queries: predicted, labelled, scored, missing, and so on."""
+        """The numbers of queries that are predicted, labelled, scored, missing, and so on."""
         return dict(self.scores.counts) if self.scores else {}
 
     def headline(self, count: int) -> list[tuple[str, Summary, Estimate | None]]:
         """Return (logged name, summary, estimate) of `count` measures, the objective first, then unanswerable queries.
 
-        An out-of-fold value stands before the in-sample value. The estimate is None for labels of one origin.
+        The out-of-fold value of a measure comes before its in-sample value. Without labels by a model, the estimate is
+        None.
         """
         if not self.scores:
             return []
@@ -104,7 +105,7 @@ class Evaluation:
 
     @cached_property
     def per_query(self) -> DataFrame:
-        """One row per scored query, as in `scores.csv`. Needs pandas."""
+        """A table with one row per scored query, as in `scores.csv`. It needs pandas."""
         import pandas
 
         if not self.scores:
@@ -147,6 +148,6 @@ def _means(scores: Scores | None) -> dict[str, float | None]:
 
 
 def shown_losses(of: Evaluation) -> dict[str, float]:
-    """Return the losses, out of fold if known; {} if they do not add up to 1 - objective."""
+    """Return the losses, out of fold if known; {} if the losses do not add up to 1 - objective."""
     scores = of.held_out or of.scores
     return scores.losses if scores and terminal.loses(of.objective) else {}

@@ -1,4 +1,4 @@
-"""Shared parts of figures, by matplotlib's object interface: canvas, colours, fonts with Hangul, labels, PNG."""
+"""Shared parts of matplotlib figures: canvas, colours, fonts with Hangul, labels and PNG files."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ COLOURS = {
     "misranked": "#8d6a9f",
     "not_found_or_misranked": "#5b6fb0",
 }
-QUICK = {"compress_level": 1}  # PNG in a third of the time, a fifth larger
+QUICK = {"compress_level": 1}  # writes a PNG in a third of the time; the file is a fifth larger
 LONGEST = 28  # characters of a label
 WIDTH = 9  # inches
 FONT = 8
 
 
 def new_figure(width: float, height: float, *, constrained: bool = True) -> Figure:
-    """Return an empty figure. Sizes are in inches. constrained: matplotlib finds the margins, else the caller does."""
+    """Return an empty figure. width, height: inches. constrained: whether matplotlib finds the margins."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -42,26 +42,26 @@ def save(figure: Figure, target: Path | BinaryIO, *, quick: bool = True) -> None
 
 
 def label_rows(panel: Axes, labels: Iterable[str]) -> None:
-    """Name the rows 0, 1, ... of a panel, the first at the top."""
+    """Label the rows of a panel from top to bottom."""
     short = [shortened(label, LONGEST) for label in labels]
     panel.set_yticks(range(len(short)), short, parse_math=False)
     panel.set_ylim(len(short) - 0.5, -0.5)
     panel.tick_params(labelsize=FONT)
 
 
-# Matplotlib's default font has no Hangul. The first of these fonts that is installed is used, else any other with
-# Hangul. Without one, Hangul is romanised: a font would be larger than the whole package.
+# Matplotlib's default font has no Hangul. The first of these fonts that is installed is used, otherwise any installed
+# font with Hangul. Without such a font, Hangul is romanised: a font would be larger than the whole package.
 HANGUL = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo", "AppleGothic")
-BOXES = "Last Resort"  # matplotlib's font with a box for every character
+BOXES = "Last Resort"  # this font of matplotlib draws a box for every character
 
 
 def with_fonts(figure: Figure) -> Figure:
-    """Remove the upper and right frame, set fonts with Hangul if one is installed, and return the figure."""
+    """Remove the upper and right frame lines, use a font with Hangul if there is one, and return the figure."""
     from matplotlib.text import Text
 
     for text in figure.findobj(Text):
         text.set_fontfamily(list(fonts()[0]))
-        text.set_parse_math(False)  # a `$` in a label is literal
+        text.set_parse_math(False)  # keeps a `$` in a label literal
     for panel in figure.axes:
         panel.spines[["top", "right"]].set_visible(False)
     return figure
@@ -69,23 +69,23 @@ def with_fonts(figure: Figure) -> Figure:
 
 @cache
 def fonts() -> tuple[tuple[str, ...], frozenset[int]]:
-    """Return (font families for all texts, the code points that they can draw)."""
+    """Return (the font families for all texts, the code points that these fonts can draw)."""
     from matplotlib.font_manager import FontProperties, findfont, get_font
 
     families = tuple(filter(None, ("DejaVu Sans", hangul_font())))
-    files = [findfont(FontProperties(family=[name])) for name in families]  # a bare name is parsed as a pattern
+    files = [findfont(FontProperties(family=[name])) for name in families]  # a bare name would be parsed as a pattern
     return families, frozenset().union(*(get_font(file).get_charmap() for file in files))
 
 
 def hangul_font() -> str | None:
-    """Return the family of an installed font with Hangul; None if there is none."""
+    """Return the family of an installed font with Hangul, or None."""
     from matplotlib.font_manager import findSystemFonts, fontManager
 
     installed = {font.name for font in fontManager.ttflist}
     if known := [name for name in HANGUL if name in installed]:
         return known[0]
     seen = {font.fname for font in fontManager.ttflist}
-    for file in set(findSystemFonts()) - seen:  # installed since matplotlib listed the fonts
+    for file in set(findSystemFonts()) - seen:  # fonts installed after matplotlib made its list
         with suppress(OSError, RuntimeError):  # matplotlib cannot read the font
             fontManager.addfont(file)
     plain = [font for font in fontManager.ttflist if font.style == "normal" and font.weight == 400]
@@ -99,18 +99,19 @@ def _has_hangul(file: str) -> bool:
 
     try:
         return {ord("가"), ord("힣")} <= get_font(file).get_charmap().keys()
-    except (OSError, RuntimeError):  # deleted since, or matplotlib cannot read the font
+    except (OSError, RuntimeError):  # the file was deleted, or matplotlib cannot read the font
         return False
 
 
-# Revised Romanisation of a syllable's first, middle and last letter, in Unicode's order; "_": silent or absent
+# Revised Romanisation of the first, middle and last letter of a syllable, in the order of Unicode. A silent or absent
+# letter is "_".
 INITIALS = "g kk n d tt r m b pp s ss _ j jj ch k t p h"
 VOWELS = "a ae ya yae eo e yeo ye o wa wae oe yo u wo we wi yu eu ui i"
 FINALS = "_ k k k n n n t l k m l l l p l m p p t t ng t t k t p t"
 
 
 def romanised(letter: str) -> str:
-    """Return a Hangul syllable in Latin letters: `닭` -> `dak`; other letters unchanged."""
+    """Return a Hangul syllable in Latin letters (`닭` -> `dak`). Return other letters unchanged."""
     place = ord(letter) - ord("가")
     if not 0 <= place <= ord("힣") - ord("가"):
         return letter
@@ -119,13 +120,13 @@ def romanised(letter: str) -> str:
 
 
 def drawable(text: str) -> str:
-    """Return the text with undrawable characters replaced: Hangul by Latin letters, others by an ellipsis."""
+    """Replace characters that no font can draw: Hangul by Latin letters, other characters by an ellipsis."""
     known = fonts()[1]
     text = "".join(letter if ord(letter) in known else romanised(letter) for letter in text)
     return re.sub("\0[\0 ]*", "…", "".join(letter if ord(letter) in known else "\0" for letter in text))
 
 
 def shortened(text: str, most: int) -> str:
-    """Return at most `most` characters from the end of the text, since names and paths differ there."""
+    """Return at most the last `most` characters of the text: names and paths differ at their ends."""
     text = drawable(text)
     return text if len(text) <= most else "…" + text[1 - most :]

@@ -1,4 +1,4 @@
-"""The effect of a gate's threshold, for the page of a run and for its figure."""
+"""How the threshold of a gate changes the score: data for the page of a run and for its figure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Ends = tuple[float, float]
-FALLBACK = "modified_map@3"  # replaces an objective that is not a mean over queries or depends on the gate
+FALLBACK = "modified_map@3"  # used if the objective is not a mean over queries or depends on the gate
 CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"
 NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
 SHOWN, WITHHELD = "#2a7f62", "#869a92"
@@ -36,9 +36,9 @@ BINS = 60
 
 @dataclass(frozen=True)
 class SignalRule:
-    """The signal of a gate, with levels and thresholds of a Rule; no thresholds if the signal does not decide.
+    """The signal of a gate, with the levels and thresholds of its Rule; () if the signal does not decide.
 
-    single: (source, name, k) of the signal if it alone decides; else None.
+    single: (source, name, k) if a single signal decides; otherwise None.
     """
 
     name: str
@@ -62,14 +62,18 @@ class SignalRule:
 
 @dataclass(frozen=True, eq=False)
 class GateView(SignalRule):
-    """How a gate separates n labelled queries: all, or those in the public part.
+    """How a gate separates n labelled queries.
 
+    public: whether the n queries are the public part; otherwise they are all labelled queries.
     learnt: whether the thresholds were fitted to these labels.
-    signal: float64 [n]. needs, shown: bool [n], whether a query needs retrieval, and whether it gets documents.
-    curve: the objective by threshold, with the largest number of documents from it upwards and none below.
-    in_use: the mean objective of the actual decisions. held_out: the same out of fold; None if not measured.
+    signal: float64 [n].
+    needs, shown: bool [n], whether a query needs retrieval, and whether it gets documents.
+    curve: the objective at each threshold, if queries from the threshold upwards get the largest number of documents
+        and all other queries get none.
+    in_use: the mean objective with the actual decisions.
+    held_out: the out-of-fold objective; None if it was not measured.
     ranges: name -> interval of the last threshold.
-    counts: (queries behind the curve, how many of them need no retrieval).
+    counts: (the number of queries behind the curve, the number of these queries that need no retrieval).
     """
 
     objective: str
@@ -87,7 +91,7 @@ class GateView(SignalRule):
 
 
 def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
-    """Return the ends of the signal's axis. It covers finite thresholds and all queries except outliers."""
+    """Return the ends of the signal's axis. The axis covers finite thresholds and all queries except outliers."""
     low, high = np.quantile(signal, [0.05, 0.95])
     reach = (high - low) or np.ptp(signal)
     finite = [threshold for threshold in thresholds if math.isfinite(threshold)]
@@ -98,7 +102,7 @@ def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
 
 
 def view_payoff(outcome: Outcome, plan: Plan, dataset: Dataset) -> Payoff | None:
-    """Return each query's score with 0 to top_k documents, by the objective or FALLBACK; None without labels."""
+    """Return the score of each query with 0 to top_k documents, by the objective or FALLBACK; None without labels."""
     mean = plan.measure.family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
     return payoff_of(plan, plan.objective if mean else FALLBACK, outcome.candidates, dataset)
 
@@ -112,7 +116,7 @@ def gate_view(outcome: Outcome, plan: Plan, payoff: Payoff | None) -> GateView |
 
 
 def learnt_view(outcome: Outcome, public: bool) -> GateView:
-    """Return the view of a gate fitted to labels. public: fitted to and shown on the public part alone."""
+    """Return the view of a gate fitted to labels. public: whether only the public part was used and is shown."""
     fitted, curve, held_out = outcome.decision.fitted, outcome.decision.curve, outcome.held_out
     assert fitted is not None
     assert curve is not None
@@ -152,7 +156,7 @@ def _given_view(outcome: Outcome, plan: Plan, payoff: Payoff, public: bool) -> G
 
 
 def given(outcome: Outcome, plan: Plan) -> SignalRule:
-    """Return the rule of a gate that has a signal and learnt nothing in this run."""
+    """Return the rule of a gate that has a signal but learnt nothing in this run."""
     gate, levels, names = plan.made("gate"), (plan.top_k, 0), list(outcome.rankings)
     match gate:
         case FittedGate():
@@ -182,7 +186,7 @@ def _labelled(outcome: Outcome, public: bool) -> dict[str, Any]:
 
 
 def draw_gate(view: GateView) -> Figure:
-    """Draw the objective, the thresholds with their intervals, and histograms of the two kinds of queries."""
+    """Draw the objective by threshold, the thresholds with their intervals, and a histogram of each kind of query."""
     ends = signal_axis(view.signal, view.thresholds)
     heights = (2.7, 0.19 * (len(view.ranges) + max(len(view.thresholds), 1)), 1.0, 1.0)
     lines = _title(view)
@@ -214,7 +218,7 @@ def _title(view: GateView) -> list[str]:
     return [
         f"Gate on {view.name}{', fitted to' if view.learnt else ':'} {view.objective} on {counted(queries, 'query')}"
         f"{' of the public part' if view.public else ''} ({none:,} need no retrieval)",
-        f"curve: the objective with {counted(max(view.levels), 'document')} from a threshold upwards, none below it",
+        f"curve: the objective with {counted(max(view.levels), 'document')} from a threshold upwards and none below",
         *view.notes,
     ]
 
@@ -272,13 +276,13 @@ def _thresholds(panel: Axes, view: GateView, ends: Ends) -> None:
 
 
 def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
-    """Draw the signal of queries that need retrieval above, of others below. No bin spans the last threshold."""
+    """Draw two histograms: queries that need retrieval above, all others below. No bin spans the last threshold."""
     from matplotlib.ticker import MaxNLocator
 
     width = (ends[1] - ends[0]) / BINS
     origin = next(filter(math.isfinite, view.thresholds[-1:]), ends[0])
     bins = origin + width * np.arange(math.floor((ends[0] - origin) / width), (ends[1] - origin) / width + 1)
-    place = np.clip(view.signal, ends[0] + width / 2, ends[1] - width / 2)  # into the visible bins
+    place = np.clip(view.signal, ends[0] + width / 2, ends[1] - width / 2)  # moves outliers into the visible bins
     for panel, needs in zip(panels, (True, False), strict=True):
         mine = view.needs == needs
         parts = [place[mine & view.shown], place[mine & ~view.shown]]

@@ -22,7 +22,7 @@ ABSENT = "–"
 TEMPLATES = Path(__file__).parent / "templates"
 FILE = re.compile(r"\{\{(\w+\.(?:html|css|js))\}\}")
 
-SNIPPET = 90  # characters of a document shown in a list
+SNIPPET = 90  # characters of a document in a list
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,12 @@ class Words:
 
 
 def number(value: float | None, sign: str = "") -> str:
-    """Return four decimals; a dash for None and NaN. sign: "+" to sign positive numbers, too."""
+    """Return a number with four decimals; a dash for None and NaN. sign: "+" also signs positive numbers."""
     return ABSENT if value is None or math.isnan(value) else f"{value:{sign}.4f}"
 
 
 def signed(value: float | None) -> str:
-    """Return a difference with its sign; "0" if there is none."""
+    """Return a difference with its sign; "0" for no difference."""
     return "0" if value == 0 else number(value, "+")
 
 
@@ -48,20 +48,20 @@ def p_value(value: float | None) -> str:
 
 
 def percent(value: float, digits: int = 0) -> str:
-    """Return a share in percent; `> 99 %` for a share below 1 that rounds to 100."""
+    """Return a share in percent. A share below 1 that would round to 100 becomes `> 99 %`."""
     rounded = f"{100 * value:.{digits}f}"
     return "> 99 %" if rounded == "100" and value < 1 else f"{rounded} %"
 
 
 def interval(low: float | None, high: float | None, absent: str = ABSENT) -> str:
-    """Return the ends of an interval; `absent` if there is none."""
+    """Return the ends of an interval, or `absent` if an end is unknown."""
     if low is None or high is None or math.isnan(low) or math.isnan(high):
         return absent
     return f"{low:.3f} – {high:.3f}"
 
 
 def rounded_or_none(value: float) -> float | None:
-    """Round to six decimals for JSON; None for infinite numbers and NaN."""
+    """Return the value rounded to six decimals for JSON; None for infinite numbers and NaN."""
     return round(float(value), 6) if math.isfinite(value) else None
 
 
@@ -81,13 +81,13 @@ def one_line(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Escape a text for Markdown on one line. The source stays readable."""
+    """Escape a text for Markdown on one line. The Markdown source stays readable."""
     quoted = re.sub(r"([\\`*_\[\]{}|#~!$])", r"\\\1", html.escape(one_line(text), quote=False))
     return re.sub(r"(?<!\w)@|:(?=//)", _reference, quoted)
 
 
 def marked(text: str) -> str:
-    """Escape a text for MLflow's Markdown, which ignores backslashes: special characters become references."""
+    """Escape a text for MLflow's Markdown with character references, since MLflow ignores backslashes."""
     line = " ".join(html.escape(text, quote=False).split())
     line = re.sub(r"[\\`*_{}\[\]|#~!@]|:(?=//)", _reference, line)
     return re.sub(r"^(\d+)([.)])|^([-+=])", lambda found: f"{found[1] or ''}&#{ord(found[2] or found[3])};", line)
@@ -98,7 +98,7 @@ def _reference(found: re.Match[str]) -> str:
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table. header, rows: cells, already in Markdown."""
+    """Return a Markdown table. All cells are Markdown already."""
     cells = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
@@ -108,9 +108,9 @@ def bullets(texts: Iterable[str]) -> str:
 
 
 def estimated(found: Estimate, name: str) -> str:
-    """Return an estimate with its interval, or why there is none.
+    """Return an estimate with its interval, or the reason why there is no estimate.
 
-    `Estimate of hit@3: 0.6510 (95 % interval 0.584 – 0.718; people have checked 50 of 300 queries)`.
+    Example: `Estimate of hit@3: 0.6510 (95 % interval 0.584 – 0.718; people have checked 50 of 300 queries)`.
     """
     ends = interval(found.low, found.high, absent="")
     queries = f"people have checked {found.checked:,} of {counted(found.checked + found.others, 'query')}"
@@ -124,29 +124,25 @@ def estimated(found: Estimate, name: str) -> str:
 
 
 def raw(found: Estimate, value: float) -> str:
-    """Return a raw mean over labels of both origins, in words. found: its estimate."""
+    """Return in words the raw mean over the labels by people and by a model. found: the estimate of the same mean."""
     return f"raw {value:.4f}, {raw_share(found)}"
 
 
 def raw_share(found: Estimate) -> str:
-    """Return in words how many of the labels are a model's."""
+    """Return in words the share of the labels that a model wrote."""
     return f"by labels that are a model's for {100 * found.share:.0f} % of the queries"
 
 
 def result(one: Objective) -> str:
-    """Return the first line of a description."""
+    """Return the first line of a run's description."""
     if found := one.estimate:
         return f"**{marked(estimated(found, one.title))}**; {raw(found, one.value)}"
     ends = interval(one.low, one.high, absent="")
     return f"**{marked(one.name)} {one.value:.4f}**, {one.kind}{f' (95 % interval {ends})' if ends else ''}"
 
 
-def description(parts: Iterable[str]) -> str:
-    return "\n\n".join(filter(None, parts))
-
-
 def levels_text(levels: Sequence[int], thresholds: Sequence[float]) -> str:
-    """Return the rule of a gate in words, such as `3 documents from 3.821, below that none`."""
+    """Return the rule of a gate in words, for example `3 documents from 3.821, below that none`."""
     steps: list[str] = []
     for level, threshold in zip(levels, thresholds, strict=False):
         if threshold < math.inf:
@@ -158,10 +154,10 @@ def levels_text(levels: Sequence[int], thresholds: Sequence[float]) -> str:
 
 
 def fill_page(template: Path, data: Mapping[str, Any]) -> str:
-    """Return the page: a template with data as JSON. `{{NAME}}` in the template includes the file NAME beside it.
+    """Return the page: the template with the data as JSON. `{{NAME}}` in a template includes the file NAME beside it.
 
-    data: for JSON, with finite numbers. The page must show all of its texts literally. The page's
-    Content-Security-Policy admits only its own scripts and styles.
+    The scripts of a page must show every text of the data literally. The Content-Security-Policy of the page allows
+    only the page's own scripts and styles. data: numbers must be finite.
     """
     text, policy = _template(template)
     script = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
@@ -170,7 +166,7 @@ def fill_page(template: Path, data: Mapping[str, Any]) -> str:
 
 @functools.cache
 def _template(template: Path) -> tuple[str, str]:
-    """Return (the template with its files included, its Content-Security-Policy)."""
+    """Return (the template with all included files, the Content-Security-Policy of its pages)."""
     text = FILE.sub(lambda found: template.with_name(found[1]).read_text("utf-8"), template.read_text("utf-8"))
     allowed = {
         kind: [

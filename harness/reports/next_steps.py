@@ -1,4 +1,4 @@
-"""The next commands after a command. They find the same runs and can be copied as printed."""
+"""Command lines to run next. They find the same runs and can be copied as printed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETRIEVAL = "retrieval"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the runs of a command are. config: resolved. choices: config group -> choice."""
+    """The place of a command's runs. config: the resolved config. choices: config group -> choice."""
 
     config: Mapping[str, Any]
     choices: Mapping[str, str | None]
@@ -31,9 +31,9 @@ class Place:
         return cls(config.document, invocation.choices, invocation.config_dir)
 
     def command(self, verb: str, *words: str, metric: str | None = None) -> str:
-        """Return `harness VERB` with these words and those that find the same runs, quoted for the shell.
+        """Return `harness VERB` with these words and the words that find the same runs, quoted for the shell.
 
-        Values that are the default here, also by `harness.yaml`, are left out. metric: None for the default.
+        Defaults of this folder, including those in `harness.yaml`, are left out. metric: None for the default.
         """
         name, task = primary(verb), self.choices.get("task") or RETRIEVAL
         own = manual.manual(name)
@@ -51,7 +51,7 @@ class Place:
         return shlex.join(["harness", *verb.split(), *flag(self.config_dir), *said, *words])
 
     def _values(self, file: Mapping[str, str]) -> dict[str, str | None]:
-        """Return key -> value that decides where runs are; None if the command finds it by itself."""
+        """Return key -> value for the keys that say where runs are; None if the command finds the value itself."""
         config = self.config
         uri = config["tracking"].get("uri")
         from_environment = "tracking.uri" not in file and uri == os.environ.get("MLFLOW_TRACKING_URI")
@@ -66,5 +66,5 @@ class Place:
 
 
 def flag(config_dir: str | None) -> list[str]:
-    """Return [`--config-dir=FOLDER`], or [] without a folder."""
+    """Return [`--config-dir=FOLDER`]; [] without a folder."""
     return [f"--config-dir={config_dir}"] if config_dir else []

@@ -1,4 +1,4 @@
-"""A report of a command, rendered to a terminal, to Markdown, to a notebook, and as data of a page."""
+"""The report of a command, for terminals, Markdown files, notebooks and pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STYLES = {"Warning:": "yellow", "warning": "yellow", "error": "red"}  # first wo
 
 @dataclass(frozen=True)
 class Report:
-    """The report of a command. verdict: the answer, in sentences. files: lines that name files. steps: commands."""
+    """The report of a command. verdict: the answer in sentences. files: lines that name files. steps: next commands."""
 
     title: str
     verdict: Sequence[str] = ()
@@ -29,7 +29,7 @@ class Report:
 
     @property
     def sections(self) -> list[Table]:
-        """The verdict, the tables and the notes, without empty ones."""
+        """The verdict, the tables and the notes. Empty sections are left out."""
         ends = [Table("Verdict", notes=self.verdict), Table("Notes", notes=self.notes)]
         return [one for one in (ends[0], *self.tables, ends[1]) if one.rows or one.notes]
 
@@ -61,7 +61,7 @@ def report_markdown(report: Report) -> str:
 
 
 def report_html(report: Report) -> str:
-    """Return an HTML fragment for a notebook. All texts are escaped."""
+    """Return an HTML fragment for a notebook, with all texts escaped."""
     parts = [f"<p><b>{_literal(report.title)}</b></p>"] if report.title else []
     parts += [f"<p>{_literal(line)}</p>" for line in report.verdict]
     for one in (*report.tables, *([Table("Notes", notes=report.notes)] if report.notes else [])):
@@ -79,9 +79,9 @@ def _row(tag: str, cells: Sequence[Cell]) -> str:
 
 
 def page_data(report: Report) -> list[dict[str, Any]]:
-    """Return the sections of a report for `page.js`: title, lines, header, rows.
+    """Return the sections of a report for `page.js`, each with its title, lines, header and rows.
 
-    A cell is a text, or [value, low, high] of a difference to draw behind the text of its interval.
+    A cell is a text, or [value, low, high] for a difference that the page draws after the text of its interval.
     """
     found = []
     for one in report.sections:

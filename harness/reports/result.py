@@ -1,4 +1,4 @@
-"""The answer of a command: printed by the command line, a value in Python."""
+"""The answer of a command: printed text on the command line, a value in Python."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 class CommandAnswer:
     """The answer of a command.
 
-    found: what `format=json` prints, before `encoded`.
-    shown: what people read; None if the command has printed it.
-    pasted: style -> tables to paste; None for the tables of `shown`.
-    value: what Python gets instead of the JSON document.
-    failed: why the command fails in spite of its answer; "" if the answer says why; None if it succeeds.
-    style: the `format` if only the command knows it.
+    found: the content of `format=json`, before `encoded`.
+    shown: the report for people; None if the command has already printed it.
+    pasted: returns the tables to paste in a style; None if the tables of `shown` are pasted.
+    value: what Python code gets instead of the JSON document.
+    failed: why the command fails in spite of its answer; "" if the answer says why; None if the command succeeds.
+    style: the `format`, for commands that decide it themselves.
     """
 
     found: Any
@@ -46,7 +46,7 @@ class CommandAnswer:
         return document
 
     def emit(self, style: str) -> None:
-        """Print the answer. style: "json", one of FORMATS for the tables to paste, or another for what people read."""
+        """Print the answer. style: "json", one of FORMATS for tables to paste, or any other for the report."""
         if self.shown is None:
             return
         if style in FORMATS:
@@ -67,7 +67,7 @@ class CommandAnswer:
 
 
 def _console(file: IO[str]) -> Console:
-    """Return a console that prints commands ready to run: with the path of `harness`, on one line."""
+    """Return a console that prints each command on one line, with the path of `harness`, ready to be run."""
     from rich.console import Console
 
     class Printed(Console):
@@ -80,10 +80,10 @@ def _console(file: IO[str]) -> Console:
 
 
 class CommandResult(Mapping[str, Any]):
-    """The result of a command: the document of `format=json`, by key or by attribute.
+    """The result of a command: the document of `format=json`. Its keys are also attributes.
 
-    `print` shows what the command prints; a notebook shows its tables. `failure` says why the command line would exit
-    with 1; None if it would not.
+    `print` shows the same text as the command line; a notebook shows the tables. `failure` says why the command line
+    would exit with code 1; it is None if the command succeeded.
     """
 
     def __init__(self, answer: CommandAnswer) -> None:

@@ -1,4 +1,4 @@
-"""The measures on the page of a scored run, and its description in Markdown."""
+"""The description of a scored run in Markdown, and the measures on the run's page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from harness.reports.evaluation import LOSSES, Evaluation, shown_losses
 from harness.reports.gate_view import GateView
 from harness.reports.markup import (
     bullets,
-    description,
     estimated,
     grid,
     interval,
@@ -40,20 +39,20 @@ Facts = Sequence[tuple[str, str]]
 Table = Mapping[str, Sequence[Any]]
 REPORT = "report.html"
 FILES = {
-    REPORT: "the page of this run: its measures, and every query or the worst items; opens without a network",
+    REPORT: "the page of this run, with its measures and every query or the worst items; it needs no network",
     "queries.json": "one row per query: signal, decision, hits, score and documents",
     "items.json": "the worst items, one row each",
     "overview.png": "rank of the first relevant document, and where the score is lost",
-    "gate.png": "the score at every threshold of the gate, and how well the signal separates the queries",
-    "measures.png": "measures with their intervals, and by kind of item",
+    "gate.png": "the score at every threshold of the gate, and the signal of each kind of query",
+    "measures.png": "the measures with their intervals, and the objective by kind of item",
     "gate.json": "the rule that the gate learned from labels",
     "fusion.json": "the rule that the fusion learned from labels, and its alternatives",
     "predictions": "the predictions, to be submitted",  # with any suffix
     "metrics.json": "every number of this run",
     "scores.csv": "every measure for every query, at full precision",
-    "checked.csv": "the same by people's and by the model's labels: what estimates are made of",
-    "items.csv": "every item: its texts and measures",
-    "tallies.csv": "the counts of every item: all that a comparison needs",
+    "checked.csv": "every measure by people's labels and by the model's labels, from which estimates are computed",
+    "items.csv": "the texts and measures of every item",
+    "tallies.csv": "the counts of every item, from which runs are compared",
     "run.trec": "the ranking before the gate, in TREC format",
     "config.yaml": "the resolved configuration",
     "requirements.txt": "versions of all installed packages",
@@ -65,8 +64,9 @@ def measure_row(
 ) -> dict[str, Any]:
     """Return a row of the page's table of measures.
 
-    cells: below the page's `columns`, NaN for none. of: logged name -> the value to draw with its interval; {} if the
-    measure is absent. why: the reason for a missing value or interval.
+    cells: the values below the page's `columns`; NaN for an empty cell.
+    of: logged name -> the value to draw with its interval; {} if the measure is absent.
+    why: the reason for a missing value or interval.
     """
     values = [(logged, one, one.value if isinstance(one, Estimate) else one.mean) for logged, one in of.items()]
     marks = [{"name": logged, "n": n} | rounded_interval(value, one.low, one.high) for logged, one, value in values]
@@ -76,7 +76,8 @@ def measure_row(
 def first_number(
     one: Objective | None, whole: Mapping[str, Summary], public: Mapping[str, Summary]
 ) -> dict[str, Any] | None:
-    """Return the first number of a page; None if nothing has a value. whole, public: measure -> summary."""
+    """Return the number at the top of a page; None without a value. whole, public: measure -> summary of all queries
+    and of the public part."""
     if one is None:
         return None
     about = {"name": one.name, "kind": one.kind, "n": (public if one.select_on == "public" else whole)[one.name].n}
@@ -89,21 +90,21 @@ def first_number(
 def scored_note(first: str, facts: Facts, found: Iterable[str], notes: Sequence[str], files: Iterable[str]) -> str:
     """Return the description of a run.
 
-    first: the result in one line, since MLflow folds all but the first lines. found: tables and sentences.
-    files: names of the run's files. The tracker turns the page's name into a link.
+    first: the result in one line, since MLflow hides all but the first lines at first.
+    found: tables and sentences.
+    files: the names of the run's files. The tracker turns the name of the page into a link.
     """
     left = {"predictions" if name.startswith("predictions.") else name: name for name in files}
     others = [f"`{left[name]}`: {text}" for name, text in FILES.items() if name in left and name != REPORT]
-    return description(
-        [
-            first,
-            f"[{REPORT}]({REPORT}): {FILES[REPORT]}" if REPORT in left else "",
-            bullets(f"**{marked(name)}**: {marked(text)}" for name, text in facts),
-            *found,
-            bullets(map(marked, notes)),
-            bullets(others),
-        ]
-    )
+    parts = [
+        first,
+        f"[{REPORT}]({REPORT}): {FILES[REPORT]}" if REPORT in left else "",
+        bullets(f"**{marked(name)}**: {marked(text)}" for name, text in facts),
+        *found,
+        bullets(map(marked, notes)),
+        bullets(others),
+    ]
+    return "\n\n".join(filter(None, parts))
 
 
 def run_note(
@@ -116,8 +117,8 @@ def run_note(
 ) -> str:
     """Return the description of a run.
 
-    facts: from `facts_of`. table: from `query_table`; None if the queries are unknown. files: see `scored_note`.
-    notes: on the data. run_id: None if the run is not logged.
+    facts: see `facts_of`. table: see `query_table`; None if the queries are unknown. files: see `scored_note`.
+    notes: sentences about the data. run_id: None if the run is not logged.
     """
     found = []
     if of.scores:
@@ -137,7 +138,7 @@ def facts_of(
     view: GateView | None,
     fusion: Mapping[str, Any] | None = None,
 ) -> Facts:
-    """Return what was run, as (name, text). fusion: the contents of `fusion.json`; None if nothing was learnt."""
+    """Return (name, text) for each part of a run. fusion: the content of `fusion.json`; None if nothing was learnt."""
     labelled = "no labels"
     if scores:
         counts = scores.counts
@@ -160,7 +161,7 @@ def facts_of(
 
 
 def _gate_text(view: GateView) -> str:
-    """Return `bm25 top_score: 3 documents from 3.821, below that none; fitted on labels of 110 queries`."""
+    """Return for example `bm25 top_score: 3 documents from 3.821, below that none; fitted on labels of 110 queries`."""
     if view.thresholds[-1:] == (-math.inf,) and not view.learnt:
         return f"none, every query gets its documents (the signal shown is {view.name})"
     rule = levels_text(view.levels, view.thresholds) if view.thresholds else "no threshold on the signal"
@@ -196,7 +197,8 @@ def _losses(of: Evaluation, table: Table | None) -> str:
 
 
 def _confusion(table: Table) -> str:
-    """Return the labelled queries by need and decision. One that passes the gate and finds nothing is not withheld."""
+    """Return the table of labelled queries by need and decision. A query that passes the gate but finds nothing counts
+    as shown."""
     wrong = {"wrongly_returned", "wrongly_withheld"}
     cells = zip(table["needs"], table["decision"], strict=True)
     count = Counter((needs, needs != (decision in wrong)) for needs, decision in cells if needs is not None)

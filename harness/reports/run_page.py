@@ -35,9 +35,9 @@ BINS = ((1, 1, "1"), (2, 2, "2"), (3, 3, "3"), (4, 10, "4–10"), (11, None, "11
 TEMPLATE = TEMPLATES / "run.html"
 TABLE = "queries.json"  # the logged table of queries
 MEASURES_ON_PAGE = 12
-# Characters on the page: of one document's text at least and at most, and roughly of all texts together.
+# Characters on the page: the fewest and the most of one document's text, and roughly the sum over all texts.
 LEAST, MOST, TEXTS = 90, 400, 90_000
-DECISIONS = {  # the loss of a query -> the gate's decision; "right" for others
+DECISIONS = {  # the loss of a query -> the gate's decision; "right" for every other loss
     None: "not labelled",
     "wrongly_returned": "wrongly_returned",
     "wrongly_withheld": "wrongly_withheld",
@@ -115,7 +115,7 @@ def write_run_page(
 
 
 def write_scored(folder: Path, of: Evaluation, source: Mapping[str, str]) -> str:
-    """Write the figure of predictions made elsewhere. Return their description. source: their origin, name -> text."""
+    """Write the figure of predictions made elsewhere and return their description. source: name -> text."""
     if of.scores:
         overview(of.scores, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]
@@ -140,10 +140,11 @@ def _measures(of: Evaluation) -> dict[str, Any]:
 
 
 def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, list[Any]]:
-    """Return the first documents of each query before the gate, and the relevant ones missing there.
+    """Return the first documents of each query before the gate, and the relevant documents that are not among them.
 
-    documents: [id, title, text] of each document. `top` and `missed` name documents by their place here.
-    top: per query [document, grade or null, score]. missed: per query [document, grade, rank or null].
+    documents: [id, title, text] of each document. `top` and `missed` name a document by its place in this list.
+    top: a list of [document, grade or null, score] for each query.
+    missed: a list of [document, grade, rank or null] for each query.
     """
     grades = dataset.qrels.grades if dataset.qrels else {}
     place: dict[str, int] = {}  # doc_id -> position in the page's documents
@@ -165,15 +166,17 @@ def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, list
 
 
 def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str, list[Any]]:
-    """Return column -> values for JSON, one row per query; None for unknown values.
+    """Return column -> values for JSON, with one row per query and None for unknown values.
 
     decision: right, wrongly_returned, wrongly_withheld or not labelled.
     loss: the kind of loss of modified_map@3; "" without loss.
-    OBJECTIVE: in sample, then out of fold if the run learnt from labels.
-    needs: whether the query needs retrieval. kept: whether the gate returns documents. shown: how many.
-    first_hit: rank of the first relevant document before the gate; 0 without one.
+    OBJECTIVE: the in-sample value, followed by a column of out-of-fold values if the run learnt from labels.
+    needs: whether the query needs retrieval.
+    kept: whether the gate returns documents.
+    shown: the number of documents returned.
+    first_hit: the rank of the first relevant document before the gate; 0 if none was found.
     hits: the number of relevant documents returned.
-    documents: ids and titles of the documents returned; relevant ones have a tick.
+    documents: the ids and titles of the documents returned, with a tick before each relevant document.
     """
     final, scores, signal = outcome.final, outcome.scores, outcome.decision.signal
     ids = [query.query_id for query in outcome.queries]
@@ -181,7 +184,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     loss, hits = losses_and_found(outcome, dataset, place, final, outcome.decision.keep)
 
     def cells(values: Any) -> list[Any]:
-        """Return values in the order of the queries. values: in the order of the scores."""
+        """Return the values in the order of the queries. values: in the order of the scores."""
         return [None if values is None or i not in place else _cell(values[place[i]]) for i in ids]
 
     lost, first = cells(loss), cells(scores and scores.first_hit)
@@ -208,7 +211,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
 def losses_and_found(
     outcome: Outcome, dataset: Dataset, scored: Iterable[str], final: Ranking, keep: np.ndarray
 ) -> tuple[list[str], np.ndarray]:
-    """Return, for N scored queries, (kinds of loss, "" for none; numbers of relevant documents returned, int [N])."""
+    """Return (kind of loss, "" for none; number of relevant documents returned, int [N]) of N scored queries."""
     if dataset.qrels is None:
         return [], np.zeros(0, int)
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}
@@ -235,7 +238,7 @@ def _cell(value: Any) -> Any:
     return value.item() if isinstance(value, np.bool_ | np.integer) else rounded_or_none(value)
 
 
-# ---- Data to move the gate's threshold on the page, and the command that runs with it
+# ---- Data for moving the gate's threshold on the page, and the command that runs with the chosen threshold
 
 
 def gate_data(
@@ -246,17 +249,18 @@ def gate_data(
     payoff: Payoff | None,
     overrides: Sequence[str] | None,
 ) -> dict[str, Any] | None:
-    """Return the gate as JSON; None if it reads no signal. Without a view, the keys that need labels are missing.
+    """Return the gate as JSON; None if the gate reads no signal. Without a view, the keys that need labels are missing.
 
-    payoff: from `view_payoff`. overrides: of the run's command; None if unknown.
+    payoff: see `view_payoff`. overrides: the overrides of the run's command; None if unknown.
 
     Keys of the result:
-    command: ends in `gate.threshold=`; None if `gate=score` cannot do the same.
-    Keys with a list of one value for each query:
-    most: the number of documents that an open gate shows for the query.
+    command: a command that ends in `gate.threshold=`; None if `gate=score` cannot make the same decisions.
+
+    Keys with one value for each query:
+    most: the number of documents that an open gate shows.
     shows, withholds: the objective with and without documents; null if the query does not count.
-    lost, hits: the kind of loss and the number of relevant documents if documents are shown; null if unlabelled.
-    counts: whether the query is counted; a private one is not if the public part selects.
+    lost, hits: the kind of loss and the number of relevant documents with documents shown; null without labels.
+    counts: whether the query is counted; private queries are not if the public part selects.
     """
     signal = outcome.decision.signal
     if signal is None or not len(signal):
@@ -288,7 +292,7 @@ def gate_data(
 
 
 def _by_query(outcome: Outcome, dataset: Dataset, payoff: Payoff, level: int, public: bool) -> dict[str, list[Any]]:
-    """Return the keys of `gate_data` that need labels, for queries shown their first `level` documents."""
+    """Return the keys of `gate_data` that need labels, if queries get their first `level` documents."""
     scores = outcome.scores
     assert scores is not None
     earned = np.full((len(outcome.queries), 2), np.nan)
@@ -308,7 +312,7 @@ def _by_query(outcome: Outcome, dataset: Dataset, payoff: Payoff, level: int, pu
 
 
 def _command(names: Sequence[str], rule: SignalRule, overrides: Sequence[str] | None) -> str | None:
-    """Return the `command` of `gate_data`: its words about the gate alone if the overrides are unknown."""
+    """Return the `command` of `gate_data`; only its words about the gate if the overrides are unknown."""
     if rule.single is None:
         return None
     source, signal, k = rule.single

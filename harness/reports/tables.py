@@ -1,8 +1,8 @@
 """Tables for terminals, pages and notebooks, and tables to paste.
 
-Cells are values; columns say how to show them. Screens show four decimals, with intervals in a second column. Markdown
-and LaTeX (booktabs) show three, with intervals in brackets. CSV has all digits, with the ends of intervals in separate
-columns.
+Cells are values; columns say how the values are shown. A screen shows four decimals and puts intervals into a second
+column. Markdown and LaTeX (booktabs) show three decimals, with intervals in brackets. CSV has all digits, with the ends
+of intervals in separate columns.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Medium = Literal["screen", "paste"]
 FORMATS = ("markdown", "latex", "csv")
 INTERVAL = "95 % interval"
 MARK = "†"
-MANY = 2  # LaTeX puts the intervals of more columns on a second line
+MANY = 2  # if more columns have intervals, LaTeX puts the intervals on a second line
 PASTED = 3  # most decimals of a pasted number
 GAP = 2  # characters between columns of a terminal
-WHOLE = 18  # characters of a text that a terminal never breaks over lines
-FOLDED = 10  # characters that a column of long texts keeps at least
-BROKEN = 14  # characters of a heading on a terminal that is broken between words; numbers below it are narrower
+WHOLE = 18  # a terminal never breaks a word of at most so many characters
+FOLDED = 10  # the fewest characters to which a column of long texts shrinks
+BROKEN = 14  # a terminal breaks longer headings between words, since the numbers below are narrower
 KEY, AT_DOTS = re.compile(r"[a-z]\w*(\.\w+)*"), re.compile(r"(?<=\.)")
 IN_HEADINGS = re.compile(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # begin a cell that a spreadsheet computes
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes cells that begin with these characters
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -41,16 +41,17 @@ _SPECIAL = {
     "—": "---", "−": "$-$", "×": r"$\times$", "±": r"$\pm$", "≤": r"$\leq$", "≥": r"$\geq$", "→": r"$\rightarrow$",
     "…": r"\ldots{}", "[": "{[}", "*": "{*}", "†": r"\dag{}", "‘": "`", "’": "'", "“": "``", "”": "''",
 }  # fmt: skip
-_LIGATURE = re.compile(r"(?<=[-',])(?=[-',])")  # two of these in a row print as another sign
+_LIGATURE = re.compile(r"(?<=[-',])(?=[-',])")  # LaTeX prints two of these in a row as another sign
 
 
 @dataclass(frozen=True)
 class Number:
     """A number with its interval and marks.
 
-    value: NaN if there is none. low, high: 95 % interval; NaN without one.
-    significant: shown with MARK, which a note of the table explains. best: shown in bold.
-    beside: a rank or a count in brackets; not in CSV.
+    value: NaN if it is unknown. low, high: the 95 % interval; NaN without an interval.
+    significant: whether the number gets MARK, which a note of the table explains.
+    best: whether the number is bold.
+    beside: a rank or a count to show in brackets, except in CSV.
     """
 
     value: float
@@ -62,7 +63,7 @@ class Number:
 
     @classmethod
     def of(cls, value: float | None, low: float | None = None, high: float | None = None) -> Self:
-        """Return a number; None becomes NaN."""
+        """Return a number. None becomes NaN."""
         first, least, most = (math.nan if one is None else one for one in (value, low, high))
         return cls(first, least, most)
 
@@ -79,9 +80,10 @@ Rows = list[list[Cell]]
 class Column:
     """A column of a table.
 
-    shows: "text", or the kind of number: "value", "difference" with its sign, "p", "count" (whole), "percent" of a
-        share, "rough" (two digits).
-    digits: decimals on a screen. on: the only medium with this column; None for all.
+    shows: "text", or the kind of number: "value", "difference" (with a sign), "p", "count" (a whole number), "percent"
+        (a share in percent), "rough" (two digits).
+    digits: the number of decimals on a screen.
+    on: the only medium with this column; None for all media.
     """
 
     name: str
@@ -92,9 +94,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with sentences; one without columns has sentences alone.
+    """A table with sentences. Without columns, the table consists of sentences alone.
 
-    notes: above the rows on a screen, below them in a pasted table. name: of the LaTeX label, `tab:NAME`.
+    notes: sentences above the rows on a screen and below the rows of a pasted table.
+    name: the name in the LaTeX label, `tab:NAME`.
     """
 
     caption: str
@@ -125,7 +128,7 @@ class Table:
 
 
 def best_marked(cells: Sequence[Number], shows: Shows = "value") -> list[Number]:
-    """Return the numbers with the highest in bold, and others that look equal when pasted; not a single number."""
+    """Return the numbers with the highest in bold, and all that look equal when pasted. A single number stays plain."""
     known = [one.value for one in cells if not math.isnan(one.value)]
     if len(known) < 2:
         return [*cells]
@@ -168,7 +171,7 @@ def _shown(cell: Cell, column: Column, digits: int) -> str:
 def on_screen(table: Table, drawn: bool = False) -> Table:
     """Return the table as texts, with intervals in a column after their numbers.
 
-    drawn: put the differences as Numbers after their intervals, in a column without a name.
+    drawn: whether a column without a name follows the intervals of differences, with the differences as Numbers.
     """
     columns: list[Column] = []
     cells: list[Sequence[Cell]] = []
@@ -203,7 +206,7 @@ def _ends(one: Number, column: Column) -> str:
 
 
 def terminal_table(table: Table, width: int) -> RichTable:
-    """Return the table for a terminal of `width` columns: texts and headings break, numbers and ids stay whole."""
+    """Return the table for a terminal of `width` characters. Texts and headings may break, numbers and ids may not."""
     from rich.table import Table as RichTable
 
     shown = on_screen(table)
@@ -230,18 +233,18 @@ def terminal_table(table: Table, width: int) -> RichTable:
 
 
 def _breaks(cells: Iterable[str]) -> bool:
-    """Return whether a terminal may break texts over lines: long ones, and ones of several words."""
+    """Return whether a terminal may break these texts over lines: one is long or has several words."""
     return any(len(line) > WHOLE or " " in line for one in cells for line in one.split("\n"))
 
 
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return how many characters of a terminal each column takes."""
+    """Return the width of each column in characters of a terminal."""
     columns = zip(header, *rows, strict=True)
     return [max(len(line) for cell in cells for line in cell.split("\n")) + GAP for cells in columns]
 
 
 def _broken(text: str, most: int, at: re.Pattern[str] = IN_HEADINGS) -> str:
-    """Return a text in lines of about `most` letters, broken at matches of `at`. Matched spaces are dropped."""
+    """Break a text at matches of `at` into lines of about `most` letters. Matched spaces are dropped."""
     lines = [""]
     for part in at.split(text):
         joint = "" if lines[-1][-1:] in ("", "_", ".") else " "
@@ -256,7 +259,7 @@ def _broken(text: str, most: int, at: re.Pattern[str] = IN_HEADINGS) -> str:
 
 
 def rendered(tables: Sequence[Table], style: str) -> str:
-    """Return the tables in a style of FORMATS, ending with a line break. CSV takes a single table."""
+    """Return the tables in a style of FORMATS, with a line break at the end. CSV takes a single table."""
     if style == "csv":
         [only] = tables
         return csv(only)
@@ -264,7 +267,7 @@ def rendered(tables: Sequence[Table], style: str) -> str:
 
 
 def markdown(table: Table) -> str:
-    """Return the table in Markdown, with its caption above and its notes below."""
+    """Return the table in Markdown, with the caption above and the notes below."""
     pasted = table.for_medium("paste")
     rows = [[_in_markdown(*one) for one in zip(row, pasted.columns, strict=True)] for row in pasted.rows]
     parts = [f"**{literal(table.caption)}**", *([_aligned(pasted.columns, rows)] if table.columns else [])]
@@ -272,7 +275,7 @@ def markdown(table: Table) -> str:
 
 
 def markdown_screen(table: Table) -> str:
-    """Return the rows in Markdown, as on a screen, without caption and notes."""
+    """Return the rows in Markdown as on a screen, without the caption and the notes."""
     shown = on_screen(table)
     return _aligned(shown.columns, [[_lines(str(cell)) for cell in row] for row in shown.rows])
 
@@ -288,10 +291,11 @@ def _lines(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return a LaTeX float, scaled down to the line width. Its first lines name the packages it needs."""
+    """Return a LaTeX float, scaled down to the line width. Its first lines name the packages to load."""
     pasted = table.for_medium("paste")
-    stacked = sum(any(_number(cell).has_interval for cell in cells) for cells in _numbers(pasted)) > MANY
-    marked = [_marked(column, cells) for column, cells in pasted.by_column()]
+    numbers = [[] if column.shows == "text" else [*map(_number, cells)] for column, cells in pasted.by_column()]
+    stacked = sum(any(one.has_interval for one in own) for own in numbers) > MANY
+    marked = [any(one.significant for one in own) for own in numbers]
     lines = []
     for row in pasted.rows:
         paired = [*zip(row, pasted.columns, strict=True)]
@@ -319,7 +323,7 @@ def latex(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """Return the table as CSV: all digits, with intervals and marks in separate columns, and formulas as texts."""
+    """Return the table as CSV with all digits. Intervals and marks get columns of their own; formulas become texts."""
     columns: dict[str, list[Any]] = {}
     for column, cells in table.for_medium("paste").by_column():
         columns |= dict(_csv_columns(column, cells))
@@ -334,14 +338,6 @@ def escaped(text: str) -> str:
 
 def defused(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text
-
-
-def _numbers(table: Table) -> Iterator[list[Cell]]:
-    return (cells for column, cells in table.by_column() if column.shows != "text")
-
-
-def _marked(column: Column, cells: Sequence[Cell]) -> bool:
-    return column.shows != "text" and any(_number(cell).significant for cell in cells)
 
 
 def _bracketed(cell: Cell, column: Column) -> str:
@@ -360,7 +356,7 @@ def _in_markdown(cell: Cell, column: Column) -> str:
 
 
 def _in_latex(cell: Cell, column: Column, *, inline: bool, pad: bool) -> str:
-    """Return a cell. inline: with the interval. pad: with room for the mark that other cells of the column have."""
+    """Return a cell. inline: include the interval. pad: leave room for the mark that other cells of the column have."""
     if column.shows == "text":
         return escaped(str(cell or ""))
     one, value = _number(cell), _signs(_shown(cell, column, min(column.digits, PASTED)))
@@ -370,13 +366,13 @@ def _in_latex(cell: Cell, column: Column, *, inline: bool, pad: bool) -> str:
 
 
 def _signs(digits: str) -> str:
-    """Return numbers with their signs in math mode, where a minus is longer than a hyphen."""
+    """Put the signs of numbers into math mode, where a minus is longer than a hyphen."""
     signs: Callable[[re.Match[str]], str] = lambda found: r"\%" if found[0] == "%" else f"${found[0]}$"  # noqa: E731
     return re.sub(r"[-+<>%]", signs, digits).replace(ABSENT, "--")
 
 
 def _csv_columns(column: Column, cells: Sequence[Cell]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (name, cells) of the column and, if it has them, of the ends of its intervals and its marks."""
+    """Yield (name, cells) of the column, then of the ends of its intervals and of its marks if there are any."""
     title = defused(column.name)
     if column.shows == "text":
         yield title, [defused(str(cell or "")) for cell in cells]

@@ -1,4 +1,4 @@
-"""The page (`task.html`), the description and the figure of a scored file of answers or corrections."""
+"""The page, the description and the figure of a scored file of answers or corrections."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ROW = 0.3  # inches
 
 
 def task_page(scored: ScoredFile, facts: Facts) -> str:
-    """Return the page, with at most LIMIT items, worst first. Items without a value come last."""
+    """Return the page with at most LIMIT items, the worst first. Items without a value come last."""
     names = dict.fromkeys([scored.shown, *scored.summary, *scored.judged.absent])
     data = {
         "title": scored.task.name,
@@ -83,7 +83,7 @@ def task_note(scored: ScoredFile, facts: Facts, files: Iterable[str]) -> str:
 
 
 def _kinds(scored: ScoredFile) -> dict[str, Any]:
-    """Return the measures defined for some kind of items, and a row per kind: [kind, *(items, mean)]."""
+    """Return the measures that some kind of items has, and a row per kind: [kind, [items, mean] of each measure]."""
     by_kind = {name: scored.means_by_kind(name) for name in scored.summary}
     known = {name: kinds for name, kinds in by_kind.items() if any(mean == mean for _, mean in kinds.values())}
     rows = [
@@ -94,9 +94,9 @@ def _kinds(scored: ScoredFile) -> dict[str, Any]:
 
 
 def _items(scored: ScoredFile) -> dict[str, Any]:
-    """Return {texts, numbers: names of columns; rows: [id, kind, *texts, *numbers]}, worst items first.
+    """Return the names of the columns with texts and with numbers, and the rows [id, kind, *texts, *numbers].
 
-    A marked text is a list of [text, mark].
+    The worst items come first. A marked text is a list of [text, mark].
     """
     judged, values, shown = scored.judged, scored.values, scored.shown
     worst = np.argsort(values, kind="stable")[:LIMIT].tolist()
@@ -126,14 +126,15 @@ def draw_scored(
     objective: str,
     counts: Mapping[str, float],
 ) -> Figure:
-    """Draw measures with their intervals, sums of counts, and the objective of each kind of item.
+    """Draw the measures with their intervals, the sums of counts, and the objective of each kind of item.
 
-    summary: not empty; NaN if a measure is absent. by_kind: kind -> (number of items, their objective), drawn for
-    several kinds. counts: name -> sum over all items.
+    summary: the measures, at least one; NaN if a measure is absent.
+    by_kind: kind -> (number of items, objective of these items); a single kind is not drawn.
+    counts: name -> sum over all items.
     """
     kinds = sorted(by_kind.items(), key=lambda one: -one[1][0])[:MOST] if len(by_kind) > 1 else []
     heights = [len(rows) + 1.5 for rows in (summary, counts) if rows]
-    heights.append(max(len(kinds) + 1.5 - sum(heights), 0.01))  # below the measures, where there are many kinds
+    heights.append(max(len(kinds) + 1.5 - sum(heights), 0.01))  # room below the measures if there are many kinds
     figure = new_figure(WIDTH, 0.4 + ROW * sum(heights))
     names = ["measures", "counts", "."] if counts else ["measures", "."]
     mosaic: list[Any] = [[name, "kinds"] if kinds else [name] for name in names]

@@ -26,7 +26,7 @@ RANGES = {
 
 
 def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
-    """Yield the machine and a run's measurements that are not scores; those of time with their range."""
+    """Yield lines about a run's measurements other than scores. Times have their range, and the machine is named."""
     for name, value in measured.items():
         kind, slash, part = name.partition("/")
         if kind == MS:
@@ -35,16 +35,16 @@ def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
         elif kind not in (LOW, HIGH):
             yield f"{name} {value:.4f}"
     if any(name.startswith(LOW) for name in measured):
-        yield f"Times are of queries in one batch, warm, on this machine: {machine()}."
+        yield f"Times were measured with all queries in one batch, after a warm-up, on this machine: {machine()}."
     if any(name.startswith(LATENCY) for name in measured):
-        yield "Latencies are of single requests, in the search that made the ranking."
+        yield "Latencies were measured for single requests, in the search that made the ranking."
 
 
 def score_tables(scores: Scores, held_out: Scores | None = None, objective: Objective | None = None) -> list[Table]:
-    """Return the measures with intervals and splits, the losses, and the scores with one part perfect."""
+    """Return three tables: the measures with intervals and parts, the losses, and the scores with one perfect part."""
     learnt = (
-        f"The run learnt from labels of these queries: {OOF}NAME is the score when nothing was learnt from the query's "
-        "own label."
+        f"The run learnt from labels of these queries. {OOF}NAME is the score with rules that were learnt without the "
+        "query's own label."
     )
     measures = replace(score_table(scores, held_out), caption="Measures", notes=[learnt] if held_out else [])
     ceilings = (held_out or scores).ceilings if scores.losses and loses(objective) else {}
@@ -59,7 +59,7 @@ def score_tables(scores: Scores, held_out: Scores | None = None, objective: Obje
 def loss_table(
     scores: Scores, held_out: Scores | None = None, objective: Objective | None = None, least: float = 0.0
 ) -> Table:
-    """Return the losses of at least `least`; empty if they do not add up to 1 - objective."""
+    """Return the losses of at least `least`; an empty table if the losses do not add up to 1 - objective."""
     kind, score = (", out of fold", f"{OOF}modified_map@3") if held_out else ("", "modified_map@3")
     losses = (held_out or scores).losses if loses(objective) else {}
     lines = [
@@ -68,7 +68,7 @@ def loss_table(
         if value >= least
     ]
     if lines and MERGED in losses:
-        lines.append("The lists end where the score does: what they lack may have been found below.")
+        lines.append("The lists end at the last rank that counts: a missing document may have been found further down.")
     return Table(f"Where the score is lost{kind} (the losses and {score} add up to 1)", notes=lines)
 
 
@@ -76,14 +76,14 @@ def score_notes(scores: Scores) -> list[str]:
     """Return notes on scored queries, unknown documents, and measures without a value or an interval."""
     unknown = scores.counts.get(UNKNOWN)
     warning = (
-        f"Warning: the dataset does not have {counted(unknown or 0, 'document')} of the lists; they count as not "
+        f"Warning: the dataset does not have {counted(unknown or 0, 'document')} of the lists, which count as not "
         "relevant. Were the lists made for an earlier state of the corpus?"
     )
     return [counted_queries(scores), *([warning] if unknown else []), *notes_of(scores)]
 
 
 def main_notes(scores: Scores) -> list[str]:
-    """Return the number of scored queries if some were not, and notes on labels of two origins."""
+    """Return the number of scored queries if some were not scored, and notes on labels of two origins."""
     unusual = scores.unanswerable or any(scores.counts[name] for name in UNUSUAL)
     return [*([counted_queries(scores)] if unusual else []), *checked_notes(scores)]
 
@@ -129,18 +129,18 @@ def notes_of(scores: Scores) -> list[str]:
 
 
 def checked_notes(scores: Scores) -> list[str]:
-    """Return notes on labels that come partly from a model, and how to judge the rest; [] without such labels."""
+    """Return notes on labels that come partly from a model, and how to judge more documents; [] without such labels."""
     if scores.checked is None:
         return []
     said = [
-        "Estimates are of what people's labels of all queries would give. They correct the model's labels by the "
-        "queries that people have checked (PPI++); raw means do not, and so have no interval."
+        "An estimate is the score that people's labels of all queries would give. It corrects the model's labels by "
+        "the queries that people have checked (PPI++). Raw means are not corrected and have no interval."
     ]
     if undrawn := scores.checked.undrawn:
-        said.append(f"{counted(undrawn, 'scored query')} could not be drawn for checking: estimates leave them out.")
+        said.append(f"Estimates leave out {counted(undrawn, 'scored query')} that could not be drawn for checking.")
     if scores.checked.outside:
         said.append(
-            "To have the documents judged that no person has judged: harness testset pool testset=FOLDER runs=[ID], "
+            "To have the documents judged that people have not judged: harness testset pool testset=FOLDER runs=[ID], "
             "harness testset judge testset=FOLDER, harness testset review testset=FOLDER sample=audit, and harness "
             "testset freeze testset=FOLDER as a new version."
         )
@@ -148,7 +148,7 @@ def checked_notes(scores: Scores) -> list[str]:
 
 
 def ranked_by(one: Objective, scores: Scores | None = None) -> str:
-    """Return the score that ranks a run in one line, after its estimate if labels come partly from a model."""
+    """Return the score that ranks a run in one line. An estimate comes first if labels come partly from a model."""
     if found := one.estimate:
         return f"{estimated(found, one.title)}. Ranked by the {raw(found, one.value)}."
     summary = (scores.public if one.select_on == "public" else scores.summary).get(one.name) if scores else None
@@ -158,7 +158,7 @@ def ranked_by(one: Objective, scores: Scores | None = None) -> str:
 
 
 def standing(one: Objective, before: Objective, run: str) -> str:
-    """Return a sentence that compares a score with the best one before. run: the short id of the earlier run."""
+    """Return a sentence that compares a score with the best score so far. run: the short id of the best run."""
     kind = "" if before.kind == one.kind else f", {before.kind}"
     so_far = f"the best so far (run {run}{kind}{', raw' if one.estimate else ''})."
     difference = one.value - before.value
@@ -168,12 +168,12 @@ def standing(one: Objective, before: Objective, run: str) -> str:
 def peeked(experiment: str, peeks: int) -> str:
     return (
         f"Private scores of experiment {experiment!r} have been seen {counted(peeks, 'time')}. Each look that "
-        "guides the next run makes them worth less."
+        "guides the next run makes these scores less reliable."
     )
 
 
 def gate_table(fitted: Mapping[str, Any], whole: bool = True) -> Table:
-    """Return what a gate learnt. fitted: the contents of `gate.json`. whole: include intervals."""
+    """Return the rule that a gate learnt. fitted: the content of `gate.json`. whole: include intervals."""
     rule = fitted["rule"]
     signal = " ".join(filter(None, rule["features"][0])) if len(rule["features"]) == 1 else "logistic regression"
     lines = [f"{signal}: {levels_text(rule['levels'], [float(one) for one in rule['thresholds']])}."]
@@ -184,7 +184,7 @@ def gate_table(fitted: Mapping[str, Any], whole: bool = True) -> Table:
 
 
 def fusion_table(fitted: Mapping[str, Any], whole: bool = True) -> Table:
-    """Return what a fusion learnt. fitted: the contents of `fusion.json`. whole: include weights and choices."""
+    """Return the rule that a fusion learnt. fitted: the content of `fusion.json`. whole: include the weights."""
     lines = [f"{fitted['chosen']}."]
     if whole:
         by_ranking: dict[str, list[str]] = {}
@@ -204,7 +204,7 @@ def _learnt_from(fitted: Mapping[str, Any]) -> str:
 
 
 def loses(objective: Objective | None) -> bool:
-    """Return whether losses are shown: only if they add up to 1 - objective."""
+    """Return whether the losses add up to 1 - objective. Otherwise they are not shown."""
     return objective is None or objective.name == LOSING
 
 

@@ -36,7 +36,7 @@ def test_the_sample_gets_a_gate_and_a_retriever(harness, fresh_database, tmp_pat
     after = harness("advise", *words).json
     assert after["run_id"] == better["run_id"]
     assert not any(one["words"] == kinds["gate"]["words"] for one in after["advice"])
-    assert "solved better by another" in str(after["ceilings"])
+    assert "another run is better on" in str(after["ceilings"])
     apart = harness("advise", *words, f"run={run['run_id']}", "store.path=elsewhere").json
     assert "not in the cache" in apart["notes"][0]
     assert [one["ranking"] for one in apart["places"]] == ["candidates"]

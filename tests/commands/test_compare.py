@@ -212,7 +212,10 @@ def test_where_the_public_queries_choose_the_private_ones_judge(harness, runs):
     whole, found = harness(*COMPARE).json, harness(*COMPARE, "select_on=public").json
     assert "by modified_map@3, public." in found["notes"][0]
     assert (whole["queries"], whole["judged_on"], found["queries"], found["judged_on"]) == (3, "all", 2, "private")
-    assert "the 1 public queries choose and have no part in what follows; the 2 private ones judge" in found["notes"][1]
+    assert (
+        "the 1 public queries choose the best run and count for nothing else; the 2 private ones judge"
+        in found["notes"][1]
+    )
     [judged] = [one for one in found["differences"] if one["measure"] == "modified_map@3"]
     assert judged["n"] == 2
     for run, other in zip(found["runs"], whole["runs"], strict=True):

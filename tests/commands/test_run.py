@@ -97,14 +97,17 @@ def test_runs_without_labels_lead_to_labels(harness, toy):
     for one in made:
         assert (one["metrics"], one["private_peeks"]) == (None, 0), "nothing is seen where nothing is scored"
         assert len(Path(one["files"]["predictions"]).read_text().splitlines()) == 3
-    assert "nothing is scored. Labels that you have: dataset.qrels=FILE." in harness("run", *words, QUIET[0]).out
+    assert (
+        "nothing is scored. If you have labels, name their file: dataset.qrels=FILE."
+        in harness("run", *words, QUIET[0]).out
+    )
     for command in ("compare", "board", "advise", "power", "export"):
         refused = harness(command, "experiment_name=e").refusal
         assert "Experiment 'e' has 2 finished runs, none with labels" in refused
         assert "harness testset draft" in refused
     for command in ("compare", "board", "power"):
         refused = harness(command, f"runs=[{','.join(one['run_id'] for one in made)}]").refusal
-        assert "has no labels, so no scores. Labels that you have" in refused
+        assert "has no labels, so no scores. If you have labels" in refused
 
 
 @pytest.mark.stored

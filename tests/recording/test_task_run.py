@@ -126,7 +126,7 @@ def test_a_sweep_over_files_and_schemes(harness, files, tracker):
     # Of two schemes, runs of the one that is asked for are compared.
     for scheme, gap in (("token", 0.35), ("span", 0.5)):
         compared = harness(*COMPARE, f"task.scheme={scheme}").json
-        assert any(f"Runs of task.scheme={scheme} alone" in note for note in compared["notes"])
+        assert any(f"Only runs of task.scheme={scheme}" in note for note in compared["notes"])
         assert any(note.startswith("No texts of") for note in compared["notes"])
         assert compared["differences"][0]["mean"] == pytest.approx(gap)
     for command in (COMPARE, EXPORT):

@@ -1,9 +1,10 @@
 """The score to expect of the best run of an experiment on new queries.
 
-The queries that choose the best of many runs score it too high. Three numbers correct that, the most honest first:
+On the queries that chose it among many runs, the best run scores too high. Three numbers correct this, the most honest
+first:
 1. private: the mean over private queries, which had no part in the choice;
 2. replay: `sweep=auto` repeats its choices without the queries that score them;
-3. choice: the cross-validated choice among the runs, which ignores how they were made.
+3. choice: the choice among the runs is cross-validated, whatever made the runs.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from harness.statistics.bootstrap import bootstrap_means
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 
 FOLDS, REPEATS, SEED = 10, 5, 0
-MOST = 200  # runs: a quick command reads no more scores by query
-LUCK = 0.0005  # the least excess of the best score that is reported as luck
+MOST = 200  # quick commands read the scores by query of at most so many runs
+LUCK = 0.0005  # a smaller excess of the best score is not called luck
 
 How = Literal["private", "replay", "choice", "unknown"]
 
@@ -38,11 +39,13 @@ How = Literal["private", "replay", "choice", "unknown"]
 class Expected:
     """The score to expect of the best run on new queries.
 
-    run_id: None if the best run is not logged. best: its score on the queries that chose it.
-    value, low, high: with a 95 % interval; NaN if unknown, for the given reason.
-    runs, of: the value rests on `runs` of the `of` comparable runs. alone: whether all are trials of one sweep.
+    run_id: the best run; None if it is not logged.
+    best: the score of the best run on the queries that chose it.
+    value, low, high: the expected score and its 95 % interval; NaN if unknown, see `reason`.
+    runs, of: the value rests on `runs` of the `of` comparable runs.
+    alone: whether all runs are trials of one sweep.
     private: the number of private queries averaged; 0 unless `how` is "private".
-    raw: whether the labels come partly from a model, so that all values are raw.
+    raw: whether all values are raw, because the labels come partly from a model.
     """
 
     metric: str
@@ -66,7 +69,7 @@ class Expected:
 
     @property
     def words(self) -> Words:
-        """What the number means and how it was found."""
+        """The meaning of the expected score, and how it was found."""
         if self.how == "unknown":
             return Words(self.reason, self.reason)
         ends, value, best = interval(self.low, self.high, absent=""), f"{self.value:.3f}", f"{self.best:.3f}"
@@ -106,7 +109,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Replay:
-    """The score of a sweep whose choices are repeated without the queries that score them. winner: its best score."""
+    """The score of a sweep that repeated its choices without the queries that score them. winner: its best score."""
 
     sweep_id: str
     winner: float
@@ -117,9 +120,9 @@ class Replay:
 
 @dataclass(frozen=True, eq=False)
 class RunFamily:
-    """Comparable runs, best first. One of them is chosen.
+    """Comparable runs, the best first, from which one is chosen.
 
-    read: reads the values of the given number of runs, best first, or of more. of, alone: see `Expected`.
+    read: returns the values of at least the given number of runs, the best first. of, alone: see `Expected`.
     """
 
     metric: str
@@ -130,9 +133,9 @@ class RunFamily:
     alone: bool = False
 
     def expected(self, replay: Replay | None, most: int | None = None) -> Expected | None:
-        """Return what to expect of the best run; None with fewer than two runs or two queries that choose.
+        """Return the score to expect of the best run; None with fewer than two runs or two queries that choose.
 
-        replay: of a sweep whose best trial may be the best run. most: read no scores if there are more runs.
+        replay: the replay of a sweep whose best trial may be the best run. most: read no scores of more runs.
         """
         if len(self.runs) < 2:
             return None
@@ -192,24 +195,19 @@ class RunFamily:
 
 
 def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
-    """Return what to expect of the best run of a board; None for text tasks. whole: it has all comparable runs."""
+    """Return the score to expect of a board's best run; None for text tasks. whole: it has all comparable runs."""
     if runs.submissions:
         return None
     best, of = runs.runs[0], len(runs.runs)
     if not whole:
-        with suppress(BadInput):  # no two compare
+        with suppress(BadInput):  # no two runs are comparable
             of = len(chosen_runs(tracker, Wanted(best.run.experiment, runs.metric, runs.select_on, like=best.run)).runs)
-    return of_family(tracker, RunFamily(runs.metric, runs.select_on, runs.runs, of, lambda count: runs))
-
-
-def of_family(
-    tracker: Tracker, family: RunFamily, most: int | None = None, replay: Replay | None = None
-) -> Expected | None:
-    return family.expected(replay or _replay(tracker, family), most)
+    family = RunFamily(runs.metric, runs.select_on, runs.runs, of, lambda count: runs)
+    return family.expected(_replay(tracker, family))
 
 
 def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
-    """Return what to expect of a run if it is the best of its experiment; otherwise None."""
+    """Return the score to expect of a run if it is the best of its experiment; otherwise None."""
     select_on = select_on or run.select_on
     score = run.score(metric, select_on)
     found = of_experiment(tracker, Wanted(run.experiment, metric, select_on, like=run), MOST) if score else None
@@ -217,7 +215,7 @@ def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: st
 
 
 def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
-    """Return `expected_of_run`; count the private score as seen if it is shown."""
+    """Return `expected_of_run`. If it is a private score, count the private scores as seen once more."""
     found = expected_of_run(tracker, run, metric, select_on)
     if found and found.how == "private":
         tracker.count_private_view(run.experiment)
@@ -227,14 +225,14 @@ def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str |
 def of_experiment(
     tracker: Tracker, asked: Wanted, most: int | None = None, replay: Replay | None = None
 ) -> Expected | None:
-    """Return what to expect of the best run of an experiment; None if fewer than two are comparable.
+    """Return the score to expect of the best run of an experiment; None with fewer than two comparable runs.
 
-    asked: its `runs` are ignored. most: read no scores if there are more runs. replay: of a sweep about to end.
+    asked: its `runs` are ignored. most: read no scores of more runs. replay: the replay of a sweep about to end.
     """
     try:
         check_by_query(asked.metric)
         found = chosen_runs(tracker, replace(asked, runs=None))
-    except BadInput:  # no two runs by such a measure
+    except BadInput:  # fewer than two runs have such a measure
         return None
     with tempfile.TemporaryDirectory() as folder:
 
@@ -245,13 +243,13 @@ def of_experiment(
             )
 
         family = RunFamily(asked.metric, found.select_on, found.runs, len(found.runs), read)
-        return of_family(tracker, family, most, replay)
+        return family.expected(replay or _replay(tracker, family), most)
 
 
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
-    """Return the replay of a sweep whose best trial ties with the best run.
+    """Return the replay of the sweep whose best trial scores the same as the best run, or None.
 
-    If there are several such sweeps, take the one with most of the runs.
+    Of several such sweeps, take the one with the most of these runs.
     """
     best, metric, select_on = family.runs[0], family.metric, family.select_on
     found = []
@@ -269,9 +267,9 @@ def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
 
 
 def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
-    """Return the mean over queries; each is scored by the run that is best on the other folds. Ties are averaged.
+    """Return the mean over queries, each scored by the run that is best on the other folds. Equal runs are averaged.
 
-    values: float64 [R, n], n >= 2. needs: bool [n], whether a query needs retrieval; stratifies the folds.
+    values: float64 [R, n], n >= 2. needs: bool [n], whether a query needs retrieval; the folds are stratified by it.
     """
     count = min(FOLDS, values.shape[1])
     means = []

@@ -1,8 +1,8 @@
-"""Runs by score: the cost of each, which ones the queries cannot tell from the best, and which to take.
+"""The leaderboard: runs by score, with their costs, whether the queries tell them from the best, and a recommendation.
 
-The pick has the highest score. Scores equal up to rounding are decided by: no language model, less time, a smaller
-index, the first run. A run not told apart from the pick is named beside it if it spares a language model or takes at
-most a tenth of the time.
+The recommended run has the highest score. Of runs with equal scores, the one is taken that asks no language model, then
+the quickest, then the one with the smallest index, then the first. A second run is named if the queries do not tell it
+from the recommended run and it needs no language model or at most a tenth of the time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.storage.typed import HIDDEN, key_named
 
 INDEX = "index_mb"
 KOREAN = {"query": "질의", "item": "항목"}
-MUCH = 10  # a run this many times as quick is named beside the pick
+MUCH = 10  # a run that is so many times as quick is named beside the recommended run
 LOST = {
     "wrongly_returned": Words("documents are returned where none are needed", "필요 없는 문서를 반환"),
     "wrongly_withheld": Words("the gate withholds documents that are needed", "필요한 문서를 게이트가 막음"),
@@ -38,8 +38,8 @@ LOST = {
     MERGED: Words("relevant documents are not found or rank too low", "관련 문서를 찾지 못했거나 순위가 낮음"),
 }
 ESTIMATED = (
-    "The labels come partly from a model. Raw means rank the runs; estimates of what people's labels would give are "
-    "shown beside them, and nothing is tested by query. `harness compare` tests pairs of these runs."
+    "The labels come partly from a model. The runs are in the order of their raw means, beside estimates of the scores "
+    "that people's labels would give, and no difference is tested. `harness compare` tests pairs of these runs."
 )
 
 
@@ -47,15 +47,16 @@ ESTIMATED = (
 class Row:
     """A run on the leaderboard.
 
-    run: its place in `BoardRuns.runs`. value: the score that ranks it.
-    group: "same" if it is not told apart from the best; None if nothing was tested.
-    difference: its mean minus the best run's, over the queries that count in both.
-    p, p_holm: paired randomisation test against the best run; NaN for the best itself, and if labels come partly from
-        a model.
-    ms: milliseconds per query, without a language model's time. mb: megabytes of its indexes. None if unknown.
-    asks_model: whether it asks a language model about each query.
+    run: the place in `BoardRuns.runs`. value: the score that decides the order.
+    group: "same" if the run is not told apart from the best; None if nothing was tested.
+    difference: the mean of this run minus the mean of the best run, over the queries that count in both.
+    p, p_holm: of the paired randomisation test against the best run; NaN for the best run itself and if labels come
+        partly from a model.
+    ms: milliseconds per query, without a language model's time; None if unknown.
+    mb: megabytes of the indexes; None if unknown.
+    asks_model: whether the run asks a language model about each query.
     changed: {key, above, here} for each setting that differs from the run above; None for an absent setting.
-    public, private: scores and ranks on these parts; None unless the public part ranks the runs.
+    public, private: scores and ranks on these parts; None unless the public part decides the order.
     """
 
     run: int
@@ -85,7 +86,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Pick:
-    """The run to take. run: its place. instead: the place of a much cheaper run that is not told apart from it."""
+    """The recommended run. run: its place. instead: the place of a much cheaper run that is not told apart from it."""
 
     run: int
     reason: Words
@@ -94,7 +95,7 @@ class Pick:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The leaderboard of a board. rows: best first. facts: sentences about the pick."""
+    """The leaderboard of a board. rows: the best first. facts: sentences about the recommended run."""
 
     rows: tuple[Row, ...]
     pick: Pick = field(metadata=key_named("recommended"))
@@ -111,7 +112,7 @@ class Leaderboard:
 
 
 def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboard:
-    """Return the leaderboard of the runs. They are tested on the queries that rank them."""
+    """Return the leaderboard of the runs. Differences are tested on the queries that decide the order."""
     tested = not any(one.score.estimate for one in runs.runs)
     choosing = runs.choosing
     p, corrected = runs.against_first(choosing) if tested else (np.full(len(runs.runs), np.nan),) * 2
@@ -151,11 +152,11 @@ def _rows(runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool) -
     )
 
 
-# ---- Which run to take
+# ---- The recommended run
 
 
 def pick(rows: Sequence[Row], metric: str, queries: int, unit: str = "query") -> Pick:
-    """Return the run to take. rows: best first. queries: how many were tested. unit: "query" or "item"."""
+    """Return the recommended run. rows: the best first. queries: their number. unit: "query" or "item"."""
     equal = [place for place, one in enumerate(rows) if one.value > rows[0].value - CLOSE]
     place = min(equal, key=lambda place: (rows[place].asks_model, *rows[place].cost, place))
     best, runs = rows[place], len(rows)
@@ -226,8 +227,8 @@ def _cheaper(best: Row, other: Row) -> Words | None:
 
 
 def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
-    """Return sentences on the run at a place: its expected score, the best of all runs by query, its losses."""
-    ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # sums over items have no mean to reach
+    """Return sentences about the run at a place: its expected score, the best value of any run by query, its losses."""
+    ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # the measures of text tasks are not means over items
     return (*([expected.words] if expected else []), *ceiling, *_lost(runs, place))
 
 
@@ -248,9 +249,10 @@ def _ceiling(runs: BoardRuns, place: int) -> Words:
 
 
 def _lost(runs: BoardRuns, place: int) -> list[Words]:
-    """Return a list with the sentence on the most frequent loss; [] if losses are unknown or none.
+    """Return [a sentence about the most frequent loss]; [] if losses are unknown or there are none.
 
-    Other measures than LOSING, such as precision@k, may stay below 1 for a perfect list: the sentence names no loss.
+    A measure other than LOSING, such as precision@k, may stay below 1 for a perfect list. Then the sentence counts the
+    queries below 1 in place of losses.
     """
     counts = Counter(runs.losses[place][runs.losses[place] > 0].tolist())
     if not counts:

@@ -1,4 +1,4 @@
-"""Read a run's logged files: its lists, its candidates before the gate, and the gate's signal for each query."""
+"""Read the logged files of a run: its lists, its candidates before the gate, and the gate's signal of each query."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from retrievers.base import one_word
 
 DEPTH = 5  # documents shown of a list
 MOST_TEXT = 600  # characters shown of a document
-REMEMBERED = 100_000  # parsed lines of predictions; similar runs share many
+REMEMBERED = 100_000  # parsed lines of predictions that are kept, since similar runs share many lines
 GATE = "gate.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Returned:
-    """What a run returned for a query.
+    """The documents that a run returned for a query.
 
     count: the number of documents.
-    docs, scores, contents: ids, scores and beginnings of the texts of the first DEPTH documents, best first; scores is
-        None and contents () if the file has none.
-    text: what was searched; None if the file does not say.
+    docs, scores, contents: ids, scores and beginnings of the texts of the first DEPTH documents, the best first. scores
+        is None and contents is () if the file lacks them.
+    text: the searched text; None if the file does not have it.
     """
 
     count: int
@@ -48,10 +48,10 @@ class Returned:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """The lists and signals that a run had before its gate. Trials do not log them.
+    """The lists and signals of a run before its gate. Trials do not log these.
 
     candidates: query_id -> {doc_id: score}, best first. White space in ids is percent-encoded.
-    signals: query_id -> the gate's signal; queries without one are missing.
+    signals: query_id -> the gate's signal. Queries without a signal are missing.
     """
 
     candidates: Mapping[str, Mapping[str, float]]
@@ -64,7 +64,7 @@ class Retrieved:
 def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[LoggedRun, str]]:
     """Return (run, name) of the files that a ListReader reads, in order.
 
-    detailed: of how many runs all files are read, the first ones; of the others, only the predictions.
+    detailed: the number of first runs of which all files are read; of later runs, only the predictions are read.
     """
     found = []
     for place, run in enumerate(runs):
@@ -80,7 +80,7 @@ class ListReader:
     _known: dict[bytes, tuple[str, Returned]] = field(default_factory=dict)
 
     def returned(self, run: LoggedRun) -> dict[str, Returned] | None:
-        """Return query_id -> the run's list; None if its file is gone. Raise BadInput if the file is damaged."""
+        """Return query_id -> the run's list; None if the file is gone. Raise BadInput if the file is damaged."""
         file = self._download(run, RunKind().predictions(run))
         if file is None:
             return None
@@ -90,7 +90,7 @@ class ListReader:
             raise BadInput(f"Run {run.named}: {error}") from None
 
     def read(self, file: Path) -> dict[str, Returned]:
-        """Return query_id -> list of a predictions file, in the contest's format or a TREC run."""
+        """Return query_id -> list from a file of predictions, in the contest's format or as a TREC run."""
         _, first = next(numbered_lines(file), (0, ""))
         if is_contest(first):
             return self._contest(file)
@@ -101,7 +101,7 @@ class ListReader:
         return found
 
     def retrieved(self, run: LoggedRun) -> Retrieved | None:
-        """Return what a run had before its gate; None for a light trial of a sweep and for a scored file."""
+        """Return the lists and signals before the gate; None for a light trial of a sweep and for a scored file."""
         file = self._download(run, RUN_FILE)
         if file is None:
             return None
@@ -112,7 +112,7 @@ class ListReader:
             raise BadInput(f"Run {run.named}: {error}") from None
 
     def gate(self, run: LoggedRun) -> SignalRule | None:
-        """Return the rule of a run's gate, learnt or set by hand; None if it has no threshold or its file is gone."""
+        """Return the rule of a run's gate, learnt or set by hand; None without a threshold or if the file is gone."""
         if by_hand := set_by_hand(run):
             return by_hand
         if run.tags.get("harness.verb") == "score" or run.params.get("gate") in (None, "none", "llm"):
@@ -156,16 +156,16 @@ def set_by_hand(run: LoggedRun) -> SignalRule | None:
 
 
 def signals(file: Path) -> dict[str, float]:
-    """Return query_id -> signal of a table by `reports.run_page.query_table`."""
+    """Return query_id -> signal from a table made by `reports.run_page.query_table`."""
     content = json_file(file)
     columns = checked(content, "columns", list, str(file))
     if not {"query_id", "signal"} <= {one for one in columns if isinstance(one, str)}:
-        raise BadInput(f"{file}: columns has no query_id and signal. Repeat the run.")
+        raise BadInput(f"{file}: columns lacks query_id or signal. Repeat the run.")
     query_id, signal = columns.index("query_id"), columns.index("signal")
     found = {}
     for row in checked(content, "data", list, str(file)):
         if not isinstance(row, list) or len(row) != len(columns):
-            raise BadInput(f"{file}: data holds {row!r:.60}, but each row must have {len(columns)} cells.")
+            raise BadInput(f"{file}: data has the row {row!r:.60}, but each row must have {len(columns)} cells.")
         if (value := _number(row[signal])) is not None:
             found[str(row[query_id])] = value
     return found
@@ -194,7 +194,7 @@ def _scores(values: Sequence[Any]) -> tuple[float, ...] | None:
 
 
 def _number(value: Any) -> float | None:
-    """Return a JSON number as a float; None for other values, and for integers too large for a float."""
+    """Return a JSON number as a float; None for other values and for integers that are too large for a float."""
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > sys.float_info.max:
         return None
     return float(value)

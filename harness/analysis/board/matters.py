@@ -1,4 +1,4 @@
-"""What matters: the share of each key in the variance of the runs' scores, and the effect of each value."""
+"""The keys that matter: their shares in the variance of the runs' scores, and the effect of each value."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from harness.statistics.factors import Effects, Importance, Share, effects, impo
 from harness.storage.typed import INLINE
 from harness.tracking.tracker import LoggedRun
 
-LEAST_QUERIES = 10  # for shares
-WORTH_SAYING = 0.01  # the least share of a pair that is shown
+LEAST_QUERIES = 10  # fewer queries give no shares
+WORTH_SAYING = 0.01  # smaller shares of pairs are not shown
 SEED, RESAMPLES = 0, 2000
-MOST_MAPPED = 10  # keys with heat maps, the ones that matter most
-MOST_CELLS = 1000  # of a heat map
+MOST_MAPPED = 10  # the keys that matter most have heat maps
+MOST_CELLS = 1000  # larger heat maps are left out
 SHOWN = 5  # keys on a terminal
 COLUMNS = (
     Column("key"),
@@ -35,11 +35,11 @@ COLUMNS = (
     Column("best value"),
     Column("adjusted mean", "value"),
 )
-# Why the share of a key is unknown, by the page's name for the reason
+# Reasons why the share of a key is unknown: the name that the page uses -> the words
 REASONS = {
     "runs": "there are too few runs for so many keys",
     "queries": "too few queries have a value in every run",
-    "mixed": "these runs cannot tell such effects from those of other keys",
+    "mixed": "these runs cannot tell the effects of such keys from the effects of other keys",
     "same": "all scores are the same",
 }
 
@@ -48,9 +48,10 @@ REASONS = {
 class Level:
     """One value of a key.
 
-    runs: how many have it. best: the highest mean of any of them.
-    mean: over the other keys, with equal weight for each of their values; over the runs if keys cannot be told apart.
-    low, high: 95 % interval of the distance from the mean of all values of the key, added to that mean.
+    runs: the number of runs with this value. best: the highest mean of these runs.
+    mean: the mean over the other keys, with equal weight for each of their values; the mean over the runs if the
+        effects of keys cannot be told apart.
+    low, high: the 95 % interval of the difference from the mean over all values of the key, added to that mean.
     """
 
     value: str
@@ -65,8 +66,8 @@ class Level:
 class KeyMatters:
     """The effect of a key on the score.
 
-    alone: its share of the variance by itself. total: with all its pairs. Both are None if these runs do not show them,
-    and the reason is "only" (no other key varies) or one of REASONS.
+    alone: the key's own share of the variance. total: the share together with all pairs of the key.
+    reason: why both shares are None: "only" if no other key varies, or a key of REASONS.
     """
 
     key: VariedKey = field(metadata=INLINE)
@@ -78,7 +79,7 @@ class KeyMatters:
 
     @property
     def tells(self) -> bool:
-        """Whether the key surely moves the score, by its share; by the intervals of its values if it alone varies."""
+        """Whether the key has a clear effect: by its share, or by its values' intervals if no other key varies."""
         if self.total is not None:
             return self.total.low > 0
         worst = min(self.levels, key=lambda level: level.mean)
@@ -98,11 +99,12 @@ class KeyPair:
 
 @dataclass(frozen=True, eq=False)
 class KeyGroup:
-    """Keys that are compared among the same runs, the one that matters most first.
+    """Keys that are compared among the same runs, the key that matters most first.
 
-    paired: whether effects of pairs are known. pairs: the pairs with a clear effect of at least WORTH_SAYING.
-    rest: the share that neither keys nor pairs explain. spread: standard deviation of the scores over all combinations
-        of tried values, in units of the measure. Both are None if no share is known.
+    paired: whether the effects of pairs of keys are known.
+    pairs: the pairs with a clear effect of at least WORTH_SAYING.
+    rest: the share that neither keys nor pairs explain; None if no share is known.
+    spread: the standard deviation of the scores over all combinations of tried values; None if no share is known.
     whole: whether every combination of tried values ran.
     beyond_chance: whether a test at .05 tells the runs apart.
     """
@@ -120,10 +122,10 @@ class KeyGroup:
 def _group(
     metric: str, having: np.ndarray, keys: Sequence[VariedKey], axes: Sequence[VariedKey], values: np.ndarray
 ) -> KeyGroup:
-    """Compare keys among the runs that have exactly these.
+    """Compare keys among the runs that have exactly these keys.
 
-    having: bool [R]. keys: from `comparable`. axes: all keys, from `varied`. values: float64 [R, Q], finite, best run
-    first.
+    having: bool [R], the runs. keys: see `comparable`. axes: all keys, see `varied`.
+    values: float64 [R, Q], finite, best run first.
     """
     own = values[having]
     found = effects(np.stack([key.places[having] for key in keys], axis=1), own)
@@ -183,7 +185,7 @@ def _reason(place: int, queries: int, found: Effects | None, shares: Importance 
 
 
 def _levels(key: VariedKey, values: np.ndarray, averages: np.ndarray | None) -> tuple[Level, ...]:
-    """Return the effect of each value. averages: float64 [L, Q]; None for plain means of the runs with each value."""
+    """Return the effect of each value. averages: float64 [L, Q]; None for plain means over the runs with a value."""
     having = [values[key.places == number] for number in range(len(key.values))]
     rows = np.stack([some.mean(axis=0) for some in having]) if averages is None else averages
     centre = rows.mean()
@@ -203,7 +205,7 @@ def _levels(key: VariedKey, values: np.ndarray, averages: np.ndarray | None) -> 
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """The heat map of two keys. means: float64 [L1, L2], of the runs with both values; NaN if there are none."""
+    """The heat map of two keys. means: float64 [L1, L2], over the runs with both values; NaN without such runs."""
 
     first: str
     second: str
@@ -212,11 +214,11 @@ class Map:
 
 @dataclass(frozen=True, eq=False)
 class Matters:
-    """What matters among runs.
+    """The keys that matter among runs.
 
     left_out: the number of queries without a value in some run.
-    groups: keys that the same runs have, the group with most runs first.
-    axes: every key that varies, with its original values; in `groups` numbers may be binned.
+    groups: each has the keys of the same runs; the group with the most runs comes first.
+    axes: every key that varies, with its original values. In `groups`, numbers may be binned.
     """
 
     metric: str
@@ -236,8 +238,8 @@ class Matters:
         lines = [line for group in self.groups for line in _group_lines(group, self.runs, shown)]
         if shown:
             about = (
-                f"Shares of the variance of {self.metric} over the values tried; intervals are over the queries; means "
-                "are adjusted for the other keys."
+                f"Shares of the variance of {self.metric} over the tried values, with intervals over the queries. "
+                "Means are adjusted for the other keys."
             )
             lines = [about, *lines]
         others = [one for group in self.groups for one in group.keys if one not in shown]
@@ -248,12 +250,12 @@ class Matters:
 
 
 def matters(runs: BoardRuns) -> Matters | None:
-    """Return which keys matter on the queries that rank the runs.
+    """Return the keys that matter on the queries that decide the order of the runs.
 
-    None if no key varies, if no query has a value in every run, and for text tasks: their measures are not means over
-    items. Scored files do not count, since they have no settings. Runs that return the same as another count.
+    Return None if no key varies, if no query has a value in every run, and for text tasks, whose measures are not means
+    over items. Scored files are left out, since they have no settings. Runs with the same results as another count.
     """
-    found: dict[str, tuple[int, LoggedRun]] = {}  # each configuration once, the best first
+    found: dict[str, tuple[int, LoggedRun]] = {}  # trial key -> (row, run), the best first
     for row, one in enumerate(runs.runs):
         for run in (one.run, *one.also):
             if run.has_settings:
@@ -318,10 +320,11 @@ def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> lis
         names = some([one.key.name for one in group.keys], SHOWN)
         lines.append(f"The scores of these runs differ no more than by chance: it is unknown which of {names} matters.")
     if own and group.runs < runs:
-        lines.append(f"Among the {counted(group.runs, 'run')} that have it: {', '.join(one.key.name for one in own)}.")
+        names = ", ".join(one.key.name for one in own)
+        lines.append(f"Among the {counted(group.runs, 'run')} with these keys: {names}.")
     if own and group.rest and not group.whole:
         model = "keys and pairs of keys" if group.paired else "single keys"
-        lines.append(f"Not every combination of values was tried: a model of {model} fills in the others.")
+        lines.append(f"Not every combination of values was tried. A model of {model} fills in the missing ones.")
     for one in own:
         if one.key.also:
             together = f"{', '.join([one.key.name, *one.key.also[:-1]])} and {one.key.also[-1]}"
@@ -329,7 +332,5 @@ def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> lis
     names_shown = {one.key.name for one in own}
     for pair in group.pairs:
         if {pair.first, pair.second} <= names_shown:
-            lines.append(
-                f"{pair.first} and {pair.second} together: {pair.share.value:.1%} beyond what each does alone."
-            )
+            lines.append(f"{pair.first} and {pair.second} together add {pair.share.value:.1%} to their own shares.")
     return lines + [one.plateau.sentence(one.key.name) for one in own if one.plateau]

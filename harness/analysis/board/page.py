@@ -1,4 +1,4 @@
-"""A board and its HTML page, made from the template `board.html`. `board.js` says what the file of a tab must do."""
+"""A board and its HTML page, made from the template `board.html`. `board.js` describes the file of a tab."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from harness.storage.typed import encoded
 from harness.tracking.tracker import Tracker
 
 TEMPLATE = TEMPLATES / "board.html"
-PAIRED = 40  # best runs that are tested pair by pair; the others are tested against the best run alone
-PAIRED_SUMS = 5  # the same for submissions to a text task, which take longer
+PAIRED = 40  # so many best runs are tested pair by pair; all other runs only against the best
+PAIRED_SUMS = 5  # the same for submissions to a text task, whose tests take longer
 
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """What the page of a board shows. matters: None if no key varies. report: begins the page of a comparison."""
+    """The content of a board's page. matters: None if no key varies. report: the report of a comparison, or None."""
 
     runs: BoardRuns
     leaderboard: Leaderboard
@@ -44,20 +44,20 @@ class Board:
 def assembled(
     runs: BoardRuns, tracker: Tracker, folder: Path, expected: Expected | None, report: Report | None = None
 ) -> Board:
-    """Return the board of the runs. folder: for downloads. expected: of the best run. report: see `Board`."""
+    """Return the board of the runs. folder: where files are downloaded to. expected: for the best run."""
     shown = item_details(runs, runs.submissions) if runs.submissions else details(runs, tracker, folder)
     return Board(runs, leaderboard(runs, expected), matters(runs), shown, report)
 
 
 def is_board(path: Path) -> bool:
-    """Return whether a file begins like a page by `html`."""
+    """Return whether a file begins like a page made by `html`."""
     with path.open("rb") as file:
         start = file.read(8192)
     return start.startswith(b"<!DOCTYPE html>") and b"<title>Board</title>" in start
 
 
 def html(board: Board) -> str:
-    """Return the page. It needs no other file and no network."""
+    """Return the page, which needs no other file and no network."""
     return fill_page(TEMPLATE, document(board))
 
 
@@ -88,8 +88,8 @@ def document(board: Board) -> dict[str, Any]:
 def pairs_on_parts(runs: BoardRuns) -> dict[str, list[tuple[float | None, ...]]]:
     """Return part of the queries -> (first run, second run, mean difference, low, high, p) of each tested pair.
 
-    p and interval equal those of `harness compare` for this pair alone, uncorrected. {} if labels come partly from a
-    model.
+    p, uncorrected, and the interval equal the results of `harness compare` for this pair alone. Return {} if labels
+    come partly from a model.
     """
     if any(one.score.estimate for one in runs.runs):
         return {}

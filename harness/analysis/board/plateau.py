@@ -1,7 +1,7 @@
-"""Plateau or spike: how far a number can move from its best value before scores fall.
+"""Plateau or spike: how far a number can move from its best value before the scores fall.
 
-A value is on the plateau if it and all values between it and the best one are within one standard error of the best.
-The differences on the same queries give the error, as in `gates.calibration.plateau`.
+A value is on the plateau if it and all values between it and the best value score within one standard error of the
+best. The standard error is that of the differences by query, as in `gates.calibration.plateau`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ import numpy as np
 from harness.analysis.board.settings import VariedKey
 from harness.gates.calibration import CLOSE
 
-LEAST = 3  # values that make a shape
-BEYOND = 1.96  # standard errors below the best value that are more than chance
+LEAST = 3  # fewer values have no shape
+BEYOND = 1.96  # a value so many standard errors below the best is worse beyond chance
 
 
 @dataclass(frozen=True)
 class Plateau:
     """The shape of the scores around the best value of a key.
 
-    along: "run" for runs that differ from the best one in this key alone; "average" for means over all other keys.
-    values: ascending. best, low, high: places of the best value and of the plateau's ends.
-    below: the distance of each value below the best. error: its standard error, 0 for the best itself.
+    along: "run" for runs that differ from the best run in this key alone; "average" for means over all other keys.
+    values: in ascending order. best, low, high: the places of the best value and of the ends of the plateau.
+    below: how far each value scores below the best. error: the standard error of `below`; 0 for the best value.
     grows: whether the measure grows with the key by construction.
     """
 
@@ -53,9 +53,9 @@ class Plateau:
 
     @property
     def at_end(self) -> Literal["", "least", "greatest"]:
-        """The end of the tried values where the best one lies.
+        """The end of the tried values where the best value lies.
 
-        "" if it lies at neither end, or lies there by chance or by construction.
+        "" if it lies at neither end, or at an end by chance or by construction.
         """
         if not self.clear or 0 < self.best < len(self.values) - 1:
             return ""
@@ -63,7 +63,7 @@ class Plateau:
 
     @property
     def beside(self) -> int:
-        """The place of the value next to the plateau, on the side that is nearer in score; the best if it is flat."""
+        """The place of the value next to the plateau, on the side with the higher score; of the best value if flat."""
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 
@@ -79,7 +79,7 @@ class Plateau:
             reach = f"spike, only {best} reaches it"
         beyond = f" {best} is the {self.at_end} value tried: go beyond it." if self.at_end else ""
         if self.grows and self.best == len(self.values) - 1:
-            beyond = " The measure grows with it by construction: no reason to go beyond."
+            beyond = " The measure grows with the key by construction, so larger values need no trial."
         return f"{name}: {reach}; {gap}{over}.{beyond}"
 
 
@@ -88,8 +88,8 @@ def plateau_of(
 ) -> Plateau | None:
     """Return the shape around the best value of a key; None unless the key is a number with LEAST values to compare.
 
-    key: from `comparable`. keys: all keys, from `varied`. values: float64 [R, Q], finite, best run first.
-    averages: float64 [L, Q], the means of the key's values over the other keys; None if they are unknown.
+    key: see `comparable`. keys: all keys, see `varied`. values: float64 [R, Q], finite, best run first.
+    averages: float64 [L, Q], the mean of each value of the key over the other keys; None if unknown.
     """
     if key.numbers is None or len(key.values) < LEAST or values.shape[1] < 2:
         return None
@@ -101,7 +101,7 @@ def plateau_of(
 
 
 def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
-    """Return the best run that has the key and the runs that differ from it in this key alone, one for each value."""
+    """Return the best run with the key and the runs that differ from it in this key alone, one for each value."""
     best = int(np.argmax(key.having))
     places = np.array([one.places for one in others]).reshape(-1, len(key.places))
     alike = np.flatnonzero((places == places[:, [best]]).all(axis=0) & key.having)
@@ -109,7 +109,7 @@ def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
 
 
 def shape_along(along: Literal["run", "average"], texts: Sequence[str], rows: np.ndarray, grows: bool) -> Plateau:
-    """Return the shape of a key's values. texts: ascending. rows: float64 [len(texts), Q], finite."""
+    """Return the shape of a key's values. texts: the values, ascending. rows: float64 [len(texts), Q], finite."""
     means = rows.mean(axis=1)
     best = int(np.argmax(means))
     less = rows[best] - rows

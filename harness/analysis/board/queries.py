@@ -1,6 +1,6 @@
-"""Single queries on a board: every run's value and list on each, its documents, and the gate's signal.
+"""Single queries on a board: the value, the list and the gate's signal of every run, and the documents.
 
-Numbers and texts are packed for the page as base64 of raw deflate.
+Numbers and texts are packed for the page: raw deflate in base64.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import one_word
 
 PARTS = ("data.documents", "data.queries", "data.qrels")
-DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value; fewer if there are more than LISTED pairs
-LISTED = 65_536  # pairs of a value and a kind of loss
+DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value; the fewer if there are more than LISTED pairs
+LISTED = 65_536  # distinct pairs of a value and a kind of loss
 _DEFLATED = -15  # zlib's wbits for raw deflate, "deflate-raw" of DecompressionStream
-DETAILED = 200  # best runs that are shown with scores, signals and the documents before the gate
-MISSED = 5  # relevant documents of a query shown from below the first DEPTH of a list
-RELEVANT = 20  # relevant documents of a query that the page has, highest grades first
-BLOCK = 64  # documents packed together
-TEXTS, LEAST_TEXT = 6_000_000, 90  # characters: of all documents together, of one document at least
+DETAILED = 200  # so many best runs are shown with scores, signals and the documents before the gate
+MISSED = 5  # relevant documents of a query that are shown from below the first DEPTH of a list
+RELEVANT = 20  # relevant documents of a query on the page, the highest grades first
+BLOCK = 64  # documents that are packed together
+TEXTS, LEAST_TEXT = 6_000_000, 90  # characters of all documents together; the fewest of one document
 QUERY_TEXT = 300  # characters of a query in lists
 NAMED = 5  # runs that a notice names
-ITEMS = 1000  # items of a text task with texts on a page
+ITEMS = 1000  # items of a text task whose texts are on the page
 
 
 @dataclass(frozen=True, eq=False)
 class ReadAgain:
-    """The current data of some runs. A part is None if it has changed or cannot be read.
+    """The data of some runs, read again. A part is None if it has changed or cannot be read.
 
-    grades: query_id -> {doc_id: grade} of relevant documents.
+    grades: query_id -> {doc_id: grade} of the relevant documents.
     """
 
     dataset: Dataset | None = None
@@ -64,10 +64,10 @@ class ReadAgain:
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that a board does not show. The page has the words.
+    """A note on something that a board does not show. The page has the words.
 
-    kind: unread (data could not be read again), unmarked (labels have changed), gone (lists were deleted), best (only
-        the best runs have details), cut (documents without text), items (only some have texts).
+    kind: "unread": data could not be read again. "unmarked": labels have changed. "gone": lists were deleted.
+        "best": only the best runs have details. "cut": documents have no text. "items": only some items have texts.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class Notice:
 
 
 def read_again(runs: Sequence[LoggedRun], tracker: Tracker) -> tuple[list[ReadAgain], list[int], list[Notice]]:
-    """Read each dataset once. Return (the data, the place of each run's data, what could not be read)."""
+    """Read each dataset once. Return (the data, the place of each run's data, notices about unread data)."""
     keys = [tuple(run.tags.get(part) for part in PARTS) for run in runs]
     distinct = list(dict.fromkeys(keys))
     found, notes = [], []
@@ -102,7 +102,7 @@ def _read(run: LoggedRun, tracker: Tracker) -> tuple[ReadAgain, str]:
 
 
 def packed(content: bytes) -> str:
-    """Return deflated bytes as text that needs no escape in JSON and HTML."""
+    """Return the deflated bytes as a text that needs no escaping in JSON and HTML."""
     packer = zlib.compressobj(level=9, wbits=_DEFLATED)
     return base64.b64encode(packer.compress(content) + packer.flush()).decode()
 
@@ -112,7 +112,7 @@ def packed_json(value: Any) -> str:
 
 
 def packed_places(places: np.ndarray) -> dict[str, Any]:
-    """Return integers from 0 as {bits, data}: little-endian, each in 8, 16 or 32 bits, the fewest that fit."""
+    """Pack integers from 0 as {bits, data}: little-endian, each in the fewest bits that fit, of 8, 16 and 32."""
     most = int(places.max(initial=0))
     bits = next(one for one in (8, 16, 32) if most < 2**one)
     return {"bits": bits, "data": packed(places.astype(f"<u{bits // 8}").tobytes())}
@@ -121,14 +121,15 @@ def packed_places(places: np.ndarray) -> dict[str, Any]:
 def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
     """Pack the values and kinds of loss of R runs on Q queries as {table, cells}.
 
-    table: the distinct pairs (value, None if undefined; place of the kind of loss). Values have six decimals, or four
-    if there were more than LISTED pairs. cells: [Q, R], the pair of each query and run.
+    table: the distinct pairs (value or None, place of the kind of loss). Values have six decimals, or four if there
+        were more than LISTED pairs.
+    cells: [Q, R], the pair of each query and run.
 
     values: float [R, Q], NaN if undefined. losses: int [R, Q].
     """
     for digits in (DIGITS, FEWER_DIGITS):
         rounded = np.round(values.T, digits) + 0.0  # turns -0.0 into 0.0
-        known, value_at = np.unique(rounded, return_inverse=True)  # all NaN as one, the last
+        known, value_at = np.unique(rounded, return_inverse=True)  # all NaN become one value, the last
         kinds = int(losses.max(initial=0)) + 1
         pairs, cells = np.unique(value_at.reshape(rounded.shape) * kinds + losses.T, return_inverse=True)
         if len(pairs) <= LISTED:
@@ -139,7 +140,7 @@ def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
 
 
 def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
-    """Return `Collected.details`, with notices on missing files and data. Raise BadInput for damaged files."""
+    """Return `Collected.details`, with notices about missing files and data. Raise BadInput for damaged files."""
     logged = [one.run for one in runs.runs]
     data, data_of, notices = read_again(logged, tracker)
     collected = Collected(runs, data)
@@ -164,8 +165,11 @@ def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
 
 
 def item_details(runs: BoardRuns, found: Submissions) -> dict[str, Any]:
-    """Return the same for submissions to a text task. `about` has the texts of an item, and in `said` each run's
-    prediction in marked pieces, None if unknown. Only the ITEMS items where the runs differ most have them."""
+    """Return the details of submissions to a text task.
+
+    `about` has the texts of an item, and in `said` the prediction of each run in marked pieces, or None. Only the ITEMS
+    items on which the runs differ most have texts and predictions.
+    """
     spread = np.nan_to_num(runs.values.max(axis=0) - runs.values.min(axis=0))
     listed = {*np.argsort(-spread, kind="stable")[:ITEMS].tolist()}
     titles, about = [], []
@@ -197,7 +201,7 @@ def _page_data(runs: BoardRuns) -> dict[str, Any]:
 
 @dataclass
 class _Query:
-    """What is collected of one query: each distinct value -> its place."""
+    """The distinct values collected for one query, each with its place."""
 
     lists: dict[tuple[int, int, tuple[str, ...]], int] = field(default_factory=dict)  # (count, data, doc_ids)
     texts: dict[str, int] = field(default_factory=dict)
@@ -206,7 +210,7 @@ class _Query:
 
 
 class Collected:
-    """Collects what runs did on the queries of a board. Equal lists are kept once."""
+    """Collects the lists, texts, scores and signals of runs by query. Equal lists are kept once."""
 
     def __init__(self, runs: BoardRuns, data: list[ReadAgain]) -> None:
         self._runs, self._data = runs, data
@@ -214,15 +218,15 @@ class Collected:
         self._lists = np.zeros((len(runs.query_ids), len(runs.runs)), np.int32)
         self._texts = np.zeros_like(self._lists)
         self._documents: dict[tuple[int, str], int] = {}  # (place of the data, doc_id) -> place
-        self._contents: dict[tuple[int, str], str] = {}  # texts in predictions, for data that cannot be read again
+        self._contents: dict[tuple[int, str], str] = {}  # texts from predictions, used if the data cannot be read again
         self._asked = {q.query_id: q.turns for one in data if one.dataset for q in one.dataset.queries}
         self._words = [
             {word: one for one in (each.dataset.by_id if each.dataset else ()) if (word := one_word(one)) != one}
             for each in data
-        ]  # the ids that TREC runs write differently
+        ]  # ids that TREC runs write in another way
 
     def add(self, place: int, data: int, returned: Mapping[str, Returned], behind: Retrieved | None) -> None:
-        """Collect a run. place, data: places of the run and of its data. behind: None if it is not shown."""
+        """Collect a run. place, data: the places of the run and of its data. behind: None if it is not shown."""
         detailed = place < DETAILED
         lists, texts = [0] * len(self._queries), [0] * len(self._queries)
         for row, (query_id, query) in enumerate(zip(self._runs.query_ids, self._queries, strict=True)):
@@ -247,22 +251,24 @@ class Collected:
         self._lists[:, place], self._texts[:, place] = lists, texts
 
     def details(self, gates: list[SignalRule | None], notices: list[Notice]) -> dict[str, Any]:
-        """Return everything collected, in the format that the page of a board unpacks.
+        """Return all that was collected, in the format that the page of a board unpacks.
 
-        ids: of the Q queries, ascending. needs, multi_turn, public: a "1" or "0" per query. matrix: `packed_matrix`.
+        ids: the ids of the Q queries, ascending. needs, multi_turn, public: a "1" or "0" for each query.
+        matrix: see `packed_matrix`.
         titles: the text of each query; None if unknown.
-        queries: per query {about, lists, texts}. lists, texts: for each run, 1 + the place of its list in `about.lists`
-            and of its text in `about.texts`; 0 if it has none. about:
+        queries: {about, lists, texts} for each query. `lists` and `texts` have for each run 1 + the place of its list
+            in `about.lists` and of its text in `about.texts`, or 0. The keys of `about`:
             turns: [role, text], or None.
             lists: [number of documents returned, places of the first documents].
-            texts: the texts searched.
+            texts: the searched texts.
             grades: {document: grade}, or None.
             scores: the scores of a list.
             seen: {run: [place in scores or None, the gate's signal or None, [document, rank] of relevant documents
-                below the list, 1 if the list is the one before the gate]}.
-        documents: [id, title, beginning of the text or None], in blocks. `about` names documents by their places.
-        gates: per run [name, levels, thresholds]; None without a threshold, and for learnt gates beyond the best runs.
-        notices: what is not shown, and why.
+                below the list, 1 for a list from before the gate]}.
+        documents: [id, title, beginning of the text or None], in blocks. `about` names a document by its place.
+        gates: [name, levels, thresholds] for each run; None without a threshold, and for a learnt gate of a run that is
+            not among the best.
+        notices: see `Notice`.
         """
         runs = self._runs
         lists = self._listed()

@@ -1,4 +1,4 @@
-"""Comparable runs: the score that ranks each, and its value and kind of loss on every query or item."""
+"""Comparable runs with their scores, and their value and kind of loss on every query or item."""
 
 from __future__ import annotations
 
@@ -40,17 +40,16 @@ SCORES = "scores.csv"
 
 @dataclass(frozen=True, eq=False)
 class BoardRuns:
-    """R runs comparable by a measure, best first, on the same Q queries or items.
+    """R runs that are comparable by a measure, the best first, on the same Q queries or items.
 
-    select_on: the queries that rank the runs, "all" or "public".
-    query_ids: ascending.
-    needs, multi_turn, public: bool [Q], as in `measures.score_table.ScoreTable`; for items needs is true, multi_turn
-        false.
+    select_on: the queries that decide the order of the runs, "all" or "public".
+    query_ids: in ascending order.
+    needs, multi_turn, public: bool [Q], see `ScoreTable`. For items, `needs` is true and `multi_turn` is false.
     values: float64 [R, Q], out of fold if something was learnt from labels; NaN if undefined.
-    losses: int8 [R, Q], the place in LOSSES of the list's kind of loss; 0 for none, for items, and if the measure is 1
-        or does not apply.
-    notes: such as which runs of the experiment were left out, and why.
-    seed, resamples: of the tests of pairs.
+    losses: int8 [R, Q], the place in LOSSES of the list's kind of loss; 0 without a loss, for items, and if the measure
+        does not apply or is 1.
+    notes: sentences about the runs, for example about runs that were left out.
+    seed, resamples: used in tests of pairs.
     submissions: the runs of a text task, whose measures need sums over items; None for retrieval.
     """
 
@@ -70,7 +69,7 @@ class BoardRuns:
 
     @property
     def choosing(self) -> np.ndarray:
-        """bool [Q], the queries that rank the runs."""
+        """bool [Q], the queries that decide the order of the runs."""
         return self.public if self.select_on == "public" else np.ones(len(self.public), bool)
 
     @property
@@ -78,20 +77,20 @@ class BoardRuns:
         return "item" if self.submissions else "query"
 
     def means(self, rows: np.ndarray) -> np.ndarray:
-        """Return the measure of each run over the queries of `rows`, bool [Q]: float64 [R], NaN without any."""
+        """Return the measure of each run over some queries, float64 [R]; NaN without queries. rows: bool [Q]."""
         if self.submissions is None:
             return np.array([known_mean(values) for values in self.values[:, rows]])
         return np.array([one.measure(one.table.sum(axis=0)[None])[0, 0] for one in self._tallies(rows)])
 
     def gap(self, place: int, rows: np.ndarray) -> float:
-        """Return the score of a run minus that of the best, over the queries of `rows` that count in both."""
+        """Return the score of a run minus the score of the best run, over the queries of `rows` that count in both."""
         if self.submissions is None:
             return known_mean((self.values[place] - self.values[0])[rows])
         means = self.means(rows)
         return float(means[place] - means[0])
 
     def against_first(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (p of the best run against each run, p after Holm's correction), float64 [R], on `rows`."""
+        """Return (p of the best run against each run, p after Holm's correction) on `rows`, float64 [R]."""
         if self.submissions is None:
             return against_first(self.values[:, rows], self.seed, self.resamples)
         first, *others = self._tallies(rows)
@@ -99,7 +98,7 @@ class BoardRuns:
         return np.array([np.nan, *found]), np.array([np.nan, *holm(np.array(found))])
 
     def differences(self, pairs: Sequence[tuple[int, int]], rows: np.ndarray) -> Iterator[Difference]:
-        """Yield the difference of each pair of runs over the queries of `rows`, with uncorrected p."""
+        """Yield the difference of each pair of runs over the queries of `rows`, with an uncorrected p."""
         if self.submissions is None:
             values = self.values[:, rows]
             for start in range(0, len(pairs), ROWS):
@@ -118,8 +117,8 @@ class BoardRuns:
 def read_board_runs(tracker: Tracker, asked: Wanted, folder: Path) -> BoardRuns:
     """Return the wanted runs with their scores by query.
 
-    Raise BadInput if the measure is not a mean over queries, if the runs are not comparable, or if one has no scores by
-    query.
+    Raise BadInput if the measure is not a mean over queries, if the runs are not comparable, or if a run has no scores
+    by query.
     """
     if asked.task == RETRIEVAL:
         check_by_query(asked.metric)
@@ -137,7 +136,7 @@ def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> Boa
 
 
 def of_submissions(found: Chosen, metric: str, submissions: Submissions) -> BoardRuns:
-    """Return the runs of a text task. submissions: in the order of the runs."""
+    """Return the runs of a text task. submissions: one for each run, in the same order."""
     values = submissions.values(metric)
     return BoardRuns(
         metric=metric,
@@ -155,12 +154,12 @@ def of_submissions(found: Chosen, metric: str, submissions: Submissions) -> Boar
 
 
 def of_tables(found: Chosen, metric: str, scored: Sequence[ScoreTable]) -> BoardRuns:
-    """Return the runs with their scores. scored: of each run, on the same queries by ascending id."""
+    """Return the runs with their scores. scored: the scores of each run, on the same queries by ascending id."""
     first = scored[0]
     values = np.stack([table.oof.get(metric, table.values[metric]) for table in scored])
     unknown = [""] * len(first.query_ids)
     losses = np.array([[CODES[kind] for kind in table.loss or unknown] for table in scored], np.int8)
-    if metric != LOSING:  # a list may be the best possible by one measure and not by another
+    if metric != LOSING:  # a list with a loss may be the best possible by another measure
         losses = np.where(values < 1 - CLOSE, losses, 0).astype(losses.dtype)
     return BoardRuns(
         metric=metric,
@@ -192,7 +191,7 @@ def check_by_query(metric: str) -> None:
 
 
 def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.ndarray:
-    """Return which queries or items judge the runs, bool [N]. Raise BadInput if the public ones choose and all are."""
+    """Return the queries or items that judge the runs, bool [N]. Raise BadInput if none is left to judge them."""
     if select_on == "all":
         return np.ones(len(public), bool)
     if public.all():
@@ -205,7 +204,10 @@ def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.nda
 
 
 def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str | None, folder: Path) -> list[ScoreTable]:
-    """Return each run's scores by ascending query_id, of one metric or all. Raise BadInput if their queries differ."""
+    """Return the scores of each run by ascending query_id. Raise BadInput if the runs have different queries.
+
+    metric: read this measure alone; None for all measures.
+    """
     found: list[ScoreTable] = []
     wanted = [(run, SCORES) for run in runs]
     with watch("scores by query") as progress, Ahead(tracker, wanted, folder) as files:
@@ -214,7 +216,7 @@ def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str | None, fold
             if extra := set(found[-1].query_ids) ^ set(found[0].query_ids):
                 raise BadInput(
                     f"Runs {run.named} and {runs[0].named} are scored on different queries: {len(extra)} are in only "
-                    f"one of them: {some(sorted(extra))}. Score both with missing=zero, or name runs on the same "
+                    f"one of the runs: {some(sorted(extra))}. Score both with missing=zero, or name runs on the same "
                     "queries."
                 )
             progress(len(found), len(runs), "runs")

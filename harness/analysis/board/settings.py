@@ -1,4 +1,4 @@
-"""The settings that differ between runs, for short names of the runs and for an analysis of what matters."""
+"""The settings that differ between runs, for short names of runs and for the analysis of which keys matter."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from harness.config.text import shortest
 from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import LoggedRun
 
-FIRST = ("retriever", "gate")  # keys of every short name
+FIRST = ("retriever", "gate")  # every short name has their values
 SAID = {"top_k": "top"}  # key -> its name in a short name
 LONGEST = 30  # characters of a value in a short name
 Params = Mapping[str, str]
 MOST_VALUES = 12  # a number with more values is binned, unless its values recur
-RECUR = 4  # values recur if each has at least this many runs on average
-MOST_BINS = 8  # of a binned number
+RECUR = 4  # values recur if each has at least so many runs on average
+MOST_BINS = 8  # the most bins of a number
 ABSENT = "none"  # the value of a choice that a run lacks
 BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever asks for them
 
@@ -30,14 +30,14 @@ BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever as
 def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
     """Return the logged params that differ: name -> the value of each run, None if absent or null.
 
-    A key that some runs lack is left out if the others have the value that their choices bring, such as `fusion.k` 60
-    with `fusion` rrf.
+    A key that some runs lack is left out if all other runs have the default value of their choices, for example
+    `fusion.k` 60 with `fusion` rrf.
     """
     return _changed(params, _brought(params))
 
 
 def changes(params: Sequence[Params]) -> list[dict[str, tuple[str | None, str | None]]]:
-    """Return for each run but the first its differences from the run before: name -> (before, here)."""
+    """Return the differences of each run but the first from the run before it: name -> (before, here)."""
     brought = _brought(params)
     found = []
     for place in range(1, len(params)):
@@ -61,10 +61,10 @@ def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, l
 
 
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
-    """Return a readable name for each run, such as `hybrid_light · auto`, unique among these runs.
+    """Return a short name for each run that is unique among these runs, for example `hybrid_light · auto`.
 
-    It has the retriever and the gate. Equal names get the fewest other settings that tell them apart, without the
-    value of more than half of them, and then the beginning of the id. A scored file keeps the name of its run.
+    A name has the retriever and the gate. Equal names get the fewest other settings that tell the runs apart, without
+    values that more than half of these runs have, and then the beginning of the id. A scored file keeps its run's name.
     """
     made = [run.params if run.has_settings else {} for run in runs]
     names = [
@@ -84,7 +84,7 @@ def short_names(runs: Sequence[LoggedRun]) -> list[str]:
 
 
 def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[str]:
-    """Return few keys that tell these runs apart as well as all keys do, the most telling first."""
+    """Return a few keys that tell these runs apart like all keys together, the most telling key first."""
     found: list[str] = []
 
     def parts(keys: Sequence[str]) -> int:
@@ -99,7 +99,7 @@ def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[s
 
 
 def overrides_in_words(overrides: Sequence[str]) -> str:
-    """Return the overrides of a trial like a short name: `hybrid_light · auto · dense 0.5`."""
+    """Return the overrides of a trial in the form of a short name: `hybrid_light · auto · dense 0.5`."""
     pairs = [(key.lstrip("+~"), value.strip("'\"")) for key, _, value in (word.partition("=") for word in overrides)]
     called = _called([key for key, _ in pairs])
     return " · ".join(value if key in (*FIRST, *GROUPS) else f"{called[key]} {value}" for key, value in pairs)
@@ -113,7 +113,7 @@ def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
 
 
 def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
-    """Return key -> its words in the name of each run, such as `top 2`, without keys with long values."""
+    """Return key -> the words in the name of each run, such as `top 2`. Keys with long values are left out."""
     called, found = _called(changed), {}
     for key, values in changed.items():
         if all(len(value or "") <= LONGEST for value in values):
@@ -124,7 +124,7 @@ def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
 
 
 def _called(keys: Collection[str]) -> dict[str, str]:
-    """Return key -> its last part, or its last two parts if another key ends the same."""
+    """Return key -> its last part, or its last two parts if another key has the same last part."""
     ends = Counter(key.rpartition(".")[2] for key in keys)
     parts = {key: key.split(".") for key in keys}
     return {key: SAID.get(key) or ".".join(one[-1:] if ends[one[-1]] == 1 else one[-2:]) for key, one in parts.items()}
@@ -150,9 +150,9 @@ def _values(group: str, choice: str) -> dict[str, str]:
 class VariedKey:
     """A key that varies.
 
-    also: keys whose effects cannot be separated from this one's, since its value decides theirs.
+    also: keys whose values follow from this key's value, so that their effects cannot be separated.
     values: the distinct values; numbers ascending, others in order of appearance.
-    numbers: the values as numbers; None if some are not.
+    numbers: the values as numbers; None if some are not numbers.
     places: int [R], the place of each run's value; -1 for a run without the key.
     """
 
@@ -169,15 +169,15 @@ class VariedKey:
 
     @property
     def having(self) -> np.ndarray:
-        """bool [R], the runs that have the key."""
+        """bool [R], the runs with the key."""
         return self.places >= 0
 
     def among(self, runs: np.ndarray) -> VariedKey:
-        """Return the key for some runs, bool [R]. Each value must occur among them."""
+        """Return the key for some of the runs. runs: bool [R]; each value must occur among these runs."""
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> VariedKey:
-        """Return the key; a number whose values hardly recur gets at most `bins` bins with equally many runs."""
+        """Return the key. A number whose values hardly recur gets at most `bins` bins with equally many runs."""
         count = len(self.values)
         if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
             return self
@@ -195,10 +195,10 @@ class VariedKey:
 
 
 def varied(params: Sequence[Params]) -> list[VariedKey]:
-    """Return the keys that vary, in order of appearance, without those that `changed_settings` leaves out.
+    """Return the keys that vary, in order of appearance, without keys that `changed_settings` leaves out.
 
-    A run without a key is not compared by it. A run without a choice that no retriever brings, such as `rerank`, has
-    the value "none".
+    A run without a key is not compared by this key. But if the key is a choice that every run could have, such as
+    `rerank`, the run has the value "none".
     """
     keys = []
     for name in changed_settings(params):
@@ -210,10 +210,10 @@ def varied(params: Sequence[Params]) -> list[VariedKey]:
 
 
 def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
-    """Return the keys for an analysis, with numbers binned and without keys whose value follows from another's.
+    """Return the keys for an analysis, with binned numbers and without keys whose value follows from another key's.
 
-    Of keys that split the runs the same way, a choice is kept rather than a plain key. The kept key names the others in
-    `also`.
+    Of keys that split the runs in the same way, a choice is kept rather than a plain key. The kept key names the
+    dropped keys in `also`.
     """
     bins = [min(MOST_BINS, max(2, int(key.having.sum()) // (RECUR * len(keys)))) for key in keys]
     kept: list[VariedKey] = []
@@ -229,7 +229,7 @@ def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
 
 
 def runs_by_keys(keys: Sequence[VariedKey]) -> list[tuple[np.ndarray, list[VariedKey]]]:
-    """Return (runs, bool [R]; the keys that exactly these runs have), most runs first."""
+    """Return (runs, bool [R]; the keys that exactly these runs have), the most runs first."""
     found: dict[bytes, list[VariedKey]] = {}
     for key in keys:
         found.setdefault(key.having.tobytes(), []).append(key)
@@ -255,7 +255,7 @@ def _numbers(texts: Sequence[str]) -> list[float] | None:
 
 
 def _follows(key: VariedKey, finer: VariedKey) -> bool:
-    """Return whether the same runs have both keys, and the value of `finer` decides the value of `key`."""
+    """Return whether the same runs have both keys and the value of `finer` decides the value of `key`."""
     if not np.array_equal(key.having, finer.having):
         return False
     pairs = np.unique(np.stack([finer.places[key.having], key.places[key.having]]), axis=1)

@@ -1,4 +1,4 @@
-"""The result of a comparison of runs, and the verdict on each pair in one sentence."""
+"""The result of a comparison of runs, and a verdict of one sentence on each pair."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from harness.statistics.split import ShakeUpSummary, Standing
 from harness.storage.typed import HIDDEN, INLINE, OPTIONAL, encoded, key_named
 from harness.tracking.tracker import LoggedRun
 
-TESTED = ("p", "p_holm", "p_t", "exact")  # fields of a Difference that belong to its test
+TESTED = ("p", "p_holm", "p_t", "exact")  # the fields of a Difference about its test
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The labels of two runs; their differences are first − second."""
+    """The labels of two runs. Differences are first − second."""
 
     first: str = field(metadata=key_named("a"))
     second: str = field(metadata=key_named("b"))
@@ -35,7 +35,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairedResult:
-    """The difference of a pair in one measure. estimate: if labels come partly from a model; `found` is then raw."""
+    """The difference of a pair in one measure. estimate: None without labels by a model; otherwise `found` is raw."""
 
     pair: Pair
     measure: str
@@ -48,7 +48,7 @@ class PairedResult:
 
     @property
     def better(self) -> str | None:
-        """The label of the run that the verdict calls better; None if the data cannot tell."""
+        """The label of the better run; None if the data cannot tell."""
         value = self.estimate.found.value if self.estimate else self.found.mean
         return (self.pair.first if value > 0 else self.pair.second) if self.p_holm <= ALPHA else None
 
@@ -69,7 +69,7 @@ class PairedResult:
 
 @dataclass(frozen=True)
 class PartDifference:
-    """The mean difference of a pair over the n queries or items of a part; NaN if there are none."""
+    """The mean difference of a pair over the n queries or items of a part; NaN if n is 0."""
 
     pair: Pair = field(metadata=INLINE)
     measure: str
@@ -83,11 +83,11 @@ class RunScores:
     """The numbers of a run. The last four are None for text tasks.
 
     metrics: measure -> mean over the queries or items that judge.
-    intervals: measure -> 95 % bootstrap interval of the mean; measures without one are left out.
-    estimates: measure -> estimate if labels come partly from a model, and then `metrics` are raw; else None.
+    intervals: measure -> 95 % bootstrap interval of the mean. Measures without an interval are left out.
+    estimates: measure -> estimate, if labels come partly from a model; then `metrics` are raw. Otherwise None.
     out_of_fold: whether `metrics` and `losses` are out of fold, because the run learnt from the labels.
     as_written: measure -> mean over the logged lists.
-    losses: the parts of 1 - modified_map@3.
+    losses: kind -> loss of modified_map@3.
     unanswerable: the share of empty lists among the unanswerable queries; None if every query has an answer.
     """
 
@@ -130,8 +130,9 @@ class ShownDocument:
 class Changed:
     """A query or item whose metric differs much between a pair.
 
-    values, documents, predictions: by the labels of the runs. A text task has no documents, retrieval no predictions.
-    about: its id; the text of a query; the known kind, question, source and reference of an item.
+    values, documents, predictions: label of a run -> its value, documents or prediction. A text task has no documents,
+        retrieval has no predictions.
+    about: the id and the text of a query; the id, kind, question, source and reference of an item, if known.
     """
 
     pair: Pair = field(metadata=INLINE)
@@ -149,7 +150,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class UnjudgedDocument:
-    """An unjudged document that a run shows for a query. run: the run's label."""
+    """An unjudged document that a run shows for a query. run: the label of the run."""
 
     run: str
     query_id: str
@@ -161,8 +162,8 @@ class UnjudgedDocument:
 class Unjudged:
     """The share of judged documents among the first k of each run.
 
-    judged: label -> mean over the queries with documents, NaN if there are none.
-    documents: the ones to judge first, from runs with a smaller share than another.
+    judged: label -> mean share over the queries with documents; NaN without such queries.
+    documents: the documents to judge first, from runs with a smaller share than another run.
     """
 
     k: int
@@ -174,15 +175,16 @@ class Unjudged:
 class Comparison:
     """Two or more runs, compared pair by pair.
 
-    noun, unit: the plural names of the runs and of what is scored, such as "runs" and "queries".
+    noun, unit: the plural names of the runs and of the scored queries or items, such as "runs" and "queries".
     task: the name of a text task; None for retrieval.
-    best: the label of the best run by the queries or items that choose.
-    count: how many queries or items judge. judges: "private " with select_on=public, "" if all judge.
-    left_out: which measures are not compared, and why.
-    splits: differences by part. changed: the largest differences of each pair.
+    best: the label of the best run on the queries or items that choose.
+    count: the number of queries or items that judge.
+    judges: "private " with select_on=public; "" if all queries or items judge.
+    left_out: sentences about measures that are not compared.
+    splits: differences by part. changed: the queries or items with the largest differences of each pair.
     shake_up: None if a part is empty, or if the runs have different public parts.
-    pairs: how many pairs p of the metric is corrected for, including these.
-    expected: of the best run of the experiment on new queries; None if unknown, or if the run is not here.
+    pairs: the number of pairs that p of the metric is corrected for.
+    expected: for the best run of the experiment, on new queries; None if unknown, or if that run is not compared.
     unjudged: None if the labels do not say which documents were judged.
     """
 
@@ -215,7 +217,7 @@ class Comparison:
 
     @property
     def correction(self) -> str:
-        """The correction of p by the metric, such as `Holm, 4 pairs`; "" for a single pair."""
+        """The correction of p for the metric, such as `Holm, 4 pairs`; "" for a single pair."""
         part = f", {self.judges.strip()}" if self.judges else ""
         return f"Holm, {self.pairs:,} pairs{part}" if self.pairs > 1 else ""
 
@@ -258,12 +260,12 @@ class Comparison:
 
 
 def kinds_in_words(whose: Mapping[str, str]) -> str:
-    """Return such as `out of fold`, or `in sample (A) or out of fold (B, C)`. whose: kind of score -> runs."""
+    """Return for example `out of fold`, or `in sample (A) or out of fold (B, C)`. whose: kind of score -> runs."""
     return next(iter(whose)) if len(whose) == 1 else " or ".join(f"{kind} ({who})" for kind, who in whose.items())
 
 
 def pair_verdict(one: PairedResult, pairs: int, unit: str) -> str:
-    """Return one sentence on a pair. pairs: how many pairs p is corrected for. unit: such as "private queries"."""
+    """Return one sentence about a pair. pairs: the number of pairs that p is corrected for. unit: such as "queries"."""
     found, metric, a, b = one.found, one.measure, one.pair.first, one.pair.second
     if one.estimate and found.ties < found.n:
         return _estimated_verdict(one, one.estimate, pairs)

@@ -37,7 +37,7 @@ from harness.tracking.tracker import Tracker
 
 PLACES = 5  # pairs that a note names
 WIDE = 6  # columns of measures in a pasted table; more measures become rows
-ALONE = "p is of each pair and measure alone, without correction."
+ALONE = "Each p is for one pair and one measure, without correction."
 
 
 # ---- As a report
@@ -52,14 +52,14 @@ def title(comparison: Comparison) -> str:
 def comparison_report(comparison: Comparison, details: bool = False, changed: bool = True) -> Report:
     """Return the report of a comparison.
 
-    details: show all measures of all pairs; otherwise of the first pair alone.
-    changed: show the queries or items that differ most; a page has them anyway.
+    details: show all measures of all pairs; otherwise only of the first pair.
+    changed: show the queries or items that differ most. A page shows them in any case.
     """
     tables = [_runs(comparison).without_empty(), *_settings(comparison), *_differences(comparison, details)]
     pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
     whole = {one.pair: one.found.n for one in comparison.in_metric}
     parts = [one for one in comparison.splits if one.pair in pairs and one.measure == comparison.metric]
-    parts = [one for one in parts if 0 < one.n < whole[one.pair]]  # a part has some of the queries, not all
+    parts = [one for one in parts if 0 < one.n < whole[one.pair]]  # parts with some of the queries, but not all
     if parts:
         tables.append(_by_part(comparison, parts))
     if comparison.loses:
@@ -74,7 +74,7 @@ def comparison_report(comparison: Comparison, details: bool = False, changed: bo
 
 
 def _runs(comparison: Comparison) -> Table:
-    """Return one row per run. A text task has a column for each measure, without intervals: these are many."""
+    """Return one row per run. A text task has a column for each of its many measures, without intervals."""
     runs, metric, holes = comparison.runs, comparison.metric, comparison.unjudged
     kinds = list(dict.fromkeys(run.kind for run in runs))
     measures = _measures(comparison) if comparison.task else []
@@ -122,9 +122,10 @@ def _differences(comparison: Comparison, details: bool) -> Iterator[Table]:
 
 
 def _paired(comparison: Comparison, rows: Sequence[PairedResult], corrected: bool, details: bool) -> Table:
-    """Return one row per difference; notes say why a value or an interval is missing.
+    """Return one row per difference. Notes say why a value or an interval is missing.
 
-    corrected: show p corrected for all pairs, as estimates always do. details: show other tests, and the effect.
+    corrected: show p corrected for all pairs; for estimates p is always corrected.
+    details: show other tests and the effect size.
     """
     estimated = comparison.estimated
     correction = comparison.correction if corrected or estimated else ""
@@ -207,7 +208,7 @@ def _shake_up(comparison: Comparison) -> Table:
         *(Column(name, "percent", 0) for name in ("falls", "stays", "rises")),
         Column("ranks moved on average", "value", 2),
     ]
-    note = f"{comparison.metric} and ranks in the actual split; how often a rank moves in {draws:,} random ones."
+    note = f"{comparison.metric} and ranks in the actual split, and how often ranks move in {draws:,} random splits."
     return Table("How ranks move from public to private", columns, rows, [note])
 
 
@@ -251,7 +252,7 @@ def _items_table(items: Sequence[Changed], caption: str) -> Table:
 
 
 def pasted(comparison: Comparison, style: str) -> list[Table]:
-    """Return the tables to paste: one with all numbers for CSV, else the runs and the differences."""
+    """Return the tables to paste: for CSV a single table with all numbers, otherwise the runs and the differences."""
     return [_all(comparison)] if style == "csv" else [_pasted_runs(comparison), _pasted_differences(comparison)]
 
 
@@ -321,7 +322,7 @@ def _ordered(comparison: Comparison) -> list[PairedResult]:
 
 
 def _score(comparison: Comparison, run: RunScores, name: str) -> Number:
-    """Return the score of a run, marked if it differs significantly from the best run."""
+    """Return the score of a run, marked if it differs significantly from the score of the best run."""
     both = {comparison.best, run.label}
     marked = any(
         one.p_holm <= ALPHA
@@ -354,7 +355,7 @@ def _test(comparison: Comparison) -> str:
 
 
 def board_html(comparison: Comparison, runs: ScoredRuns, tracker: Tracker, folder: Path, config: CompareConfig) -> str:
-    """Return the board of compared runs, with labels in their names. folder: for downloads."""
+    """Return the board of compared runs, with labels in their names. folder: where files are downloaded to."""
     metric, select_on = comparison.metric, config.select_on or "all"
     chose = runs.public if select_on == "public" else np.ones(len(runs.public))
     means = runs.score(metric)(chose[None].astype(np.float64))[:, 0].tolist()

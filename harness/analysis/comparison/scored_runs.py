@@ -1,4 +1,4 @@
-"""Runs of one kind on the same queries or items, from the tracking store, and their comparison pair by pair."""
+"""Runs from the tracking store on the same queries or items, and their comparison pair by pair."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -55,13 +54,13 @@ from harness.statistics.split import Score, Standing, Standings, standings
 from harness.tasks.scored_file import check_measure, measure_all, measure_kind, strata, summaries
 from harness.tracking.tracker import LoggedRun, Tracker
 
-CHANGED = 10  # queries or items shown of each pair
-DOCUMENTS = 3  # shown of each list
-GAP = 0.05  # the least difference in the share of judged documents that is a warning
-NAMED = 10  # documents named in a sentence
+CHANGED = 10  # queries or items that are shown of each pair
+DOCUMENTS = 3  # documents that are shown of each list
+GAP = 0.05  # a larger difference in the share of judged documents gives a warning
+NAMED = 10  # documents that a sentence names
 CHECKED_NOTE = (
-    "The labels of {} % of the queries are a model's: the verdict goes by estimates of what people's labels would give "
-    "(PPI++). Raw numbers, and numbers by query or kind of query, rest on labels of both origins: they and their p are "
+    "A model wrote the labels of {} % of the queries. So the verdict uses estimates of the scores that people's labels "
+    "would give (PPI++). Raw numbers, and numbers by query or kind of query, rest on all labels. They and their p are "
     "not corrected for the model's errors."
 )
 
@@ -73,8 +72,8 @@ CHECKED_NOTE = (
 class ComparedRun:
     """A retrieval run to compare.
 
-    table: its scores by query, by ascending id. predictions, config: its files.
-    checked: its values by people's and by a model's labels on the same queries; None if labels have one origin.
+    table: the scores by query, in the order of their ids. predictions, config: the files of the run.
+    checked: the values by people's and by a model's labels on the same queries; None without labels by a model.
     """
 
     label: str
@@ -99,7 +98,7 @@ class ComparedRun:
         return replace(self, table=table, checked=self.checked and self.checked.within(table.query_ids))
 
     def kind(self, config: CompareConfig) -> Kind:
-        """Return the kind of its values: private queries are held out unless the run learnt from their labels, too."""
+        """Return the kind of the values. Private queries are held out unless the run learnt from their labels, too."""
         learnt_from_them = bool(self.table.oof) and self.run.select_on == "all"
         held_out = config.select_on == "public" and not learnt_from_them
         return "held out" if held_out else score_kind(bool(self.table.oof), "all")
@@ -146,13 +145,13 @@ class RetrievalRuns:
 
     @property
     def apart(self) -> tuple[LoggedRun, LoggedRun] | None:
-        """A run whose public part differs from the first run's, and the first run; None if all are equal."""
+        """A run with another public part than the first run, and the first run; None if all public parts are equal."""
         first = self.runs[0].run
         return next(((run.run, first) for run in self.runs if (run.table.public != self.public).any()), None)
 
     @property
     def _checked(self) -> list[CheckedValues]:
-        """The values of each run by both sets of labels; [] if labels have one origin."""
+        """The values of each run by people's and by a model's labels; [] without labels by a model."""
         known = [run.checked for run in self.runs if run.checked]
         return known if len(known) == len(self.runs) else []
 
@@ -177,7 +176,7 @@ class RetrievalRuns:
         return same, notes
 
     def score(self, metric: str) -> Score:
-        """Return the function that scores the runs over some of the queries."""
+        """Return a function that scores the runs over some of the queries."""
         return partial(_masked_means, self.values(metric))
 
     def values(self, metric: str) -> np.ndarray:
@@ -191,13 +190,13 @@ class RetrievalRuns:
         return differences(values, config.seed, config.resamples, pairs)
 
     def estimated(self, names: Sequence[str], pairs: Sequence[Rows]) -> Mapping[Rows, Sequence[EstimatedDifference]]:
-        """Return an estimate per measure for each pair; {} unless labels come partly from a model."""
+        """Return the estimates of all measures for each pair; {} unless labels come partly from a model."""
         runs = self._checked
         if not runs:
             return {}
         found = [[runs[first].difference(runs[second], name) for name in names] for first, second in pairs]
         p = np.array([[one.p for one in row] for row in found])
-        unknown = np.isnan(p)  # a pair without an interval may not differ at all
+        unknown = np.isnan(p)  # pairs without an interval
         corrected = np.array([holm(column) for column in np.where(unknown, 1.0, p).T]).T
         corrected[unknown] = np.nan
         return {
@@ -227,7 +226,7 @@ class RetrievalRuns:
                 metrics={name: known_mean(run.values[name]) for name in names},
                 intervals={} if checked else _intervals(run, names, config),
                 board=board,
-                estimates=_estimates(checked[place], names) if checked else None,
+                estimates={one: found for one in names if (found := checked[place].estimate(one))} if checked else None,
                 out_of_fold=bool(run.table.oof),
                 as_written={name: known_mean(run.table.values[name]) for name in names},
                 losses={} if config.select_on == "public" else run.losses,
@@ -237,7 +236,7 @@ class RetrievalRuns:
         ]
 
     def changed(self, pair: Pair, row: int, values: Mapping[str, float]) -> Changed:
-        """Return the lists of a pair for a query. values: label -> the metric."""
+        """Return the lists of a pair for a query. values: label -> value of the metric."""
         query_id, known = self.runs[0].table.query_ids[row], self._known
         documents = {}
         for label in values:
@@ -250,7 +249,7 @@ class RetrievalRuns:
         return Changed(pair, query_id, values, about, documents=documents)
 
     def on_board(self, found: Chosen, metric: str, order: Sequence[int]) -> BoardRuns:
-        """Return the runs as a board. order: the place among these runs of each run of `found`."""
+        """Return the runs as a board. order: for each run of `found` its place among these runs."""
         return of_tables(found, metric, [self.runs[place].table for place in order])
 
     def notes(self) -> list[str]:
@@ -260,11 +259,11 @@ class RetrievalRuns:
             notes.insert(0, CHECKED_NOTE.format(f"{100 * share:.0f}"))
         if honest := [run.label for run in self.runs if run.table.oof]:
             notes.append(
-                f"{', '.join(honest)} learnt from these labels: values and losses are out of fold, decided without the "
-                "query's own label. The documents shown are those of the logged lists, which are in sample."
+                f"{', '.join(honest)} learnt from these labels. So values and losses are out of fold, without the "
+                "query's own label, but the documents shown are from the logged lists, which are in sample."
             )
         if self.apart:
-            notes.append("The runs split the queries into public and private in different ways: parts are left out.")
+            notes.append("Parts are left out, since the runs have different public queries.")
         return notes + self._known.notes
 
     def unjudged(self) -> Unjudged | None:
@@ -283,8 +282,9 @@ class RetrievalRuns:
 class _Known:
     """Lists, labels and texts of the runs.
 
-    returned: label -> query_id -> list. grades: label -> query_id -> {doc_id: grade} of relevant documents, for runs
-    whose labels could be read again. queries: query_id -> text. texts: doc_id -> text in predictions.
+    returned: label -> query_id -> list.
+    grades: label -> query_id -> {doc_id: grade} of relevant documents, for runs whose labels could be read again.
+    queries: query_id -> text. texts: doc_id -> text in predictions.
     """
 
     returned: Mapping[str, Mapping[str, Returned]]
@@ -299,7 +299,7 @@ class _Known:
         reader = ListReader(Ahead(tracker, [], Path()))
         returned = {run.label: reader.read(run.predictions) for run in runs}
         every = [(query_id, one) for of in returned.values() for query_id, one in of.items()]
-        made = [run for run in runs if "data.documents" in run.run.tags] or runs  # scored files name no documents
+        made = [run for run in runs if "data.documents" in run.run.tags] or runs  # scored files have no documents
         data, places, notices = read_again([run.run for run in made], tracker)
         by_labels = {run.run.tags["data.qrels"]: data[place] for run, place in zip(made, places, strict=True)}
         read = {run.label: by_labels.get(run.run.tags["data.qrels"]) for run in runs}
@@ -340,19 +340,15 @@ def _intervals(run: ComparedRun, names: Sequence[str], config: CompareConfig) ->
     return ends
 
 
-def _estimates(checked: CheckedValues, names: Sequence[str]) -> dict[str, Any]:
-    return {name: found for name in names if (found := checked.estimate(name))}
-
-
-# ---- Unjudged documents: which runs the holes in the labels punish
+# ---- Unjudged documents, and the runs that lose by them
 
 
 def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
-    """Return (the unjudged documents, None if the labels do not say which documents were judged; notes)."""
+    """Return (the unjudged documents or None, notes). None: the labels do not say which documents were judged."""
     try:
         labels = _labels(runs)
     except (BadInput, OSError) as error:
-        return None, [f"How much of the documents shown was judged is unknown, since labels could not be read: {error}"]
+        return None, [f"The share of judged documents is unknown, since labels could not be read: {error}"]
     notes = []
     if unmet := [query_id for query_id in runs[0].table.query_ids if query_id in labels[runs[0].label].unmet]:
         need = "needs" if len(unmet) == 1 else "need"
@@ -374,8 +370,8 @@ def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
         if judged[more] - judged[less] > GAP:
             punished[less] = None
             warnings.append(
-                f"Warning: less of {less} was judged than of {more}: judged@{k} is {judged[less]:.3f} against "
-                f"{judged[more]:.3f}. Unjudged documents count as not relevant, which punishes {less}."
+                f"Warning: fewer documents of {less} were judged than of {more}: judged@{k} is {judged[less]:.3f} "
+                f"against {judged[more]:.3f}. Unjudged documents count as not relevant, so {less} scores too low."
             )
     named = [_named(label, documents[label]) for label in punished]
     listed = [one for label in punished for one in documents[label]]
@@ -383,20 +379,20 @@ def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
 
 
 def _labels(runs: Sequence[ComparedRun]) -> dict[str, Qrels]:
-    """Return the label of each run -> its qrels; equal ones are read once. Raise BadInput if they have changed."""
+    """Return label -> qrels of each run; equal qrels are read once. Raise BadInput if labels have changed."""
     found: dict[str, Qrels] = {}
     for run in runs:
         digest = run.run.tags["data.qrels"]
         if digest not in found:
             source = logged_value(read_config(run.config), "dataset", dict)
             qrels = load_unchanged(run.run, source, ("qrels",)).qrels
-            assert qrels is not None  # its fingerprint equals the run's
+            assert qrels is not None  # their fingerprint equals the run's
             found[digest] = qrels
     return {run.label: found[run.run.tags["data.qrels"]] for run in runs}
 
 
 def _shown(run: ComparedRun, qrels: Qrels, k: int) -> tuple[float, list[UnjudgedDocument]]:
-    """Return (mean share of judged documents among the first k, the unjudged ones)."""
+    """Return (the mean share of judged documents among the first k, the unjudged documents)."""
     lists = read_predictions(run.predictions)
     found = judge_lists(lists, qrels, [query_id for query_id in run.table.query_ids if query_id in qrels.grades])
     assert found.holes is not None
@@ -419,7 +415,7 @@ def _named(label: str, documents: Sequence[UnjudgedDocument]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TaskRuns:
-    """Submissions to a text task, compared through the same methods as `RetrievalRuns`. labels: of the runs."""
+    """Submissions to a text task, with the same methods as `RetrievalRuns`. labels: one for each submission."""
 
     noun, unit, apart = "submissions", "items", None
     labels: Sequence[str]
@@ -501,7 +497,7 @@ class TaskRuns:
     def notes(self) -> list[str]:
         bare = [label for label, file in zip(self.labels, self.found.files, strict=True) if not file.items]
         if bare:
-            return [f"No texts of {', '.join(bare)}: trials of a sweep keep none. Score their files to see them."]
+            return [f"No texts of {', '.join(bare)}: trials of a sweep log none. Score their files to see the texts."]
         return []
 
     def unjudged(self) -> None:
@@ -516,9 +512,9 @@ ScoredRuns = RetrievalRuns | TaskRuns
 def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | None = None) -> Comparison:
     """Compare runs. Raise BadInput unless every run has the metric.
 
-    config: with `select_on=public` the public queries or items chose, and the private ones judge.
-    family: float64 [R], corrected p of the first run against each of R runs, which begin with these, best first. None:
-    p is corrected over the pairs of these runs.
+    config: with `select_on=public`, the public queries or items choose and the private ones judge.
+    family: float64 [R], the corrected p of the first run against each of R runs, best first, which begin with `runs`.
+        None: p is corrected over the pairs of `runs`.
     """
     metric, labels, private = config.metric, runs.labels, config.select_on == "public"
     if private and runs.apart:
@@ -540,8 +536,8 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
     values, chosen = runs.values(metric), []
     if private:
         chosen = [
-            f"select_on=public: the {int((~judges).sum()):,} public {runs.unit} choose and have no part in what "
-            f"follows; the {int(judges.sum()):,} private ones judge."
+            f"select_on=public: the {int((~judges).sum()):,} public {runs.unit} choose the best run and count for "
+            f"nothing else; the {int(judges.sum()):,} private ones judge."
         ]
     return Comparison(
         noun=runs.noun,
@@ -575,10 +571,10 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
 def _tested(
     runs: ScoredRuns, config: CompareConfig, names: Sequence[str], pairs: Sequence[Rows], family: np.ndarray | None
 ) -> tuple[list[PairedResult], int]:
-    """Return (one result per pair and measure, the number of pairs that p of the metric is corrected for)."""
+    """Return (a result for each pair and measure, the number of pairs that p of the metric is corrected for)."""
     at = names.index(config.metric)
     found, estimated, count = runs.differences(names, config, pairs), runs.estimated(names, pairs), len(pairs)
-    if estimated:  # raw intervals would ignore the model's errors
+    if estimated:  # drop the raw intervals, which ignore the model's errors
         found = {pair: [replace(one, low=math.nan, high=math.nan, note="") for one in of] for pair, of in found.items()}
     elif family is not None and config.pairs == "best":
         count = len(family) - 1
@@ -596,6 +592,6 @@ def _pair(labels: Sequence[str], rows: Rows) -> Pair:
 
 
 def _most_changed(gaps: np.ndarray) -> list[int]:
-    """Return the rows of the CHANGED largest differences [N], largest first, without 0 and NaN."""
+    """Return the rows of the CHANGED largest differences, the largest first, without 0 and NaN. gaps: [N]."""
     sizes = np.abs(np.nan_to_num(gaps))
     return [int(row) for row in np.argsort(-sizes, kind="stable")[:CHANGED] if sizes[row]]

@@ -1,4 +1,4 @@
-"""What to try after a logged run: proposals that are new and can run here, with cost and command line."""
+"""Proposals after a logged run: untried configurations that can run here, with costs and command lines."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ from retrievers.base import Ranking
 from retrievers.dense.models import INSTALL
 
 LEAST = 0.001  # proposals that usually add less are left out
-MOST = 100  # best runs whose scores by query are read
-KNOWN = ("top_k", "depth", "seed", "public")  # numbers without a proposal to go beyond the tried values
-ELSEWHERE_MADE = "The run is a file that was made elsewhere: only its scores are known, and no command repeats it."
+MOST = 100  # the scores by query are read of so many best runs
+KNOWN = ("top_k", "depth", "seed", "public")  # no proposal goes beyond the tried values of these numbers
+ELSEWHERE_MADE = "The run is a file made elsewhere: only its scores are known, and no command can repeat the run."
 NOT_CACHED = "The run's rankings are not in the cache (store.path): its component rankings are unknown."
-NO_LISTS = "It has logged no lists either (trials of a sweep log none): bounds come from its scores."
+NO_LISTS = "Its lists were not logged either (trials of a sweep log none), so bounds come from its scores."
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The gain of the run's value if one part were perfect and the others unchanged. of: the part, in words."""
+    """The gain if one part were perfect and all other parts were unchanged. of: the part in words."""
 
     of: str
     bound: float
@@ -76,7 +76,7 @@ class Ceiling:
 def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[Ceiling]:
     """Return the ceiling of each part, in the order of the pipeline.
 
-    elsewhere: float64 [Q], the best value of each query in the other runs of the experiment; None without other runs.
+    elsewhere: float64 [Q], the best value of each query in any other run of the experiment; None without other runs.
     """
     found = [Ceiling("a ranking with all relevant documents first", ranked(evidence.perfect, evidence))]
     if evidence.lists is not None:
@@ -89,7 +89,7 @@ def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[C
     if elsewhere is not None:
         better = np.fmax(evidence.values, elsewhere)
         count = counted(int((better > evidence.values + CLOSE).sum()), "query")
-        name = f"the best run of the experiment for each query ({count} solved better by another)"
+        name = f"the best run of the experiment for each query (another run is better on {count})"
         found.append(Ceiling(name, gain(better, evidence)))
     return found
 
@@ -108,7 +108,7 @@ class Situation:
 
 @dataclass(frozen=True, eq=False)
 class OpenTrial:
-    """An untried configuration of a proposal. values: of the proposal's changes, in order. key: its trial key."""
+    """An untried configuration of a proposal. values: one for each change of the proposal. key: the trial key."""
 
     values: tuple[str, ...]
     line: CommandLine
@@ -117,7 +117,7 @@ class OpenTrial:
 
 
 def advise(situation: Situation, top: int) -> list[Proposal]:
-    """Return at most `top` proposals, one of each kind, the greatest usual gain first."""
+    """Return at most `top` proposals of different kinds, the greatest usual gain first."""
     found: dict[str, Proposal] = {}
     for proposal in proposals(situation.setup):
         if proposal.expected < LEAST or len(found) == top:
@@ -176,9 +176,9 @@ def _with(config: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
 
 @dataclass(frozen=True, eq=False)
 class OtherRuns:
-    """R other runs, best first. values: float64 [R, Q], on the queries of the evidence; NaN if not scored.
+    """R other runs, the best first. values: float64 [R, Q], on the queries of the evidence; NaN if not scored.
 
-    unread: the reason why runs are left out -> how many.
+    unread: the reason why runs are left out -> the number of these runs.
     """
 
     runs: Sequence[LoggedRun]
@@ -191,13 +191,13 @@ class OtherRuns:
 
     @property
     def best(self) -> np.ndarray | None:
-        """The best value of each query, float64 [Q]; None without runs."""
+        """The best value of each query in any of these runs, float64 [Q]; None without runs."""
         return np.fmax.reduce(self.values) if len(self.runs) else None
 
 
 @dataclass(frozen=True, eq=False)
 class RunToImprove:
-    """A run to improve. situation: None if no command line repeats it. others: finished runs comparable with it."""
+    """A run to improve. situation: None if no command line repeats the run. others: comparable finished runs."""
 
     run: LoggedRun
     evidence: RunEvidence
@@ -213,7 +213,7 @@ def read_advised(tracker: Tracker, config: AdviseConfig, config_dir: str | None)
     else:
         run = recommended(tracker, tracker.run(config.run))
         if (task := run.tags.get("task", RETRIEVAL)) != RETRIEVAL:
-            raise BadInput(f"Run {run.named} is of task={task}: advice is about retrieval.")
+            raise BadInput(f"Run {run.named} is of task={task}, but advice is only for retrieval.")
         require_finished(run)
         require_labels(run)
     peers = [one for one in tracker.runs(run.experiment, {}, "FINISHED") if one.run_id != run.run_id]
@@ -238,7 +238,7 @@ def read_advised(tracker: Tracker, config: AdviseConfig, config_dir: str | None)
 def _known(
     tracker: Tracker, run: LoggedRun, config: AdviseConfig, config_dir: str | None
 ) -> tuple[RunEvidence, Situation | None, list[str]]:
-    """Return (the evidence, the situation of the run if a command line repeats it, notes on what is unknown)."""
+    """Return (the evidence, the situation or None if no command line repeats the run, notes on unknown facts)."""
     logged = logged_config(tracker, run)
     if run.tags["harness.verb"] == "score":
         labels = load_unchanged(run, logged["dataset"], ("qrels",))
@@ -252,7 +252,7 @@ def _known(
     except Exception as error:  # Hydra has many error classes
         if (why := explain(error, "run", ())) is None:
             raise
-        note = f"No command can be given that builds on this run: {why}"
+        note = f"No command line can repeat this run with changes: {why}"
         return _of_files(tracker, run, config, dataset), None, [note]
     built = BuiltRun(composed, line, dataset, open_cache(config.store.path))
     evidence = built.evidence() if built.cached else _of_files(tracker, run, config, dataset)
@@ -281,7 +281,7 @@ class BuiltRun:
 
     @property
     def cached(self) -> bool:
-        """Whether the run's queries, rankings and scored pairs are all in the cache."""
+        """Whether all queries, rankings and scored pairs of the run are in the cache."""
         if self.facts.unwritten:
             return False
         if "rerank" in self.plan.active and not self.cache.holds_pairs(component_identity(self.plan.rerank)):
@@ -336,7 +336,7 @@ def _others(tracker: Tracker, runs: Sequence[LoggedRun], evidence: RunEvidence) 
     name, found, values, unread = evidence.measure.name, [], [], Counter[str]()
     ranked = sorted(runs, key=lambda one: -one.objective.value if one.objective else 0.0)
     if len(ranked) > MOST:
-        unread[f"that scored lower than the {MOST} best"] = len(ranked) - MOST
+        unread[f"that scored lower than the {MOST} best runs"] = len(ranked) - MOST
     wanted = [(run, SCORES) for run in ranked[:MOST]]
     with tempfile.TemporaryDirectory() as folder, Ahead(tracker, wanted, Path(folder)) as files:
         for run in ranked[:MOST]:
@@ -355,7 +355,7 @@ def _others(tracker: Tracker, runs: Sequence[LoggedRun], evidence: RunEvidence) 
 
 
 def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> dict[str, int]:
-    """Return group or key -> the number of other values tried. own, others: params of the best and other runs."""
+    """Return group or key -> the number of other tried values. own, others: the params of the run and of other runs."""
     found: dict[str, set[str]] = {}
     for params in others:
         for key, value in params.items():
@@ -365,7 +365,7 @@ def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) ->
 
 
 def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> list[Proposal]:
-    """Return a proposal for each number whose best value is the least or greatest tried: one step beyond."""
+    """Return a proposal to go one step beyond each number whose best value is the least or the greatest tried."""
     whole = ~np.isnan(others.values).any(axis=1) & np.array([run.has_settings for run in others.runs], bool)
     rows = np.vstack([evidence.values[None], others.values[whole]])
     keys = varied([own, *(run.params for run, kept in zip(others.runs, whole, strict=True) if kept)])
@@ -378,13 +378,13 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
             gated = key.name.startswith("gate.")
             bound = perfect_gate(evidence) if gated else ranked(evidence.perfect, evidence)
             why, changes = shape.sentence(key.name), {key.name: [_step(shape.values[shape.best], beside)]}
-            title = f"Beyond what was tried: {key.name}"
+            title = f"Beyond the tried values of {key.name}"
             found.append(Proposal(f"beyond {key.name}", title, why, changes, bound, BEYOND))
     return found
 
 
 def _step(best: str, beside: str) -> str:
-    """Return the next value beyond the best: by the same factor if both are above 0, else by the same difference."""
+    """Return the next value beyond the best, by the same factor if both are above 0, else by the same difference."""
     last, before = float(best), float(beside)
     if best.lstrip("-").isdigit() and beside.lstrip("-").isdigit():
         return str(int(2 * last - before))
@@ -393,15 +393,15 @@ def _step(best: str, beside: str) -> str:
 
 @dataclass(frozen=True)
 class Untold:
-    """A run that the queries do not tell apart from another. p: of this pair alone."""
+    """A run that the queries do not tell apart from another run. p: for this pair alone."""
 
     run: LoggedRun
     p: float
 
 
 def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
-    """Return the best other run with other values if the queries do not tell it apart from this one; else None."""
-    by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # as everywhere, for one p
+    """Return the best of the runs with other values, if the queries do not tell it apart from this run; else None."""
+    by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # p depends on the order
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)[by_id]
         if gaps.any() and not is_same(one, run):

@@ -1,7 +1,8 @@
-"""The catalogue: everything to try from a configuration, with its bound and its usual gain.
+"""The catalogue of proposals: all that can be tried from a configuration, with bounds and usual gains.
 
-A bound comes from a run's lists and labels; without them it is 1, the maximum of a mean. A *share* is the part of the
-bound that such a proposal usually adds. Shares are rough, the same for all data, and only order the proposals.
+A bound is computed from the lists and labels of a run; otherwise it is 1, the maximum of a mean. The *share* of a
+proposal is the part of the bound that such a proposal usually adds. Shares are rough estimates, the same for all data.
+They only decide the order of the proposals.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from harness.experiment.plan import Plan
 from harness.storage.typed import HIDDEN
 from retrievers.dense.models import INSTALL, PACKAGES, ModelSource, here
 
-# Shares of the bound. A gate's is multiplied by how much better than chance its signal is.
+# Shares of the bound. The share of a gate is multiplied by the advantage of its signal over chance.
 GATES = {"auto": 0.8, "depth": 0.75, "classifier": 0.7}
-STEMS = 0.25  # a tokenizer that knows the word forms of the language, where there was none
+STEMS = 0.25  # a tokenizer that knows the word forms of the language, in place of one that does not
 PLAIN = 0.02  # another tokenizer
-BIGRAMS = 0.2  # where tokenizers split word forms differently, or no spaces separate words
-OTHER_BIGRAMS = -0.05  # elsewhere: McNamee and Mayfield (2004) found that n-grams need inflection to help
-ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # encoders that need no download, added to BM25
+BIGRAMS = 0.2  # if tokenizers split word forms inconsistently, or if no spaces separate words
+OTHER_BIGRAMS = -0.05  # otherwise: McNamee and Mayfield (2004) found that n-grams help with inflected words only
+ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # encoders without a download, added to BM25
 MODEL = 0.3  # a large model on this machine, as an encoder or a reranker
-MODEL_ALONE = 0.2  # the same without BM25
+MODEL_ALONE = 0.2  # such a model as an encoder without BM25
 LEXICAL = 0.1  # BM25 added to an encoder
 LEARNED_FUSION, WEIGHTS, FUSIONS, PASSAGES, BM25 = 0.08, 0.03, 0.02, 0.03, 0.03
 DEEPER, LAST_TURN, REWRITTEN, BEYOND = 0.05, 0.05, 0.3, 0.04
-STALE = 0.6  # factor of a share for each other value of the key that was tried and is not the best
-LEFT = 0.15  # factor of a share if the run has a gate that learns
+STALE = 0.6  # the factor of a share for each value of the key that was tried without success
+LEFT = 0.15  # the factor of a share if the run already has a gate that learns
 
 COMPONENTS = {  # choice of retriever -> its component rankings
     "hybrid_lexical": ("bm25", "bigram"),
@@ -57,12 +58,12 @@ PASSAGE_CHOICES = ("none", "sentences", "window")
 class Proposal:
     """One thing to try.
 
-    kind: what changes. why: the evidence in one sentence; "" without evidence.
-    changes: group or key -> its values; several make a sweep. few: the combinations to try if all are too many; () for
-        one value of each key at a time.
-    bound: the most that it can add to the objective. share: the part of it that such a change usually adds.
-    exact: whether the bound is what the change adds on these queries.
-    cost, verb, words: filled in once composed. words: after `harness VERB`, without those that say where runs are.
+    kind: the kind of change. why: the evidence in one sentence; "" without evidence.
+    changes: group or key -> its values. Several values make a sweep.
+    few: the combinations to try if all combinations are too many; () for one value of each key at a time.
+    bound: the most that the change can add to the objective. share: the part of the bound that it usually adds.
+    exact: whether the change adds exactly the bound on these queries.
+    cost, verb, words: the cost and the command line, `harness VERB WORDS`, without the words that say where runs are.
     """
 
     kind: str
@@ -80,7 +81,7 @@ class Proposal:
 
     @property
     def expected(self) -> float:
-        """What such a change usually adds; orders the proposals."""
+        """The usual gain of such a change. It decides the order of the proposals."""
         return self.bound * self.share
 
 
@@ -88,10 +89,14 @@ class Proposal:
 class Setup:
     """A configuration and the facts about its data that the catalogue needs.
 
-    choices: config group -> choice. documents: how many. needless: labelled queries that need no documents.
-    conversations: labelled queries that need documents and have several user turns.
-    encoders, rerankers: choices that can be used on this machine. evidence: None before a run.
-    varied: key -> the number of other values tried. beyond: proposals beyond the values tried.
+    choices: config group -> choice.
+    documents: the number of documents.
+    needless: the number of labelled queries that need no documents.
+    conversations: the number of labelled queries that need documents and have several user turns.
+    encoders, rerankers: the choices that work on this machine.
+    evidence: None before a run.
+    varied: key -> the number of other tried values.
+    beyond: proposals to go beyond the tried values.
     """
 
     plan: Plan
@@ -122,7 +127,7 @@ class Setup:
 
     @cached_property
     def ranks(self) -> str:
-        """A sentence on the ranks of the first relevant documents; "" without evidence."""
+        """A sentence about the ranks of the first relevant documents; "" without evidence."""
         evidence = self.evidence
         if evidence is None:
             return ""
@@ -144,7 +149,7 @@ def proposals(setup: Setup) -> list[Proposal]:
 
 
 def catalogue(setup: Setup) -> list[Proposal]:
-    """Return all proposals, in no order. A share is smaller if other values of its key failed."""
+    """Return all proposals, unsorted. Values that were tried without success make the share of their key smaller."""
     found = [
         *_gates(setup),
         *_fewer(setup),
@@ -173,21 +178,21 @@ def _gates(setup: Setup) -> Iterator[Proposal]:
         return
     if gate != "none":
         all_shown = gain(evidence.shown[:, -1], evidence)
-        why = f"The gate costs {all_shown:.4f}: without it, every query would have its documents."
+        why = f"The gate costs {all_shown:.4f}: without a gate, every query would get its documents."
         exact = setup.choices.get("fusion") != "learned"
         yield Proposal("gate", _gate_title("none"), why, {"gate": ["none"]}, all_shown, 1.0, exact)
     needless = ~evidence.needs
     if not needless.any() or not np.nan_to_num(evidence.shown[needless, 0]).any():
-        return  # withholding documents earns nothing
+        return  # no gain from withholding documents
     perfect, signal = perfect_gate(evidence), evidence.auroc
     apart = 0.5 if signal is None else max(0.0, 2 * signal - 1)
     if gate in GATES:
-        why = f"Out of fold, the gate is {perfect:.4f} below one that is always right."
+        why = f"Out of fold, the gate scores {perfect:.4f} less than a gate that is always right."
     else:
         wrong, count = int(evidence.kept[needless].sum().round()), counted(int(needless.sum()), "query")
         name = setup.plan.gate.get("signal", "top_score")
         told = f" The signal {name} tells the two kinds apart with AUROC {signal:.3f}." if signal is not None else ""
-        why = f"{wrong} of {count} that need no documents get some.{told}"
+        why = f"{wrong} of {count} that need no documents get documents.{told}"
     for choice in (one for one in GATES if one != gate):
         bound = gain(evidence.shown.max(axis=1), evidence) if choice == "depth" else perfect
         share = GATES[choice] * apart * (LEFT if gate in GATES else 1.0)
@@ -228,7 +233,7 @@ def _tokenizers(setup: Setup) -> Iterator[Proposal]:
 def _mixtures(setup: Setup) -> Iterator[Proposal]:
     names = setup.names
     if not names <= ADDED.keys():
-        return  # of another kind, such as a search engine
+        return  # retrievers of another kind, such as a search engine
     for choice, encoder, share in _mixture_shares(setup):
         changes = {"retriever": [choice], **({"encoder": [encoder]} if encoder else {})}
         parts = COMPONENTS[choice]
@@ -240,10 +245,10 @@ def _mixtures(setup: Setup) -> Iterator[Proposal]:
 
 
 def _mixture_shares(setup: Setup) -> Iterator[tuple[str, str | None, float]]:
-    """Yield (retriever, encoder or None for its default, share) of mixtures other than the run's."""
+    """Yield (retriever, encoder or None for its default, share) of other mixtures than the mixture of the run."""
     names, own, lexical = setup.names, setup.choices.get("encoder"), bool(setup.names & {"bm25", "bigram"})
     adds = 0.0 if "bigram" in names else setup.bigrams
-    left = -setup.bigrams if "bigram" in names else 0.0  # the gain without bigrams
+    left = -setup.bigrams if "bigram" in names else 0.0  # the gain from leaving out bigrams
     light = 0.0 if "dense" in names else ENCODERS["use_multilingual"]
     if lexical and names != {"bm25", "bigram"}:
         yield "hybrid_lexical", None, adds
@@ -293,8 +298,8 @@ def _orders(setup: Setup) -> Iterator[Proposal]:
     if deeper > config.depth and not (evidence and not evidence.never):
         bound = ranked(evidence.perfect, evidence, ~np.isfinite(evidence.first_hit)) if evidence else 1.0
         count = counted(evidence.never, "query") if evidence else ""
-        why = f"The relevant document of {count} is nowhere among the first {config.depth}." if evidence else ""
-        title = f"{deeper} documents in place of {config.depth}"
+        why = f"For {count}, no relevant document is among the first {config.depth}." if evidence else ""
+        title = f"Retrieve {deeper} documents in place of {config.depth}"
         yield Proposal("depth", title, why, {"depth": [str(deeper)]}, bound, DEEPER)
 
 
@@ -304,8 +309,8 @@ def _fusions(setup: Setup) -> Iterator[Proposal]:
         bound = ranked(evidence.pooled, evidence)
         there, needs = int((evidence.needs & np.isfinite(evidence.first_hit)).sum()), int(evidence.needs.sum())
         why = (
-            f"All rankings together have a relevant document for {there} of {counted(needs, 'query')} that need one; "
-            f"the score would be {evidence.value + bound:.4f} if these came first."
+            f"All rankings together have a relevant document for {there} of {counted(needs, 'query')} that need "
+            f"documents. With these documents first, the score would be {evidence.value + bound:.4f}."
         )
     if setup.choices.get("fusion") != "learned":
         title = "A fusion that learns from the labels"
@@ -334,12 +339,12 @@ def _queries(setup: Setup) -> Iterator[Proposal]:
 
 
 def gain(values: np.ndarray, evidence: RunEvidence) -> float:
-    """Return the gain of the mean if the queries have these values."""
+    """Return the gain of the mean if the queries had these values."""
     return float(values.mean() - evidence.values.mean())
 
 
 def ranked(values: np.ndarray, evidence: RunEvidence, rows: np.ndarray | None = None) -> float:
-    """Return the gain if the gate is unchanged and the lists that it shows have these values.
+    """Return the gain if the gate is unchanged and the lists shown had these values.
 
     rows: bool [Q], the queries whose lists change; None for all. Queries that need no documents keep their values.
     """
@@ -356,7 +361,7 @@ def perfect_gate(evidence: RunEvidence) -> float:
 
 
 def models(group: str) -> dict[str, str]:
-    """Return choice of a group that names a model -> why this machine cannot use it; "" if it can."""
+    """Return choice of a group that names a model -> why the model cannot be used here; "" if it can."""
     installed, found = all(map(find_spec, PACKAGES)), {}
     for choice, path in manual.choice_files(group).items():
         node = yaml_files.load_yaml(path)

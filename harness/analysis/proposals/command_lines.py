@@ -1,4 +1,4 @@
-"""Command lines that repeat a logged run with changes, and that `run` and `init` print as next steps."""
+"""Command lines that repeat a logged run with changes, and the next commands that `run` and `init` print."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from harness.recording.retrieval_run import ELSEWHERE, OPTIONAL
 from harness.reports.next_steps import flag
 
 GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate", "llm", "answer")
-NAME = re.compile(r"[A-Za-z_][\w@/-]*")  # text that Hydra's lexer reads as text without quotation marks
+NAME = re.compile(r"[A-Za-z_][\w@/-]*")  # a text that Hydra reads as text without quotation marks
 NOT_TEXTS = ("null", "true", "false", "nan", "inf", "infinity")
-FIRST = ("dataset", "retriever")  # groups whose choices may bring other choices
-NEGLIGIBLE = 0.01  # a loss that is not worth another run
-ONCE = with_role(RunConfig, Role.ONCE)  # keys that describe a single run
+FIRST = ("dataset", "retriever")  # groups whose choices may change the choices of other groups
+NEGLIGIBLE = 0.01  # a smaller loss is not worth another run
+ONCE = with_role(RunConfig, Role.ONCE)  # keys that are for a single run
 SWEPT = ("retriever", "tokenizer", "encoder", "fusion", "rerank", "gate")  # groups that sweep=auto chooses from
-BUDGET = "10m"  # of sweep=auto
-MOST = 3  # commands printed at once
+BUDGET = "10m"  # the budget of sweep=auto
+MOST = 3  # commands that are printed at once
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ComposedRun:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A command line of `harness run`. choices: group -> choice other than this folder's default."""
+    """A command line of `harness run`. choices: group -> choice, if it is not the default of this folder."""
 
     choices: Mapping[str, str]
     values: Mapping[str, Any]
@@ -60,12 +60,12 @@ class CommandLine:
         return [*(f"{group}={choice}" for group, choice in self.choices.items()), *values]
 
     def composed(self) -> ComposedRun:
-        """Return the config of the words. Raise BadInput or one of Hydra's errors if they are invalid."""
+        """Return the config that the words give. Raise BadInput or an error of Hydra if the words are invalid."""
         config, invocation = compose("run", [*flag(self.config_dir), *self.words], silent=True)
         return ComposedRun(with_absolute_paths(config), invocation)
 
     def changed(self, changes: Mapping[str, str]) -> CommandLine:
-        """Return the line with some groups or keys changed, without keys that only a replaced choice had."""
+        """Return the line with some groups or keys changed, without keys that only the replaced choices had."""
         groups = {key: value for key, value in changes.items() if key in GROUPS}
         choices = {**self.choices, **groups}
         plain = {key: plain_value(value) for key, value in changes.items() if key not in GROUPS}
@@ -100,7 +100,10 @@ def plain_value(text: str) -> int | float | str:
 
 
 def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str | None = None) -> CommandLine:
-    """Return the words that repeat a logged run in this folder. Raise BadInput if none do. config: resolved."""
+    """Return the command line that repeats a logged run in this folder. Raise BadInput if there is none.
+
+    config: the resolved config.
+    """
     wanted = {name: params[name] for name in GROUPS if name in params}
     usual = chosen_defaults("run", flag(config_dir))
     first = {name: wanted[name] for name in FIRST if wanted[name] != usual.get(name)}
@@ -111,7 +114,7 @@ def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_di
     known = CommandLine(choices, needed, config_dir).composed()
     unused = {*ELSEWHERE, *OPTIONAL} - {*Plan.of(config).active, *(name for name in OPTIONAL if name in wanted)}
     values = needed | _differences(_plain(config, unused), _plain(known.config, unused), SHARED)
-    if any(key.lstrip("+").partition(".")[0] in SHARED for key in values):  # components that refer to them follow
+    if any(key.lstrip("+").partition(".")[0] in SHARED for key in values):  # other components may refer to shared ones
         known = CommandLine(choices, values, config_dir).composed()
     values |= _differences(_plain(config, unused), _plain(known.config, unused))
     words = CommandLine(choices, values, config_dir)
@@ -122,12 +125,15 @@ def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_di
 
 
 def _plain(config: Mapping[str, Any], unused: set[str]) -> dict[str, Any]:
-    """Return dotted key -> value of the config that decides results, with components by their recorded names."""
+    """Return dotted key -> value of the config that decides results. Components have their recorded names."""
     return flatten({name: recorded(node) for name, node in config.items() if name not in unused})
 
 
 def _differences(logged: Mapping[str, Any], now: Mapping[str, Any], groups: Sequence[str] = ()) -> dict[str, Any]:
-    """Return key -> logged value if it differs from today's. A `+` marks keys unknown today. groups: () for all."""
+    """Return key -> logged value if it differs from the value now. A `+` marks keys that are unknown now.
+
+    groups: compare only these groups; () for all.
+    """
     found = {key: value for key, value in logged.items() if key not in now or now[key] != value}
     names = {key: key if key in now else f"+{key}" for key in found if not groups or key.partition(".")[0] in groups}
     return {name: _short(found[key]) for key, name in names.items() if not key.endswith("_target_")}
@@ -142,13 +148,13 @@ def _short(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class NextCommands:
-    """The next commands after a run: the best proposal of each kind, each built on the one before."""
+    """The next commands after a run: the best proposal of each kind, added to the proposals before it."""
 
     setup: Setup
     invocation: Invocation
 
     def commands(self, losses: Mapping[str, float] | None = None) -> list[str]:
-        """Return at most MOST commands, best first, that could win back some of the losses of modified_map@3."""
+        """Return at most MOST commands, the best first, that could reduce the losses of modified_map@3."""
         return list(itertools.islice(self._each(losses), MOST))
 
     def _each(self, losses: Mapping[str, float] | None) -> Iterator[str]:
@@ -174,7 +180,7 @@ class NextCommands:
             yield self._line("run", changed)
 
     def _changed(self, words: Sequence[str], kind: str) -> list[str] | None:
-        """Return the words with the best proposal of a kind; None without one, or if a recipe contradicts it."""
+        """Return the words with the best proposal of a kind; None without a proposal or if a recipe contradicts it."""
         found = (one for one in proposals(self.setup) if one.kind == kind and (kind != "retriever" or self._adds(one)))
         if (best := next(found, None)) is None:
             return None
@@ -185,7 +191,7 @@ class NextCommands:
             changed = with_it
         scored = kind == "retriever" and self.invocation.choices["gate"] == "score"
         if scored and not any(word.startswith("gate.source=") for word in changed):
-            return [*changed, f"gate.source={next(iter(self.setup.plan.retriever))}"]  # the gate's source so far
+            return [*changed, f"gate.source={next(iter(self.setup.plan.retriever))}"]  # keeps the source of the gate
         return changed
 
     def _adds(self, one: Proposal) -> bool:

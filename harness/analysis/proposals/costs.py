@@ -1,4 +1,4 @@
-"""Estimate the seconds that a configuration takes, from times measured on this machine or else from typical rates."""
+"""Estimates of the seconds that a configuration takes, from times of this machine or else from typical rates."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ RATES = {
     "encoder/use_multilingual": 40.0,
     "encoder/lsa": 15.0,
 }
-UNKNOWN = 10.0  # for a component that a plug-in brings
+UNKNOWN = 10.0  # the rate of components from plug-ins
 START = 0.5  # seconds to index and search, without reading the texts
 TRIAL = 0.3  # seconds to fuse, gate, score and log
-CHARACTERS = 2.5  # of a token of a neural model
-BYTES = 4  # of a parameter in most models
-SPEED = {"cpu": 3e10, "gpu": 3e13}  # operations a second, of one core and of a GPU
-PAIR = 400  # tokens that a reranker reads for a query and a document
-# Seconds to learn from 100 labelled queries, out of fold.
+CHARACTERS = 2.5  # characters of a token of a neural model
+BYTES = 4  # bytes of a parameter in most models
+SPEED = {"cpu": 3e10, "gpu": 3e13}  # operations per second of one core and of a GPU
+PAIR = 400  # tokens that a reranker reads for one pair of a query and a document
+# The seconds to learn from 100 labelled queries, including the folds.
 LEARNING = {"gate/auto": 0.3, "gate/depth": 0.5, "gate/classifier": 3.0, "fusion/learned": 3.0}
 
 
 @dataclass(frozen=True)
 class Cost:
-    """A cost. seconds: None if unknown. reason: what takes the time, or what is unknown."""
+    """A cost. seconds: None if unknown. reason: a phrase about what takes the time or is unknown."""
 
     seconds: float | None
     reason: str
@@ -69,7 +69,7 @@ class Workload:
 
     @property
     def makes(self) -> set[str]:
-        """Names of its entries in the cache: rankings, indexes, texts that were read."""
+        """The names of its entries in the cache: rankings, indexes and texts that were read."""
         found = set()
         for node, ranking in self.parts:
             found |= {
@@ -84,8 +84,9 @@ class Workload:
 class CostModel:
     """Estimates for one dataset.
 
-    cache: has results and measured times. None: rates alone count, and repeated estimates are equal.
-    documents, queries: characters. asked, labelled: numbers of queries. texts: digest of the documents' texts.
+    cache: has results and measured times. With None, only rates count, so repeated estimates are equal.
+    documents, queries: the number of characters. asked, labelled: the number of queries.
+    texts: the digest of the documents' texts.
     arithmetic: seconds to fuse, gate and score a configuration.
     """
 
@@ -111,9 +112,9 @@ class CostModel:
         )
 
     def cost(self, works: Sequence[Workload], made: Collection[str] = (), pace: float = 1.0) -> Cost:
-        """Return the cost of several configurations together; shared work counts once.
+        """Return the cost of several configurations together, with shared work counted once.
 
-        made: names from `makes` that exist already. pace: factor for rates.
+        made: names from `makes` that already exist. pace: a factor for rates.
         """
         known, missing, guessed = set(made), 0, dict[str, None]()
         total = sum(self.arithmetic + self._learning(work.plan) for work in works)
@@ -142,7 +143,7 @@ class CostModel:
         return Cost(total, "; ".join(doing))
 
     def learning(self, name: str) -> float:
-        """Return the seconds to learn a gate or a fusion once, out of fold. name: its recorded name."""
+        """Return the seconds that a gate or a fusion needs to learn, including the folds. name: its recorded name."""
         return LEARNING.get(name, 0.0) * max(self.labelled, 20) / 100
 
     def _learning(self, plan: Plan) -> float:
@@ -160,7 +161,7 @@ class CostModel:
         )
 
     def _reading(self, part: Node, characters: int, pace: float) -> tuple[float, bool]:
-        """Return (seconds for a tokenizer or an encoder to read texts, whether they were measured)."""
+        """Return (the seconds that a tokenizer or an encoder needs for the texts, whether they were measured)."""
         if self.cache and (found := timing.seconds_to_read(self.cache, part, characters)) is not None:
             return found, True
         if "model" in part or "path" in part:
@@ -169,7 +170,7 @@ class CostModel:
 
 
 def readers(node: Node) -> list[Node]:
-    """Return the parts of a retriever that read texts: tokenizer, encoder, or its own model."""
+    """Return the parts of a retriever that read texts: a tokenizer, an encoder, or the retriever's own model."""
     found = [node[key] for key in ("tokenizer", "encoder") if isinstance(node.get(key), Mapping)]
     return found or ([node] if "model" in node else [])
 
@@ -184,7 +185,7 @@ def _operations(node: Node) -> float:
     0 if the model is not on this machine.
     """
     folder = here(ModelSource(node.get("model"), node.get("revision"), node.get("path")))
-    if folder is None:  # then all its results are cached
+    if folder is None:  # all results of the model are cached
         return 0.0
     on_cpu = device_for((node.get("runtime") or {}).get("device")) == "cpu"
     speed = SPEED["cpu"] * cores() if on_cpu else SPEED["gpu"]
@@ -193,6 +194,6 @@ def _operations(node: Node) -> float:
 
 @lru_cache
 def _parameters(folder: Path) -> float:
-    """Return the rough number of a model's parameters, from the size of its weights in the first format found."""
+    """Return the approximate number of a model's parameters, from the size of the first weights found."""
     sizes = [sum(file.stat().st_size for file in folder.rglob(pattern)) for pattern in WEIGHTS]
     return next((size for size in sizes if size), 0) / BYTES

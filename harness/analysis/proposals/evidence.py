@@ -1,4 +1,4 @@
-"""The evidence for proposals, from a run's lists and labels: values by query, and with perfect parts."""
+"""The evidence for proposals, from a run's lists and labels: values by query, as they are and with perfect parts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from harness.storage.typed import key_named
 from retrievers.base import Ranking
 from retrievers.combine.fusion import pool_candidates
 
-RANKS = (1, 3, 10, 100)  # ranks within which queries with a relevant document are counted
+RANKS = (1, 3, 10, 100)  # queries with a relevant document up to these ranks are counted
 
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """The rankings of a run, with the same queries in the same rows. rankings: of components; {} if unknown."""
+    """The rankings of a run, with the same queries in the same rows. rankings: of its components; {} if unknown."""
 
     candidates: Ranking
     rankings: Mapping[str, Ranking]
@@ -34,13 +34,14 @@ class Lists:
 
 @dataclass(frozen=True, eq=False)
 class RunEvidence:
-    """The Q queries that rank a run, and its lists for them.
+    """The Q queries that decide the score of a run, and the run's lists for these queries.
 
-    measure: a mean over queries. top_k: documents returned. needs, multi_turn: bool [Q].
+    measure: a mean over queries. top_k: the number of documents returned. needs, multi_turn: bool [Q].
     values: float64 [Q], out of fold if something was learnt from labels.
-    kept: float64 [Q], the share of decisions that show documents, 0 to 1; fractions if the gate decides out of fold.
+    kept: float64 [Q], the share of decisions that show documents: 0 or 1, or a fraction if several gates decide out of
+        fold.
     lists: None if only the values are known.
-    signal: float64 [Q], the gate's signal, used or not; None if unknown.
+    signal: float64 [Q], the gate's signal, whether used or not; None if unknown.
     """
 
     measure: Measure
@@ -56,7 +57,7 @@ class RunEvidence:
 
     @classmethod
     def of_outcome(cls, plan: Plan, outcome: Outcome, dataset: Dataset) -> RunEvidence:
-        """Return the evidence of a computed run. Raise BadInput without labels or if no mean over queries ranks it."""
+        """Return the evidence of a computed run. Raise BadInput without labels or without a mean over queries."""
         measure, qrels = fixed_mean(plan.objective), _labels(dataset.qrels)
         scores = outcome.held_out or outcome.scores
         assert scores is not None
@@ -82,10 +83,10 @@ class RunEvidence:
 
     @classmethod
     def of_table(cls, table: ScoreTable, name: str, select_on: str, qrels: Qrels, top_k: int) -> RunEvidence:
-        """Return the evidence of a run with scores by query alone. Raise BadInput if they lack the measure."""
+        """Return the evidence of a run with known scores by query. Raise BadInput if they lack the measure."""
         measure, values = fixed_mean(name), (table.oof or table.values).get(name)
         if values is None:
-            raise BadInput(f"metric={name}: the run has no values by query. Choose one of its metrics.")
+            raise BadInput(f"metric={name}: the run has no such values by query. Choose another of its measures.")
         rows = ~np.isnan(values) & (table.public if select_on == "public" else True)
         return cls(
             measure=measure,
@@ -104,7 +105,7 @@ class RunEvidence:
 
     @property
     def reads_shown(self) -> bool:
-        """Whether the measure ignores documents below those returned."""
+        """Whether the measure ignores documents below the returned ones."""
         reach = self.measure.reach
         return not self.measure.family.of_rankings or (reach is not None and reach <= self.top_k)
 
@@ -148,13 +149,13 @@ class RunEvidence:
         return np.min(list(self.first_hits.values()), axis=0)
 
     def first_within(self, low: int, high: int | None = None) -> int:
-        """Return how many queries that need documents have the first relevant one at ranks `low` to `high`."""
+        """Return how many queries that need documents have their first relevant document at ranks `low` to `high`."""
         first = self.first_hit[self.needs]
         return int(((first >= low) & (np.isfinite(first) if high is None else first <= high)).sum())
 
     @property
     def never(self) -> int:
-        """The number of queries that need documents but have no relevant one in any ranking."""
+        """The number of queries that need documents but have no relevant document in any ranking."""
         return int((~np.isfinite(self.first_hit[self.needs])).sum())
 
     @property
@@ -163,7 +164,7 @@ class RunEvidence:
         return self.lists.rankings or {"candidates": self.lists.candidates}
 
     def _ordered(self, judged: Judged, gains: np.ndarray) -> np.ndarray:
-        """Return the values of lists with these gains; 1 for measures that need more than the grades."""
+        """Return the values of lists with these gains; 1 for measures that do not follow from grades alone."""
         if of_spans(self.measure.name) or of_holes(self.measure.name):
             return np.ones(len(self.query_ids))
         gains = gains[:, : self.top_k] if self.reads_shown else gains
@@ -173,7 +174,7 @@ class RunEvidence:
 
     @property
     def auroc(self) -> float | None:
-        """AUROC of the gate's signal for queries that need retrieval against others; None if unknown."""
+        """The AUROC of the gate's signal between queries that need retrieval and those that do not; None if unknown."""
         if self.signal is None or self.needs.all() or not self.needs.any():
             return None
         yes, no = self.signal[self.needs], self.signal[~self.needs]

@@ -48,9 +48,9 @@ if (DATA.matters) {
     const said = [], known = group.keys.some((key) => key.alone);
     for (const pair of group.pairs) said.push({ en: `${pair.first} and ${pair.second} together explain ${percent(pair.share.value)} (${range(pair.share)}) beyond what each does alone: choose them together.`,
       ko: `${pair.first}, ${pair.second} 두 키의 상호작용이 각각의 몫 밖에서 ${percent(pair.share.value)}(${range(pair.share)})를 설명합니다. 함께 고르세요.` });
-    if (known && !group.whole) said.push({ en: `Not every combination of values was tried: a least-squares model of ${group.paired ? "keys and pairs of keys" : "single keys"} fills in the others. It cannot know what untried combinations would do.`,
+    if (known && !group.whole) said.push({ en: `Not every combination of values was tried: a least-squares model of ${group.paired ? "keys and pairs of keys" : "single keys"} fills in the missing ones. It cannot know what untried combinations would do.`,
       ko: `모든 값의 조합을 시도하지는 않았습니다. 나머지는 ${group.paired ? "키와 키의 쌍" : "각 키"}의 최소제곱 모형으로 대신하며, 시도하지 않은 조합에서 무엇이 달라질지는 알지 못합니다.` });
-    if (known && group.rest.value >= .05) said.push({ en: `None of them explains ${percent(group.rest.value)} of the variance.`, ko: `분산의 ${percent(group.rest.value)}는 어느 것으로도 설명되지 않습니다.` });
+    if (known && group.rest.value >= .05) said.push({ en: `No key or pair of keys explains ${percent(group.rest.value)} of the variance.`, ko: `분산의 ${percent(group.rest.value)}는 어느 것으로도 설명되지 않습니다.` });
     for (const reason of new Set(group.keys.map((key) => key.reason).filter(Boolean))) {
       const names = list(group.keys.filter((key) => key.reason === reason).map((key) => key.name));
       said.push({ en: `No share for ${names}: ${WHY[reason].en}.`, ko: `${names}: ${WHY[reason].ko}.` });
@@ -104,7 +104,7 @@ if (DATA.matters) {
     if (none || !one.clear) return say({ en: `${none ? "No clear effect: " : ""}${at(0)} to ${at(one.values.length - 1)} differ no more than by chance${over}.`,
       ko: `${none ? "뚜렷한 효과 없음: " : ""}${at(0)}부터 ${at(one.values.length - 1)}까지의 차이는 우연과 구별되지 않습니다${over}.` });
     const below = number(one.below[one.beside]), beyond = one.at_end ? say({ en: ` ${at(one.best)} is the ${one.at_end} value tried: go beyond it.`, ko: ` ${at(one.best)}은(는) 시도한 값 가운데 가장 ${one.at_end === "least" ? "작은" : "큰"} 값입니다. 그 너머도 시도해 보세요.` }) :
-      one.grows && one.best === one.values.length - 1 ? say({ en: " The measure grows with it by construction: no reason to go beyond.", ko: " 이 지표는 정의상 이 값과 함께 커지므로 그 너머를 시도할 까닭은 되지 않습니다." }) : "";
+      one.grows && one.best === one.values.length - 1 ? say({ en: " The measure grows with the key by construction, so larger values need no trial.", ko: " 이 지표는 정의상 이 값과 함께 커지므로 그 너머를 시도할 까닭은 되지 않습니다." }) : "";
     return (one.shape === "spike" ? say({ en: `Spike: only ${at(one.best)} reaches it; ${at(one.beside)} is ${below} below${over}.`, ko: `뾰족함: ${at(one.best)}에서만 이 점수가 나옵니다. ${at(one.beside)}에서는 ${below} 낮습니다${over}.` }) :
       say({ en: `Plateau from ${at(one.low)} to ${at(one.high)}, best at ${at(one.best)}; ${at(one.beside)} is ${below} below${over}.`,
         ko: `고원: ${at(one.low)}부터 ${at(one.high)}까지 비슷하며 ${at(one.best)}에서 가장 좋습니다. ${at(one.beside)}에서는 ${below} 낮습니다${over}.` })) + beyond;

@@ -80,7 +80,7 @@ def test_keys_of_some_runs_are_compared_among_them():
     k1 = keys(found)["retriever.bm25.k1"]
     assert (k1.alone, k1.reason) == (None, "only")
     assert np.diff([level.mean for level in k1.levels]) == pytest.approx([0.1, 0.1], abs=0.02)
-    assert "Among the 6 runs that have it: retriever.bm25.k1." in found.table.notes
+    assert "Among the 6 runs with these keys: retriever.bm25.k1." in found.table.notes
     [both] = [one.means for one in found.maps if {one.first, one.second} == {"retriever", "retriever.bm25.k1"}]
     assert np.isnan(both).any()
 
@@ -119,7 +119,7 @@ def test_what_grows_by_construction_is_no_reason_to_go_beyond():
     rows = [{"dataset.chunk.size": size} for size in ("200", "400", "800")]
     grown = replace(board(rows, noisy([0.1, 0.2, 0.5])), metric="span_recall@3")
     [line] = [line for line in matters(grown).table.notes if line.startswith("dataset.chunk.size")]
-    assert line.endswith("The measure grows with it by construction: no reason to go beyond.")
+    assert line.endswith("The measure grows with the key by construction, so larger values need no trial.")
     plain = matters(replace(grown, metric="span_precision@3")).table.notes
     assert any(line.endswith("800 is the greatest value tried: go beyond it.") for line in plain)
 
@@ -192,7 +192,7 @@ def test_a_search_says_what_stands_for_the_rest():
     assert group.keys[0].key.name == "gate.threshold"
     assert group.keys[0].plateau.along == "average"
     assert 0 < group.keys[0].plateau.best < len(group.keys[0].plateau.values) - 1
-    assert "a model of single keys fills in the others" in " ".join(found.table.notes)
+    assert "A model of single keys fills in the missing ones" in " ".join(found.table.notes)
 
 
 # ---- Plateau or spike around the best value of a number

@@ -81,7 +81,7 @@ def test_what_holes_do_is_said_where_runs_are_compared(harness, scored):
     ]  # fmt: skip
     assert [run["unanswerable_abstention"] for run in found["runs"]] == [1, 0]
     notes = " ".join(found["notes"])
-    assert "Warning: less of B was judged than of A: judged@3 is 0.278 against 1.000." in notes
+    assert "Warning: fewer documents of B were judged than of A: judged@3 is 0.278 against 1.000." in notes
     assert "Documents of B to judge: d4 for query q1, d5 for query q1, d5 for query q2, d1 for query unmet." in notes
     assert "1 query needs retrieval, but no judged document is relevant" in notes
     assert json.loads(Path(found["files"]["json"]).read_text("utf-8"))["unjudged"] == found["unjudged"]
@@ -89,7 +89,7 @@ def test_what_holes_do_is_said_where_runs_are_compared(harness, scored):
     assert "judged@3" in markdown.replace("\\", "").replace("&#64;", "@")
     again = compared(scored[0], harness(*SCORE, "predictions=a.jsonl", "run_name=again").json)  # as much was judged
     assert again["unjudged"]["documents"] == []
-    assert not any("Warning: less" in note for note in again["notes"])
+    assert not any("Warning: fewer" in note for note in again["notes"])
 
 
 def test_a_run_shows_the_same_on_its_page_and_in_mlflow(harness, folder):
