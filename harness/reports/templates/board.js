@@ -1,7 +1,7 @@
 // The frame of a board: language, tabs, selected runs, keys. The file of a tab calls `tab` once if its part of DATA exists.
-// It is a block { … } that keeps its names local.
+// Such a file is a block { … }, which keeps its names local.
 //
-// DATA.runs lists the runs, best first. Everywhere, a run is its place in this list.
+// DATA.runs lists the runs, the best first. In all scripts, a run is its place in this list.
 
 // ---- Words
 
@@ -19,7 +19,7 @@ const KINDS = {
   "public, out of fold": { en: "public, out of fold", ko: "public 질의, 폴드 밖" },
   "held out": { en: "held out", ko: "따로 둔 질의" },
 };
-// The kinds of loss by name; "" is no loss.
+// The kinds of loss by name. "" stands for no loss.
 const LOSS = {
   "": { colour: "var(--right)", words: { en: "right", ko: "맞음" } },
   wrongly_returned: { colour: "var(--wrongly-returned)", words: { en: "wrongly returned", ko: "잘못 반환" } },
@@ -36,7 +36,7 @@ const lossPill = (name) => (ITEMS ? null : make("span", { class: "pill" }, dot(L
 const MOST = 4;
 const selection = Object.assign([], {
   listeners: new Set(),
-  // Call the listener after each change until the tab is shown anew.
+  // The listener is called after each change until the tab is shown again.
   onchange(listener) { this.listeners.add(listener); },
   set(places) {
     const wanted = [...new Set(places)].slice(0, MOST);
@@ -56,7 +56,7 @@ const selection = Object.assign([], {
   },
 });
 const shortName = (place) => DATA.runs[place].short;
-// The dot of a selected run; a ring for others.
+// A dot for a selected run, a ring for every other run.
 function slot(place) {
   const at = selection.indexOf(place);
   return make("span", { class: "slot", style: at < 0 ? {} : { background: `var(--run-${at})`, borderColor: `var(--run-${at})` } });
@@ -76,7 +76,7 @@ function drawChosen() {
 // A section with its title.
 const card = (title, small, ...inside) => make("section", {}, make("h2", {}, title, " ", small ? make("small", {}, small) : null), ...inside);
 
-// A choice of one run. onchange(place).
+// A menu to choose one run. onchange(place) is called after each choice.
 function runChoice(label, place, onchange) {
   return make("select", { "aria-label": label, onchange: (event) => onchange(Number(event.target.value)) },
     ...DATA.runs.map((run, i) => make("option", { value: i, selected: i === place ? "" : null }, run.short)));
@@ -99,9 +99,9 @@ function runId(place) {
 
 const TABS = [];
 let current = null;
-// title: {en, ko}. show(root) fills the tab when it is first opened, and again, with an empty root, in another language.
-// It may return a function that gets the detail after the tab's name in the address. keys: [key, {en, ko}, action] of the
-// keys that work while the tab is open.
+// title: {en, ko}. show(root) fills an empty root when the tab is first opened and after a change of language.
+// It may return a function that is called with the detail after the tab's name in the address. keys: [key, {en, ko},
+// action] of each key that works while the tab is open.
 function tab(name, title, show, keys = []) {
   const panel = make("div", { id: "panel-" + name, role: "tabpanel", "aria-labelledby": "tab-" + name, hidden: "" });
   const button = make("button", { id: "tab-" + name, role: "tab", "aria-controls": "panel-" + name, onclick: () => go(name),
@@ -116,7 +116,7 @@ function tab(name, title, show, keys = []) {
   const one = { name, title, show, keys, panel, button, shown: null, detail: "" };
   TABS.push(one);
 }
-// Open a tab. detail: for the tab's function, such as the id of a query.
+// Opens a tab. detail: passed to the tab's function, for example the id of a query.
 function go(name, detail = "") {
   const one = TABS.find((other) => other.name === name) ?? TABS[0];
   current = one;
@@ -132,7 +132,7 @@ function go(name, detail = "") {
 
 // The address names the open tab, its detail, and the selected runs: #queries/q0012?runs=0a1b2c3d,4e5f6a7b
 const START = 8; // digits of an id in the address
-// detail: new detail of the tab, kept until the tab changes it
+// detail: the new detail of the tab, which is kept until the tab changes it
 let written = null;
 function address(detail = current?.detail) {
   if (!current) return;
@@ -177,7 +177,7 @@ function showKeys() {
   $("keys").showModal();
 }
 
-// ---- Beginning, and another language
+// ---- The start, and a change of language
 
 function speak(name) {
   language = name;
@@ -213,7 +213,7 @@ function frame() {
   $("notes").replaceChildren(...head.notes.map((note) => make("div", {}, say(note))));
   drawChosen();
 }
-// After all tabs are there.
+// Runs after all tabs exist.
 function start() {
   $("tabs").append(...TABS.map((one) => one.button));
   $("main").append(...TABS.map((one) => one.panel));

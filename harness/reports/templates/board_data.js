@@ -8,7 +8,7 @@ const unpackedJson = async (text) => JSON.parse(new TextDecoder().decode(await u
 const PLACES = { 8: Uint8Array, 16: Uint16Array, 32: Uint32Array };
 const unpackedPlaces = async ({ bits, data }) => new PLACES[bits](await unpacked(data));
 
-// A function without arguments that works once and keeps its result
+// Returns a function without arguments that computes its result once and keeps it.
 function once(work) {
   let result;
   return () => (result ??= work());
@@ -17,8 +17,8 @@ const PACKED = DATA.queries;
 const LOSSES = PACKED.kinds; // kinds of loss by their place; the first is "", no loss
 const flags = (text) => Uint8Array.from(text, Number);
 
-// Every run and query: {values: Float32Array [R*Q], NaN if undefined; losses: Uint8Array [R*Q], places in LOSSES; ids;
-// needs, multi_turn, public: Uint8Array [Q], 0 or 1}. Run r and query q are at r * Q + q. The packed form too: {table: the
+// All runs and queries: {values: Float32Array [R*Q], NaN if undefined; losses: Uint8Array [R*Q], places in LOSSES; ids;
+// needs, multi_turn, public: Uint8Array [Q], 0 or 1}. Run r and query q are at r * Q + q. Also the packed form: {table: the
 // distinct pairs [value or null, loss]; cells: the pair of query q and run r at q * R + r}.
 const matrix = once(async () => {
   const { table } = PACKED.matrix, at = await unpackedPlaces(PACKED.matrix.cells);
@@ -47,7 +47,7 @@ async function documentAt(place) {
 // One query: {id, turns: [[role, text]] or null, relevant, of(run)}. `relevant()` lists {id, title, text, grade} of the
 // relevant documents, highest grade first; null if labels are unknown. `of(run)` is null if the run's list is unknown, else
 // {searched, count: documents returned, documents: [{rank, id, title, text, grade, score}], below: relevant documents
-// below these, in the same form, full: whether the documents are from before the gate, signal}. Unknown values are null.
+// further down, in the same form, full: whether the documents are from before the gate, signal}. Unknown values are null.
 //
 // One item: {id, texts: [[name, text]], said(run): the prediction in marked pieces, null if unknown}.
 async function item(place) {

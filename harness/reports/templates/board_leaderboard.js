@@ -1,4 +1,4 @@
-// Tab *Leaderboard*: every run with its interval and its cost, and which are not told apart from the best.
+// Tab *Leaderboard*: every run with its interval and its cost, and the runs that are not told apart from the best.
 {
   const PART = 100; // rows that are shown at first
   const BOARD = DATA.leaderboard, ROWS = BOARD.rows, PICK = BOARD.recommended;
@@ -72,7 +72,7 @@
     return make("div", { class: "changes" }, ...said, found.length > LISTED ? make("span", { class: "soft" }, `+${found.length - LISTED}`) : null);
   }
 
-  // How many queries have each kind of loss
+  // The number of queries with each kind of loss
   function lost(run) {
     const words = ([name, count]) => `${say(LOSS[name].words)}: ${grouped(count)}`, counts = Object.entries(run.losses);
     const right = DATA.head.queries - counts.reduce((sum, [, count]) => sum + count, 0), all = [...counts, ["", right]];
@@ -162,7 +162,7 @@
     function list() {
       const mine = listed();
       head.replaceChildren(make("th", { class: "box" }, make("span", { class: "spoken" }, say({ en: "Select", ko: "선택" }))),
-        make("th", { class: "place" }, "#"), sorter("name", say({ en: "Run, and what differs from the one above", ko: "실행, 그리고 위 실행과 다른 설정" })),
+        make("th", { class: "place" }, "#"), sorter("name", say({ en: "Run, and differences from the run above", ko: "실행, 그리고 위 실행과 다른 설정" })),
         make("th", { class: "picture" }, make("span", { class: "spoken" }, say({ en: "95 % interval", ko: "95 % 신뢰구간" })), axis()),
         ...(ITEMS ? [] : [make("th", { class: "lost" }, say({ en: "what goes wrong", ko: "잘못된 질의" }))]), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
       const rows = [];
@@ -204,7 +204,7 @@
     list();
   }
 
-  // ---- The pick
+  // ---- The recommended run
   function pick(root) {
     const run = DATA.runs[PICK.run], row = ROWS.find((one) => one.run === PICK.run);
     const fact = (title, words) => make("div", { class: "fact" }, make("span", { class: "soft" }, title), make("b", { class: "number" }, ...[words].flat()));

@@ -1,8 +1,10 @@
 // A matrix on a canvas: a row for each query, a column for each run, the best run first. If there are more cells than
-// pixels, a pixel has the mean colour of its cells. One cell has the focus: arrow keys move it, and it is announced.
+// pixels, a pixel has the mean colour of its cells. One cell has the focus: arrow keys move the focus, and screen readers
+// announce the cell.
 //
-// data: from `matrix()`. titles: of the queries. said(query, run): the cell in words. open(query, run): for clicks and
-// Enter. Returns {element, grid, show(order, options), focus(query)}. `show` lists the queries of `order`; options: by,
+// data: see `matrix()`. titles: the titles of the queries. said(query, run): the cell in words. open(query, run): called
+// after a click or Enter. Returns {element, grid, show(order, options), focus(query)}. `show` lists the queries of `order`;
+// options: by,
 // "loss" or "value"; whole, whether all rows are visible; wide, whether columns are wide enough to click on.
 function cellMatrix(data, titles, said, open) {
   const R = DATA.runs.length, TOP = 20, ROW = 22, WIDE = 18, MOST_WIDE = 44;
@@ -93,7 +95,7 @@ function cellMatrix(data, titles, said, open) {
     marks();
     place();
   }
-  // The mean colour of the cells in each of bins[0] * bins[1] pixels.
+  // Returns the mean colour of the cells in each of bins[0] * bins[1] pixels.
   function means(firstRun, across, first, down, [wide, high]) {
     const picture = smallPen.createImageData(wide, high), { cells } = data;
     const single = wide === across && high === down;
@@ -146,7 +148,7 @@ function cellMatrix(data, titles, said, open) {
     }
     pen.restore();
   }
-  // Above the columns: the places of the runs if they fit, and the selected runs
+  // Above the columns: the places of the runs if there is room, and the selected runs
   function marks() {
     pen.fillStyle = style("--card");
     pen.fillRect(0, 0, size.wide, TOP);

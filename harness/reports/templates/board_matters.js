@@ -1,4 +1,4 @@
-// Tab *What matters*: which of the keys that differ between runs move the score, how much, and how far a number can move.
+// Tab *What matters*: how much each key that differs between runs moves the score, and how far a number can move.
 if (DATA.matters) {
   const M = DATA.matters, ALL = M.groups.flatMap((group) => group.keys);
   const VALUES = DATA.runs.map((run) => run.value);
@@ -7,10 +7,10 @@ if (DATA.matters) {
   const rounded = (text) => (text !== "" && Number.isFinite(Number(text)) ? String(Number(Number(text).toPrecision(4))) : text);
   const list = (words) => words.join(", ");
   const WHY = {
-    only: { en: "it is the only key that varies there and explains all of the variance", ko: "이 실행들에서는 이 키만 달라지므로 분산 전체가 이 키의 몫입니다" },
+    only: { en: "no other key varies there, so this key explains all of the variance", ko: "이 실행들에서는 이 키만 달라지므로 분산 전체가 이 키의 몫입니다" },
     runs: { en: "there are too few runs for so many keys", ko: "키의 수에 비해 실행이 너무 적습니다" },
     queries: { en: "too few queries have a value in every run", ko: "모든 실행에서 값이 있는 질의가 너무 적습니다" },
-    mixed: { en: "these runs cannot tell its effect from that of other keys", ko: "이 실행들로는 다른 키의 효과와 구별할 수 없습니다" },
+    mixed: { en: "these runs cannot tell its effect from the effects of other keys", ko: "이 실행들로는 다른 키의 효과와 구별할 수 없습니다" },
     same: { en: "all scores are the same", ko: "모든 점수가 같습니다" },
   };
 
@@ -29,7 +29,7 @@ if (DATA.matters) {
     const over = queriesOf(M.queries), spread = number(group.spread, 3);
     if (!group.beyond_chance) return make("p", { class: "lede" }, say({ en: `The scores of these runs differ no more than by chance over ${over}: it is unknown which key matters.`,
       ko: `${over}로 보면 이 실행들의 점수 차이는 우연과 구별되지 않습니다. 어떤 키가 중요한지 알 수 없습니다.` }));
-    return make("p", { class: "lede" }, say({ en: `How much of the variance of ${M.metric} each key explains, over all tried values. Scores spread by ${spread} (standard deviation). The interval says what the share could be on other queries like these ${over}.`,
+    return make("p", { class: "lede" }, say({ en: `How much of the variance of ${M.metric} each key explains, over all tried values. Scores spread by ${spread} (standard deviation). The interval shows the shares to expect on other queries like these ${over}.`,
       ko: `시도한 값 전체에서 ${M.metric} 분산을 각 키가 얼마나 설명하는지 보여 줍니다. 점수의 표준편차는 ${spread}입니다. 신뢰구간은 이 ${over}와 비슷한 다른 질의에서 비율이 어디까지 달라질 수 있는지를 뜻합니다.` }));
   }
   function row(key, group, heads) {
@@ -43,10 +43,10 @@ if (DATA.matters) {
       group.paired ? make("td", { class: "more-figure number", "data-head": heads.total }, percent(total.value)) : null);
   }
   const also = (key) => key.also.length ? make("span", { class: "also" }, say({ en: `always changed together with ${list(key.also)}: the effects cannot be separated`, ko: `${list(key.also)} 키와 늘 함께 바뀌어 효과를 가를 수 없음` })) : null;
-  // What limits the numbers
+  // Limits of the numbers
   function points(group) {
     const said = [], known = group.keys.some((key) => key.alone);
-    for (const pair of group.pairs) said.push({ en: `${pair.first} and ${pair.second} together explain ${percent(pair.share.value)} (${range(pair.share)}) beyond what each does alone: choose them together.`,
+    for (const pair of group.pairs) said.push({ en: `${pair.first} and ${pair.second} together explain ${percent(pair.share.value)} (${range(pair.share)}) more than each key alone: choose them together.`,
       ko: `${pair.first}, ${pair.second} 두 키의 상호작용이 각각의 몫 밖에서 ${percent(pair.share.value)}(${range(pair.share)})를 설명합니다. 함께 고르세요.` });
     if (known && !group.whole) said.push({ en: `Not every combination of values was tried: a least-squares model of ${group.paired ? "keys and pairs of keys" : "single keys"} fills in the missing ones. It cannot know what untried combinations would do.`,
       ko: `모든 값의 조합을 시도하지는 않았습니다. 나머지는 ${group.paired ? "키와 키의 쌍" : "각 키"}의 최소제곱 모형으로 대신하며, 시도하지 않은 조합에서 무엇이 달라질지는 알지 못합니다.` });
@@ -146,7 +146,7 @@ if (DATA.matters) {
   // ---- Parallel coordinates
   const TALL = 320, TOP = 26, CLOSEST = 120, WIDEST = 300, SPREAD = .06;
   const AXES = [...M.axes.map((one) => axisOf(one.name, one.numeric, DATA.runs.map((run) => run.params[one.name] ?? null))), axisOf(DATA.head.metric, true, VALUES)];
-  // place(run): 0 at the bottom to 1 at the top, null for a run without the key. marks: [place, words].
+  // place(run): from 0 at the bottom to 1 at the top; null for a run without the key. marks: [place, words].
   function axisOf(name, numeric, texts) {
     const different = [...new Set(texts.filter((text) => text !== null))];
     if (!numeric) {
@@ -166,7 +166,7 @@ if (DATA.matters) {
   const goal = AXES.at(-1).places, BOTTOM = AXES.some((axis) => axis.places.includes(null)) ? 44 : 18;
   let step = CLOSEST;
   const X = (axis) => 60 + axis * step, Y = (place) => (place === null ? TALL - 12 : TOP + (1 - place) * (TALL - TOP - BOTTOM));
-  // Runs with the same value are spread a little by their score, to keep their lines apart.
+  // Runs with the same value are spread a little by score, which keeps their lines apart.
   const height = (axis, run) => Y(axis.places[run] === null || axis.spread === 0 ? axis.places[run] : axis.places[run] + (goal[run] - .5) * axis.spread);
   const lineOf = (run) => AXES.map((axis, i) => `${i ? "L" : "M"}${X(i)} ${height(axis, run).toFixed(1)}`).join("");
   const runWords = (run) => `${shortName(run)}\n${DATA.head.metric} ${number(VALUES[run])}\n` + M.axes.map((one) => `${one.name} ${rounded(DATA.runs[run].params[one.name] ?? "–")}`).join("\n");
@@ -204,7 +204,7 @@ if (DATA.matters) {
       if (event.target.value === "") brushed.delete(i); else brushed.set(i, rangeOf(i, Number(event.target.value)));
       again();
     } }, make("option", { value: "" }, say({ en: "all", ko: "전체" })), ...axis.options.map((text, n) => make("option", { value: n }, rounded(text))))]] : []);
-    // Where the pointer is, in the chart's units
+    // The place of the pointer in the units of the chart
     function pointed(event) {
       const box = chart.getBoundingClientRect(), x = (event.clientX - box.left) / box.width * wide, y = (event.clientY - box.top) / box.height * TALL;
       const axis = Math.max(0, Math.min(AXES.length - 1, Math.round((x - X(0)) / step)));
@@ -254,7 +254,7 @@ if (DATA.matters) {
   tab("matters", { en: "What matters", ko: "무엇이 중요한가" }, (root) => {
     brushed.clear();
     root.append(...M.groups.map(importance), card(say({ en: "Effect of each value", ko: "값별 효과" }),
-      say({ en: "means over the other keys, all on one scale; intervals are of the distance from the mean of the key", ko: "다른 키에 대한 평균이며 모두 같은 축척입니다. 신뢰구간은 그 키의 전체 평균과의 차이에 대한 것입니다" }),
+      say({ en: "means over the other keys, all on one scale; intervals are of the difference from the mean of the key", ko: "다른 키에 대한 평균이며 모두 같은 축척입니다. 신뢰구간은 그 키의 전체 평균과의 차이에 대한 것입니다" }),
       make("div", { class: "effects" }, ...ALL.map(effect))), ...(two ? [heat()] : []), parallel(root.clientWidth));
   });
 }

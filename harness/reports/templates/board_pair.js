@@ -1,4 +1,4 @@
-// Tab *Two runs*: what differs between two runs, by how much, and the queries that decide it.
+// Tab *Two runs*: the difference of two runs, their settings, and the queries that decide.
 if (DATA.runs.length > 1) {
   const PART = 12, FEW = 20; // queries listed at first; of fewer that differ an interval is not to be trusted
   const UNIT = 1e6; // values on this page have six digits
@@ -44,7 +44,7 @@ if (DATA.runs.length > 1) {
       { en: `${queriesOf(found.n)} do not tell ${a} and ${b} apart: ${better} is ahead by ${size}, ${p3(found.p)}.`,
         ko: `${queriesOf(found.n)}로는 ${a}, ${b} 두 실행의 우열을 가릴 수 없습니다. ${better} 쪽이 ${size} 앞섭니다(${p3(found.p)}).` });
   }
-  // The test of `harness compare` for a pair on a part of the queries: {mean, low, high, p}; null if it is not on this page.
+  // The result of `harness compare` for a pair on a part of the queries: {mean, low, high, p}; null if not on this page.
   const tests = once(() => unpackedJson(DATA.pairs));
   async function tested([first, second], among) {
     const one = (await tests())[among]?.find(([a, b]) => a === Math.min(first, second) && b === Math.max(first, second));
@@ -54,15 +54,15 @@ if (DATA.runs.length > 1) {
   }
   function limits(places, found) {
     const differ = found.wins + found.losses, runs = places.map((place) => DATA.runs[place].id.slice(0, START));
-    if (found.p === null) return say({ en: `This page does not test these two. To test them: harness compare 'runs=[${runs}]'`,
+    if (found.p === null) return say({ en: `This page does not test these two runs. To test them: harness compare 'runs=[${runs}]'`,
       ko: `이 페이지는 이 두 실행을 검정하지 않았습니다. 검정하려면: harness compare 'runs=[${runs}]'` });
-    const said = [say({ en: "In brackets: the 95 % bootstrap interval of the mean difference. p: the paired randomisation test of this pair alone, not corrected for other pairs that you look at.",
+    const said = [say({ en: "The brackets contain the 95 % bootstrap interval of the mean difference. p is from the paired randomisation test of this pair alone, without correction for other pairs.",
       ko: "괄호 안은 평균 차이의 95 % 부트스트랩 신뢰구간입니다. p는 이 쌍만 본 짝지은 무작위화 검정의 값이며, 함께 살펴본 다른 쌍의 수를 감안해 보정하지 않았습니다." })];
     if (differ && differ < FEW) said.push(say({ en: `Only ${queriesOf(differ)} differ: trust p, not the interval.`,
       ko: `차이가 나는 질의가 ${differ}개뿐입니다. 신뢰구간보다 p를 믿으세요.` }));
     return said.join(" ");
   }
-  // The interval on an axis with zero
+  // The interval on an axis that includes 0
   function intervalPicture({ low, high, mean }) {
     const TALL = 90, GROUND = TALL - 40, ends = [0, low, high], margin = .1 * (Math.max(...ends) - Math.min(...ends)) || .01;
     const [from, to] = [Math.min(...ends) - margin, Math.max(...ends) + margin], x = (value) => 100 * (value - from) / (to - from) + "%";
@@ -97,7 +97,7 @@ if (DATA.runs.length > 1) {
       ...parts.map(([name, colour, words]) => found[name] ? make("span", { style: { flex: `${found[name]} 0 0`, background: colour }, ...tip(`${say(words)}: ${share(found[name])}`) }) : null)),
       make("div", { class: "keys" }, ...parts.map(([name, colour, words]) => make("span", {}, dot(colour), say(words), make("b", { class: "number" }, share(found[name]))))));
   }
-  // The differences of all queries side by side, largest wins first
+  // The differences of all queries side by side, the largest wins first
   function profile(differing) {
     const WIDTH = 1000, TALL = 150, n = differing.length, wide = WIDTH / n, most = Math.max(...differing.map((one) => Math.abs(one.gap))), y = (gap) => TALL / 2 - gap / most * (TALL / 2 - 4);
     const ordered = [...differing].sort((a, b) => b.gap - a.gap);
@@ -107,7 +107,7 @@ if (DATA.runs.length > 1) {
         fill: one.gap > 0 ? NAMES[0] : NAMES[1], class: "bar", onclick: () => go("queries", one.id), ...tip(`${one.id}\n${signed(one.gap, 3)}`) })),
       draw("line", { x1: 0, x2: WIDTH, y1: TALL / 2, y2: TALL / 2, stroke: "var(--soft)" }));
   }
-  // Kinds of loss that only one of the two has
+  // Kinds of loss that only one of the two runs has
   function lossPicture(rows) {
     const kinds = LOSSES.map((name) => ({ name, fewer: rows.filter((one) => one.losses[1] === name && one.losses[0] !== name).length,
       more: rows.filter((one) => one.losses[0] === name && one.losses[1] !== name).length, both: rows.filter((one) => one.losses.every((other) => other === name)).length }))
@@ -164,8 +164,8 @@ if (DATA.runs.length > 1) {
         card(say({ en: "Query by query", ko: "질의마다" }), queriesOf(found.n), winsPicture(found), differing.length ? profile(differing) : null),
         card(say({ en: "Settings that differ", ko: "서로 다른 설정" }), null, settings(places), ...places.map((place, i) => make("div", { class: "ids" }, mark(i), runId(place))))),
       ITEMS ? "" : card(say({ en: "Losses gained and lost", ko: "생긴 손실과 사라진 손실" }), say({ en: "queries by what went wrong in the lists the runs wrote", ko: "기록된 목록에서 무엇이 잘못되었는지에 따른 질의 수" }), lossPicture(rows)),
-      card(say({ en: "Queries that decide it", ko: "우열을 가른 질의" }), say(ITEMS ? { en: "largest differences first; both values", ko: "차이가 큰 것부터, 두 실행의 값" } :
-        { en: "largest differences first; both values, and what went wrong in each run", ko: "차이가 큰 것부터, 두 실행의 값과 무엇이 잘못되었는지" }),
+      card(say({ en: "Queries that decide", ko: "우열을 가른 질의" }), say(ITEMS ? { en: "largest differences first; both values", ko: "차이가 큰 것부터, 두 실행의 값" } :
+        { en: "largest differences first; both values, and the loss of each run", ko: "차이가 큰 것부터, 두 실행의 값과 무엇이 잘못되었는지" }),
         apart ? make("p", { class: "soft" }, say({ en: "Values are out of fold if something was learnt from labels. What went wrong refers to the lists the runs wrote.",
           ko: "라벨로 배운 것이 있는 실행의 값은 폴드 밖에서 잰 값이고, 무엇이 잘못되었는지는 기록된 목록을 두고 말합니다." })) : null,
         ...(differing.length ? deciding(differing) : [make("p", { class: "soft" }, say({ en: "No query differs.", ko: "값이 다른 질의가 없습니다." }))])));

@@ -1,4 +1,4 @@
-// Tab *Queries*: every query and run in a matrix, the reach of the best choice of runs, and each query side by side.
+// Tab *Queries*: a matrix of queries and runs, the ceilings of a choice among runs, and each query in several runs.
 {
   const state = { by: ITEMS ? "value" : "loss", sort: "spread", needs: "", turns: "", kind: null, solved: "", words: [], run: 0, whole: false, wide: false,
     limit: 25, open: null };
@@ -37,7 +37,7 @@
     return { mean, spread, best, solvers, count };
   }
   const judged = (data, q) => DATA.head.select_on !== "public" || data.public[q];
-  // Means over the queries that rank the runs: of a run, of the best run of each query, and of the best pair with a run.
+  // Means over the queries that decide the order: of a run, of the best run of each query, of the best pair with a run.
   function ceilings(data, sums, run) {
     const Q = data.ids.length, own = data.values.subarray(run * Q, (run + 1) * Q);
     let [mine, most, n] = [0, 0, 0];
@@ -148,14 +148,14 @@
       for (let q = 0; q < Q; q += 1) counts[data.losses[state.run * Q + q]] += 1;
       chips.replaceChildren(
         make("label", { class: "choice" }, make("span", { class: "soft" }, say({ en: "where", ko: "다음 실행에서" })),
-          runChoice(say({ en: "Run whose losses are counted", ko: "손실을 셀 실행" }), state.run, (place) => { state.run = place; drawCeiling(); again(); })),
+          runChoice(say({ en: "The run whose losses are counted", ko: "손실을 셀 실행" }), state.run, (place) => { state.run = place; drawCeiling(); again(); })),
         make("span", { class: "soft" }, say({ en: "has", ko: "" })),
         ...LOSSES.map((_, i) => i).filter((i) => counts[i] || state.kind === i).map((i) => press(state.kind === i, [
           dot(LOSS[LOSSES[i]].colour), say(LOSS[LOSSES[i]].words), make("span", { class: "soft number" }, grouped(counts[i]))],
         () => set("kind")(state.kind === i ? null : i))));
     }
 
-    // The queries in words, the same as in the matrix
+    // The queries of the matrix, in words
     function list() {
       lines.replaceChildren(...order.slice(0, state.limit).map((q) => make("li", {}, make("button", { class: "line", onclick: () => open(q, null) },
         make("span", { class: "id" }, data.ids[q]), make("span", { class: "what" }, texts[q] ?? ""),
@@ -178,7 +178,7 @@
       const name = shortName(state.run), fact = (value, words) => make("div", { class: "fact" }, make("b", { class: "number" }, value),
         make("span", { class: "soft" }, say(words)));
       ceiling.replaceChildren(
-        make("h2", {}, say({ en: "What the runs you have could reach together", ko: "지금 있는 실행을 합치면 어디까지 가능한가" })),
+        make("h2", {}, say({ en: "Scores that the runs could reach together", ko: "지금 있는 실행을 합치면 어디까지 가능한가" })),
         make("div", { class: "facts-row" }, ...(one ? [
           fact(number(one.mine), { en: name, ko: name }),
           one.pair.run === null ? null : fact(number(one.pair.mean), { en: `with the better of this run and ${shortName(one.pair.run)} on each query`,
@@ -186,7 +186,7 @@
           fact(number(one.most), { en: `with the best of ${runsOf(R)} on each query`, ko: `질의마다 ${runsOf(R)} 중 가장 나은 것을 고르면` })] : [])),
         make("div", { class: "facts-row" },
           button("others", others, { en: "solved by some run, not by this one", ko: "이 실행은 못 맞히고 다른 실행은 맞힌 질의" },
-            { en: "a fusion or a choice of run could win these", ko: "결합하거나 골라 쓰면 얻을 수 있는 몫" }),
+            { en: "a fusion or a choice among the runs could gain these", ko: "결합하거나 골라 쓰면 얻을 수 있는 몫" }),
           button("none", none, { en: "solved by none", ko: "아무 실행도 맞히지 못한 질의" },
             { en: "these need something new", ko: "새로운 방법이 있어야 하는 몫" })),
         make("p", { class: "soft" }, `${DATA.head.metric}, `, say({ en: `mean of ${queriesOf(one?.n ?? 0)}. Solved: its value is 1. ` +

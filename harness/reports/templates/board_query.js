@@ -8,8 +8,8 @@ let queryPanel, queryMarks, itemPanel;
   const WIDE_LETTER = /[\p{Script=Hangul}\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
   const NARROW = 4, WIDE_WORD = 2; // letters at the beginning that two words must share
   const wordsOf = (text) => [...new Set(text.normalize("NFC").toLowerCase().match(WORD) ?? [])];
-  // How many letters at the beginning a word shares with one of the words; 0 if too few. Short words with digits or in
-  // capitals count if they are equal.
+  // Returns how many letters at the beginning a word shares with any of the words; 0 if too few. Short words with digits
+  // or in capitals must be equal.
   const short = (word) => /\d/.test(word) || word.length > 1 && word === word.toUpperCase() && word !== word.toLowerCase();
   function sharedStart(word, words) {
     const folded = word.toLowerCase(), least = WIDE_LETTER.test(folded) ? WIDE_WORD : NARROW;
@@ -21,7 +21,7 @@ let queryPanel, queryMarks, itemPanel;
     }
     return most;
   }
-  // A text in pieces, with the beginnings of words marked that a word of the query shares
+  // A text in pieces, with the beginnings of words marked that are also in the query
   function markedText(text, words) {
     const pieces = [];
     let at = 0;
@@ -37,7 +37,7 @@ let queryPanel, queryMarks, itemPanel;
 
   queryMarks = { wordsOf, markedText };
 
-  // The panel of a query. place: of the query; data: from `matrix()`; tools: buttons beside its title.
+  // The panel of a query. place: the place of the query. data: see `matrix()`. tools: buttons beside the title.
   queryPanel = async (place, data, tools) => {
     const one = await query(place), rules = await gates(), text = (await titles())[place];
     const relevant = await one.relevant();

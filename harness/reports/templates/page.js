@@ -1,4 +1,4 @@
-// The foundation of all pages: elements, words, numbers, reports, listings. A page's own script comes after it.
+// Shared by all pages: elements, words, numbers, reports, listings. The page's own script follows.
 "use strict";
 const $ = (id) => document.getElementById(id);
 const DATA = JSON.parse($("data")?.textContent ?? "{}"); // of a page that is one file
@@ -53,7 +53,7 @@ const grouped = (value) => value.toLocaleString("en-US");
 const spaced = (name) => (name.includes("@") ? name : name.replaceAll("_", " ")); // measures keep their names
 const many = (count) => `${grouped(count)} ${DATA.nouns[count === 1 ? 0 : 1]}`;
 
-// A name that a narrow column may break after each underscore.
+// A name that may break after each underscore in a narrow column.
 const breakable = (name) => name.split(/(?<=_)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 
 // A text normalised for search; the order of two values, null last; at most `most` round numbers between two.
@@ -70,7 +70,7 @@ function ticks(low, high, most) {
   for (let n = Math.ceil(low / step); n * step <= high; n += 1) found.push(Number((n * step).toPrecision(6)));
   return found;
 }
-// Copy the text of an element. If the page may not copy, the text stays selected.
+// Copies the text of an element. If the browser does not allow this, the text stays selected.
 function copied(element) {
   getSelection().selectAllChildren(element);
   return document.execCommand("copy");
@@ -105,7 +105,7 @@ function interval(...marks) {
     `, 95 % interval ${number(one.low, 3)} – ${number(one.high, 3)}`) + `, ${many(one.n)}`).join("\n")), []);
 }
 
-// The head of a run's page: facts, the score that ranks it, and its measures. `marks` of a measure are drawn.
+// The head of a run's page: facts, the score that ranks the run, and the measures, whose `marks` are drawn.
 function scored() {
   $("title").textContent = document.title = DATA.title || "Run";
   for (const [name, words] of DATA.facts) $("facts").append(make("dt", {}, name), make("dd", {}, words));
@@ -162,17 +162,17 @@ function reportSections(sections) {
       ...unfolding(more > 0, { en: `${more} more`, ko: `${more}개 더` }, ...lines.slice(LINES)), ...table(one));
   });
 }
-// Links to sections. titles: of each.
+// Links to sections. titles: one for each section.
 function contents(sections, titles) {
   const links = sections.map((one, i) => make("li", {}, make("button", { class: "link", onclick: () => one.scrollIntoView() }, titles[i])));
   return make("nav", { "aria-label": say({ en: "Contents", ko: "차례" }) }, make("ul", { class: "contents", lang: "en" }, ...links));
 }
 
-// A sortable table of the rows that pass `wants` and contain all typed words, a part at a time. On a phone each row is a
+// A sortable table of the rows that pass `wants` and contain all typed words, a part at a time. On a phone, each row is a
 // block of named cells. heads: the columns [name, title] of each cell of the header. value(row, name): the key to sort by,
-// null last. text(row): the text to search. line(row): the row's element. sort: the column to sort by at first.
-// Returns {chips: a place for more tools; again(): call it when `wants` or a value has changed; reveal(row): empties the
-// search field, lists the row and returns its element}.
+// null last. text(row): the text to search. line(row): the row's element. sort: the first column to sort by.
+// Returns {chips: a place for more tools; again(): to be called after `wants` or a value has changed; reveal(row): clears
+// the search field, lists the row and returns its element}.
 const PART = 100;
 function listing(section, rows, { heads, value, text, line, wants, hint, sort = null }) {
   const state = { sort, down: false, words: [], limit: PART }, texts = new Map();
