@@ -18,15 +18,7 @@ from harness.recording.logged_run import in_full, recommended
 from harness.recording.retrieval_run import LISTS, SCORED_IDS
 from harness.recording.run_kind import RunKind
 from harness.tracking.mlflow_client import shown_address
-from harness.tracking.tracker import (
-    LESS_IS_BETTER,
-    OBJECTIVE,
-    RETRIEVAL,
-    LoggedRun,
-    RunRecord,
-    Tracker,
-    member_tag,
-)
+from harness.tracking.tracker import LESS_IS_BETTER, OBJECTIVE, RETRIEVAL, LoggedRun, RunRecord, Tracker, member_tag
 
 SCORED = ("run", "score")  # commands whose runs have scores; a trial of a sweep is logged as a `run`
 

@@ -16,12 +16,11 @@ import numpy as np
 
 from harness.analysis import ranking
 from harness.analysis.board.expected import Expected, expected_of_run, of_board
-from harness.analysis.board.runs import judging, of_chosen
+from harness.analysis.board.runs import judging, of_chosen, read_submissions
 from harness.analysis.comparison import page
 from harness.analysis.comparison.comparison import Comparison, kinds_in_words
 from harness.analysis.comparison.scored_runs import ScoredRuns, TaskRuns, compare_runs, read_retrieval_runs
 from harness.analysis.ranking import Chosen, RankedRun, Wanted, chosen_runs, recommended_runs, require_finished
-from harness.analysis.submissions import read_submissions
 from harness.config.check import Invocation
 from harness.config.commands import CompareConfig
 from harness.config.text import counted

@@ -304,15 +304,11 @@ def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
 
 
 def _apart(heights: Sequence[float], least: float) -> np.ndarray:
-    order = np.argsort(heights, kind="stable")
-    moved = np.array(heights, float)[order]
-    for i in range(1, len(moved)):
-        moved[i] = max(moved[i], moved[i - 1] + least)
-    moved[-1] = min(moved[-1], 1)
-    for i in reversed(range(len(moved) - 1)):
-        moved[i] = min(moved[i], moved[i + 1] - least)
-    apart = np.empty(len(moved))
-    apart[order] = moved
+    """Return heights that are at least `least` apart and at most 1, as near as possible to the given ones."""
+    order, steps = np.argsort(heights, kind="stable"), least * np.arange(len(heights))
+    moved = np.maximum.accumulate(np.array(heights, float)[order] - steps)  # upwards
+    moved = np.minimum(moved, 1 - steps[-1])  # the highest one down to 1, and so the ones below it
+    apart: np.ndarray = (moved + steps)[np.argsort(order)]
     return apart
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from harness.analysis.board.plateau import LEAST, shape_along
+from harness.analysis.board.matters import LEAST, shape_along
 from harness.config.text import counted
 from harness.gates.calibration import CLOSE
 from harness.sweeps.axes import Axis, Interval

@@ -26,9 +26,9 @@ from fuzzing.trial import Files, Wrong, again, each, lines, reads, same, text_ag
 from harness.analysis.board import runs as board_runs
 from harness.analysis.board.lists import ListReader
 from harness.analysis.board.queries import Collected, ReadAgain
+from harness.analysis.board.runs import read_submissions
 from harness.analysis.comparison.scored_runs import TaskRuns, compare_runs, read_retrieval_runs
 from harness.analysis.ranking import Chosen, RankedRun
-from harness.analysis.submissions import read_submissions
 from harness.commands import reproduce
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
 from harness.config.commands import CompareConfig, ReproduceConfig

@@ -156,7 +156,7 @@ def test_nothing_to_choose_from_is_said():
     bare = FakeTracker(logged("a", labels=None), logged("b", labels=None))
     for measure in (None, "ndcg@10"):
         config, _ = settled(bare, asked(metric=measure))
-        with pytest.raises(BadInput, match=r"'e' has 2 finished runs, none with labels: .*testset draft") as error:
+        with pytest.raises(BadInput, match=r"'e' has 2 finished runs, none with labels, .*testset draft") as error:
             rank(bare, Wanted("e", config.document["metric"]))
         assert "harness run " not in str(error.value)  # which would make another run without labels
 

@@ -16,17 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis.board.lists import (
-    DEPTH,
-    MOST_TEXT,
-    ListReader,
-    Retrieved,
-    Returned,
-    files_of,
-    set_by_hand,
-)
-from harness.analysis.board.runs import LOSSES, BoardRuns
-from harness.analysis.submissions import Submissions
+from harness.analysis.board.lists import DEPTH, MOST_TEXT, ListReader, Retrieved, Returned, files_of, set_by_hand
+from harness.analysis.board.runs import LOSSES, BoardRuns, Submissions
 from harness.data.dataset import Dataset
 from harness.errors import BadInput
 from harness.gates.rule import json_number

@@ -49,15 +49,13 @@ def changes(params: Sequence[Params]) -> list[dict[str, tuple[str | None, str | 
 
 def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, list[str | None]]:
     names = dict.fromkeys(name for run in params for name in run)
-    logged = {name: [run.get(name) for run in params] for name in names}
-    found = {name: [None if value == "null" else value for value in values] for name, values in logged.items()}
-    found = {name: values for name, values in found.items() if len(set(values)) > 1}
-    return {
-        name: values
-        for name, values in found.items()
-        if None not in values
-        or any(value is not None and value != own.get(name) for value, own in zip(values, brought, strict=True))
-    }
+    every = {name: [None if (one := run.get(name)) == "null" else one for run in params] for name in names}
+    found = {}
+    for name, values in every.items():
+        pairs = zip(values, brought, strict=True)
+        if len({*values}) > 1 and (None not in values or any(one not in (None, own.get(name)) for one, own in pairs)):
+            found[name] = values
+    return found
 
 
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
@@ -140,10 +138,8 @@ def _values(group: str, choice: str) -> dict[str, str]:
     import yaml
 
     values = {key: yaml.safe_load(entry.value) for key, entry in manual.manual_keys(group, choice).items()}
-    return {
-        key: one if isinstance(one, str) else json.dumps(shortest(one), ensure_ascii=False)
-        for key, one in values.items()
-    }
+    dumped = {key: json.dumps(shortest(one), ensure_ascii=False) for key, one in values.items()}
+    return {key: one if isinstance(one, str) else dumped[key] for key, one in values.items()}
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.analysis.board.lists import ListReader, Returned
 from harness.analysis.board.queries import read_again
-from harness.analysis.board.runs import BoardRuns, judging, known_mean, of_submissions, of_tables, tables
+from harness.analysis.board.runs import BoardRuns, Submissions, judging, known_mean, of_submissions, of_tables, tables
 from harness.analysis.comparison.comparison import (
     Changed,
     Comparison,
@@ -27,7 +27,6 @@ from harness.analysis.comparison.comparison import (
     pair_verdict,
 )
 from harness.analysis.ranking import Chosen, require_labels
-from harness.analysis.submissions import Submissions
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
 from harness.data.dataset import Dataset
@@ -266,6 +265,7 @@ class RetrievalRuns:
             notes.append("Parts are left out, since the runs have different public queries.")
         return notes + self._known.notes
 
+    @property
     def unjudged(self) -> Unjudged | None:
         return self._holes[0]
 
@@ -417,7 +417,7 @@ def _named(label: str, documents: Sequence[UnjudgedDocument]) -> str:
 class TaskRuns:
     """Submissions to a text task, with the same methods as `RetrievalRuns`. labels: one for each submission."""
 
-    noun, unit, apart = "submissions", "items", None
+    noun, unit, apart, unjudged = "submissions", "items", None, None
     labels: Sequence[str]
     found: Submissions
 
@@ -500,9 +500,6 @@ class TaskRuns:
             return [f"No texts of {', '.join(bare)}: trials of a sweep log none. Score their files to see the texts."]
         return []
 
-    def unjudged(self) -> None:
-        return None
-
 
 # ---- The comparison
 
@@ -564,7 +561,7 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
         shake_up=ranked.shake_up,
         pairs=corrected_for,
         left_out=left_out,
-        unjudged=runs.unjudged(),
+        unjudged=runs.unjudged,
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from harness.analysis import full_lists
-from harness.analysis.board.plateau import plateau_of
+from harness.analysis.board.matters import plateau_of
 from harness.analysis.board.runs import SCORES
 from harness.analysis.board.settings import varied
 from harness.analysis.proposals.catalogue import (
@@ -356,12 +356,8 @@ def _others(tracker: Tracker, runs: Sequence[LoggedRun], evidence: RunEvidence) 
 
 def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> dict[str, int]:
     """Return group or key -> the number of other tried values. own, others: the params of the run and of other runs."""
-    found: dict[str, set[str]] = {}
-    for params in others:
-        for key, value in params.items():
-            if value != own.get(key, value):
-                found.setdefault(key, set()).add(value)
-    return {key: len(values) for key, values in found.items()}
+    tried = {(key, value) for params in others for key, value in params.items() if value != own.get(key, value)}
+    return Counter(key for key, _ in tried)
 
 
 def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> list[Proposal]:

@@ -70,14 +70,7 @@ class Workload:
     @property
     def makes(self) -> set[str]:
         """The names of its entries in the cache: rankings, indexes and texts that were read."""
-        found = set()
-        for node, ranking in self.parts:
-            found |= {
-                digest(ranking),
-                digest(ranking["index"]),
-                *(digest(_reads(node, part)) for part in readers(node)),
-            }
-        return found
+        return set().union(*(_entries(node, ranking) for node, ranking in self.parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +126,7 @@ class CostModel:
                     seconds, measured = self._reading(part, self.queries + (0 if is_read else self.documents), pace)
                     total += seconds
                     guessed |= {} if measured or is_read else {recorded_name(target_class(part, "part")): None}
-                known |= {digest(ranking), digest(ranking["index"]), *(digest(_reads(node, part)) for part in parts)}
+                known |= _entries(node, ranking)
             if pairs := self.asked * int(work.plan.rerank.get("depth") or 0):
                 total += pace * _operations(work.plan.rerank) * pairs * PAIR
         reranked = any("rerank" in work.plan.active for work in works)
@@ -173,6 +166,10 @@ def readers(node: Node) -> list[Node]:
     """Return the parts of a retriever that read texts: a tokenizer, an encoder, or the retriever's own model."""
     found = [node[key] for key in ("tokenizer", "encoder") if isinstance(node.get(key), Mapping)]
     return found or ([node] if "model" in node else [])
+
+
+def _entries(node: Node, ranking: Mapping[str, Any]) -> set[str]:
+    return {digest(one) for one in (ranking, ranking["index"], *(_reads(node, part) for part in readers(node)))}
 
 
 def _reads(node: Node, part: Node) -> list[Any]:

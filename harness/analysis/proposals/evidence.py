@@ -58,7 +58,9 @@ class RunEvidence:
     @classmethod
     def of_outcome(cls, plan: Plan, outcome: Outcome, dataset: Dataset) -> RunEvidence:
         """Return the evidence of a computed run. Raise BadInput without labels or without a mean over queries."""
-        measure, qrels = fixed_mean(plan.objective), _labels(dataset.qrels)
+        measure, qrels = fixed_mean(plan.objective), dataset.qrels
+        if qrels is None:
+            raise BadInput("The run has no labels, so its weaknesses are unknown. Set dataset.qrels=FILE.")
         scores = outcome.held_out or outcome.scores
         assert scores is not None
         counts = ~np.isnan(scores.values[measure.name])
@@ -203,12 +205,6 @@ def rank_counts(evidence: RunEvidence) -> list[RankCounts]:
         )
         for name, ranks in found.items()
     ]
-
-
-def _labels(qrels: Qrels | None) -> Qrels:
-    if qrels is None:
-        raise BadInput("The run has no labels, so its weaknesses are unknown. Set dataset.qrels=FILE.")
-    return qrels
 
 
 def _pool(rankings: Mapping[str, Ranking]) -> Ranking:

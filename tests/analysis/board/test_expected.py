@@ -10,15 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logged_runs import SWEEP
 
-from harness.analysis.board.expected import (
-    FOLDS,
-    MOST,
-    REPEATS,
-    Expected,
-    Replay,
-    RunFamily,
-    cross_validated_choice,
-)
+from harness.analysis.board.expected import FOLDS, MOST, REPEATS, Expected, Replay, RunFamily, cross_validated_choice
 from harness.analysis.board.runs import BoardRuns
 from harness.gates.calibration import folds
 from harness.statistics.prediction_powered import Estimate

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from boards import made_run, made_runs
 
-from harness.analysis.board.matters import REASONS, matters
-from harness.analysis.board.plateau import plateau_of
+from harness.analysis.board.matters import REASONS, matters, plateau_of
 from harness.analysis.board.settings import varied
 from harness.analysis.ranking import RankedRun
 
