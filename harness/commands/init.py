@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,9 @@ HEADER = """\
 def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
     """Write the given keys to `harness.yaml`. Raise BadInput if `harness run` could not work with them."""
     settings = _settings(config, invocation)
-    start = _start(config, invocation) if config.task is None else None
-    if start and start.better:
-        settings.setdefault("tokenizer", start.better.name)
+    rows, better, commands = _read_data(config, invocation) if config.task is None else ({}, None, ())
+    if better:
+        settings.setdefault("tokenizer", better.name)
     path = Path(defaults.FILE)
     text = HEADER + "".join(f"{key}: {_yaml(value)}\n" for key, value in settings.items())
     folders = [Path(invocation.config_dir)] if invocation.config_dir else []
@@ -43,17 +43,16 @@ def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
         raise BadInput(f"{path} exists and has other contents: edit it, or delete it and repeat this command.")
     if not path.exists():
         write_text(path, text)
-    rows, better = (start.rows, start.better) if start else ({}, None)
     counts = ", ".join(f"{count:,} {name}" for name, count in rows.items())
     lines = [
         f"Every command in this folder now takes its defaults from {path}{f' ({counts})' if counts else ''}:",
         *(f"  {key}: {_yaml(value)}" for key, value in settings.items()),
         *([f"Data: {better.why}"] if better else []),
     ]
-    verb, *words = ["run"] if start else ["score", "predictions=FILE", "references=FILE"]
+    verb, *words = ["run"] if config.task is None else ["score", "predictions=FILE", "references=FILE"]
     first = shlex.join(["harness", verb, *flag(invocation.config_dir), *words])
     document = {"file": str(path.absolute()), "defaults": settings, "rows": rows}
-    return CommandAnswer(document, Report("", files=lines, steps=[first, *(start.commands if start else ())]))
+    return CommandAnswer(document, Report("", files=lines, steps=[first, *commands]))
 
 
 def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
@@ -78,17 +77,11 @@ def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
     return found
 
 
-@dataclass(frozen=True)
-class _Start:
-    """The data found. rows: how many documents, queries and so on. commands: what to run after the first run."""
+def _read_data(config: InitConfig, invocation: Invocation) -> tuple[dict[str, int], Better | None, Sequence[str]]:
+    """Return the numbers of rows, a better tokenizer for the documents, and commands to go on with.
 
-    rows: Mapping[str, int]
-    better: Better | None
-    commands: Sequence[str]
-
-
-def _start(config: InitConfig, invocation: Invocation) -> _Start:
-    """Read the data. Raise BadInput if a file is invalid, or if the gate lacks labels."""
+    Raise BadInput if a file is invalid, or if the gate lacks labels.
+    """
     run_config = Plan.of(config.document)
     dataset = open_dataset(run_config, invocation.choices["dataset"])
     run_config.check(dataset.qrels)
@@ -102,7 +95,7 @@ def _start(config: InitConfig, invocation: Invocation) -> _Start:
     setup = Setup(run_config, choices, writing, rows["documents"], needless)
     following = NextCommands(setup, replace(invocation, overrides=(), defaults=invocation.overrides))
     commands = following.commands() if grades else []
-    return _Start(rows, better, commands)
+    return rows, better, commands
 
 
 def _yaml(value: Any) -> str:

@@ -49,18 +49,6 @@ class PairValues:
     notes: Sequence[str]
 
 
-@dataclass(frozen=True, eq=False)
-class PowerReport:
-    pair: PairValues
-    told: TellingApart
-
-    @property
-    def notes(self) -> list[str]:
-        metric, total, n = self.pair.metric, len(self.pair.gaps), self.told.found.n
-        some = [f"{metric} applies to {n:,} of {total:,} labelled queries. All numbers here are about these {n:,}."]
-        return [*self.pair.notes, *(some if n < total else []), *self.told.notes]
-
-
 def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
     require_retrieval(config.task, "power")
     with tempfile.TemporaryDirectory() as folder:
@@ -71,10 +59,13 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
     pair = replace(pair, notes=[*notes, *pair.notes])
     _check(pair)
     with stage("repeating the test"):
-        found = PowerReport(pair, telling_apart(pair.gaps, float(config.power), float(config.alpha)))
+        told = telling_apart(pair.gaps, float(config.power), float(config.alpha))
+    n, total = told.found.n, len(pair.gaps)
+    some = f"{pair.metric} applies to {n:,} of {total:,} labelled queries. All numbers here are about these {n:,}."
+    pair = replace(pair, notes=[*pair.notes, *([some] if n < total else []), *told.notes])
     words = [*run_files.scoring_words(invocation), f"runs=[{','.join(config.runs or ())}]"] if files else []
-    steps = _next(found, Place.of(config, invocation), words)
-    return CommandAnswer(_document(found), power_report(found, steps), lambda _: [power_curve(found)])
+    steps = _next(pair, told, Place.of(config, invocation), words)
+    return CommandAnswer(_document(pair, told), _report(pair, told, steps), lambda _: [_curve(pair, told)])
 
 
 def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
@@ -140,15 +131,15 @@ def _check(pair: PairValues) -> None:
         )
 
 
-def _document(one: PowerReport) -> dict[str, Any]:
-    told, found = one.told, one.told.found
+def _document(pair: PairValues, told: TellingApart) -> dict[str, Any]:
+    found = told.found
     runs = [
         {"label": label, "run_id": run.run.run_id, "short_name": run.name, "name": run.run.name, "objective": run.score}
-        for label, run in zip("AB", (one.pair.first, one.pair.second), strict=True)
+        for label, run in zip("AB", (pair.first, pair.second), strict=True)
     ]
     return {
-        "metric": one.pair.metric,
-        "judged_on": "private" if one.pair.judges else "all",
+        "metric": pair.metric,
+        "judged_on": "private" if pair.judges else "all",
         "runs": runs,
         "n": found.n,
         "mean_difference": found.mean,
@@ -160,14 +151,13 @@ def _document(one: PowerReport) -> dict[str, Any]:
         "queries_needed": told.queries_needed,
         "queries_needed_interval": [told.low, told.high],
         **{name: getattr(told, name) for name in ("smallest_difference", "power_now", "curve")},
-        "notes": one.notes,
+        "notes": pair.notes,
     }
 
 
-def power_report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
-    """Return the queries needed, with the curve. steps: the next commands."""
-    told, found = one.told, one.told.found
-    share, n = f"{100 * told.wanted:.0f} % power", _queries(one)
+def _report(pair: PairValues, told: TellingApart, steps: Sequence[str]) -> Report:
+    found = told.found
+    share, n = f"{100 * told.wanted:.0f} % power", _queries(pair, told)
     smallest = "none of this kind" if told.smallest_difference is None else number(abs(told.smallest_difference))
     answers = [
         f"Queries needed to find this difference with {share}: {_count(told.queries_needed)}{_between(told)}.",
@@ -176,16 +166,16 @@ def power_report(one: PowerReport, steps: Sequence[str] = ()) -> Report:
         f"Observed: A − B {signed(found.mean)} (95 % {found.low:+.3f} to {found.high:+.3f}), p {p_value(found.p)} "
         f"for this pair alone; standard deviation {told.sd:.3f}; A is better on {found.wins:,}, B on {found.losses:,}, "
         f"{found.ties:,} tie.",
-        f"A: {one.pair.first.run.named}",
-        f"B: {one.pair.second.run.named}",
+        f"A: {pair.first.run.named}",
+        f"B: {pair.second.run.named}",
     ]
-    shown = replace(power_curve(one), caption="With other numbers of queries", notes=())
-    title = f"{one.pair.first.name} (A) and {one.pair.second.name} (B): {one.pair.metric} on {_queries(one)}"
-    return Report(title, answers, [shown], one.notes, steps=steps)
+    shown = replace(_curve(pair, told), caption="With other numbers of queries", notes=())
+    title = f"{pair.first.name} (A) and {pair.second.name} (B): {pair.metric} on {n}"
+    return Report(title, answers, [shown], pair.notes, steps=steps)
 
 
-def _queries(one: PowerReport) -> str:
-    return counted(one.told.found.n, f"{one.pair.judges}query")
+def _queries(pair: PairValues, told: TellingApart) -> str:
+    return counted(told.found.n, f"{pair.judges}query")
 
 
 def _between(told: TellingApart) -> str:
@@ -198,9 +188,9 @@ def _count(queries: int | None) -> str:
     return f"more than {MOST:,}" if queries is None else f"{queries:,}"
 
 
-def power_curve(one: PowerReport) -> Table:
+def _curve(pair: PairValues, told: TellingApart) -> Table:
     """Return the power of other numbers of queries, and the smallest difference that each finds."""
-    told, found = one.told, one.told.found
+    found = told.found
     columns = [
         Column("queries", "count"),
         Column("power", "percent", 0),
@@ -211,22 +201,22 @@ def power_curve(one: PowerReport) -> Table:
         [one.queries, one.power, "█" * round(BAR * one.power), one.smallest and abs(one.smallest)] for one in told.curve
     ]
     legend = (
-        f"A: {one.pair.first.name}; B: {one.pair.second.name}. Power for the observed difference, A − B "
-        f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}] on {_queries(one)}; smallest difference with power "
-        f"{told.wanted:g}. Two-sided paired randomisation test at {told.alpha:g}."
+        f"A: {pair.first.name}; B: {pair.second.name}. Power for the observed difference, A − B "
+        f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}] on {_queries(pair, told)}; smallest difference with "
+        f"power {told.wanted:g}. Two-sided paired randomisation test at {told.alpha:g}."
     )
-    caption = f"Queries that tell two runs apart in {one.pair.metric}: {_count(told.queries_needed)} needed"
+    caption = f"Queries that tell two runs apart in {pair.metric}: {_count(told.queries_needed)} needed"
     return Table(f"{caption}{_between(told)}.", columns, rows, [legend], "power")
 
 
-def _next(one: PowerReport, place: Place, files: Sequence[str]) -> list[str]:
+def _next(pair: PairValues, told: TellingApart, place: Place, files: Sequence[str]) -> list[str]:
     """Return the next commands. files: overrides that name and score files; none for logged runs."""
-    first, second = one.pair.first.run, one.pair.second.run
+    first, second = pair.first.run, pair.second.run
     words = files or [f"runs=[{first.short_id},{second.short_id}]"]
-    metric = one.pair.metric if files else needed_metric(one.pair.metric, first, second)
+    metric = pair.metric if files else needed_metric(pair.metric, first, second)
     found = [place.command("compare", *words, metric=metric)]
-    needed = one.told.queries_needed
-    if first.params.get("dataset") == "testset" and (needed is None or needed > one.told.found.n):
+    needed = told.queries_needed
+    if first.params.get("dataset") == "testset" and (needed is None or needed > told.found.n):
         folders = [f"{key}={first.params[of]}" for key, of in DRAFTED.items() if first.params.get(of, "null") != "null"]
         found.append(place.command("testset draft", *folders, "model=NAME", "dry_run=true"))
     return found

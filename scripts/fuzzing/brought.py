@@ -179,7 +179,7 @@ def _repeated(file: Path) -> None:
     rows = bare_rows(file)
     empty = [{**row, "topk": []} for row in map(json.loads, ROWS.decode().strip().split("\n"))]
     with contextlib.suppress(BadInput):  # names no file
-        Proof(rows_sha256(rows), rows=rows).check_repeated(empty)
+        Proof("r", {"then": rows_sha256(rows)}, rows).check_repeated(empty)
 
 
 # Text tasks
