@@ -24,7 +24,7 @@ from harness.statistics.prediction_powered import FEW, LEAST
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
 from harness.testset.audit.auditing import AGREEMENT, Audit, Progress, Worth, audited, measure_of, read_audit, worth
-from harness.testset.judge.judge_record import CLAIMING, SEED, STUFFED, JudgeRecord, read_records
+from harness.testset.judge.judge_record import CONTROLS, JudgeRecord, read_records
 from harness.testset.judge.judgements import HUMAN, JUDGEMENTS, read_judged_set
 from harness.testset.pool.pool import read_pool
 
@@ -37,11 +37,6 @@ TITLES = {
     "quadratic_kappa": "kappa of grades, quadratic",
     "sensitivity": "sensitivity",
     "specificity": "specificity",
-}
-CONTROLS = {
-    SEED: "documents that answer",
-    STUFFED: "unrelated documents with the query's words",
-    CLAIMING: "unrelated documents that claim to answer",
 }
 
 

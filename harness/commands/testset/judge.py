@@ -16,7 +16,6 @@ from harness.data.files import some
 from harness.data.testset import read_testset_manifest
 from harness.llm.chat import Chat
 from harness.llm.usage import Usage
-from harness.progress import stage
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Number, Rows, Table
@@ -24,14 +23,13 @@ from harness.storage.cache import open_cache
 from harness.storage.typed import encoded
 from harness.testset.judge import judge_record
 from harness.testset.judge.judge_record import (
-    CLAIMING,
+    CONTROLS,
     GRADE_NAMES,
     LEAST_FOUND,
     MOST_FOOLED,
     OPEN,
     RECORD,
     SEED,
-    STUFFED,
     JudgeRecord,
     JudgingWork,
     read_records,
@@ -39,12 +37,6 @@ from harness.testset.judge.judge_record import (
 from harness.testset.judge.judgements import JUDGEMENTS, JudgementLog, held, judged_now
 from harness.testset.judge.judging import read_reply, reply_verdict
 from harness.testset.review.resolution import RELEVANT_FROM
-
-CONTROLS = {
-    SEED: ("the document with the evidence", f"at least {100 * LEAST_FOUND:.0f} %"),
-    STUFFED: ("an unrelated document with the query's words", f"at most {100 * MOST_FOOLED:.0f} %"),
-    CLAIMING: ("the same, with a claim to answer", f"at most {100 * MOST_FOOLED:.0f} %"),
-}
 
 
 def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
@@ -54,12 +46,12 @@ def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
     model, folder = asking.model, config.testset
     read_testset_manifest(folder, "testset")
     if config.dry_run:
-        todo = _work(config)
+        todo = judge_record.work(config)
         first = next((prompt.turns[-1].content for prompt in todo.prompts), None)
         shown = {} if first is None else {"The first prompt": first}
         return asking.dry_run(todo.prompts, f"Judging {_extent(todo)}", shown, {"prompt": first})
     with held(folder, RECORD, "judges"):
-        todo = _work(config)
+        todo = judge_record.work(config)
         if not (todo.pending or todo.before):
             return _nothing(todo)
         chat = asking.chat(open_cache(config.store.path), todo.prompts, f"Judging {_extent(todo)}")
@@ -112,11 +104,6 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
     return CommandAnswer(document, judge_report(todo, record, document))
 
 
-def _work(config: JudgeConfig) -> JudgingWork:
-    with stage("reading the pool and its documents"):
-        return judge_record.work(config)
-
-
 def _extent(work: JudgingWork) -> str:
     pairs = len(work.pending)
     return f"{pairs:,} of {pairs + work.left:,} pairs (limit=null: all)" if work.left else counted(pairs, "pair")
@@ -163,9 +150,10 @@ def _grades(record: JudgeRecord, found: Mapping[str, Any]) -> Table:
 def _controls(record: JudgeRecord) -> Table:
     graded = Column(f"graded {RELEVANT_FROM} or 3", "percent", 0)
     columns = [Column("hidden control"), Column("pairs", "count"), graded, Column("should be")]
+    least, most = f"at least {100 * LEAST_FOUND:.0f} %", f"at most {100 * MOST_FOOLED:.0f} %"
     rows: Rows = [
-        [what, one.of, Number(one.share, *one.interval), expected]
-        for kind, (what, expected) in CONTROLS.items()
+        [what, one.of, Number(one.share, *one.interval), least if kind == SEED else most]
+        for kind, what in CONTROLS.items()
         if (one := record.controls.get(kind))
     ]
     return Table("Hidden controls", columns, rows)

@@ -62,12 +62,7 @@ class TestSet:
                     f"({some(before.about.queries)}). Does it belong to another test set? Move {pools.POOL} and "
                     f"{pools.MANIFEST} away to begin a new pool."
                 )
-            if gone := dict.fromkeys(one.doc_id for one in before.pairs if one.doc_id not in testset.dataset.by_id):
-                raise BadInput(
-                    f"The documents folder lacks pooled documents: {some(gone)}. Were the files prepared again? Name "
-                    "the folder that was pooled (documents=FOLDER), or move pool.jsonl and pool.json away to begin a "
-                    "new pool."
-                )
+            pools.require_documents(testset.documents, (one.doc_id for one in before.pairs), testset.dataset.by_id)
         return testset
 
     @cached_property

@@ -21,7 +21,7 @@ from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.testset.audit.auditing import AuditSample, draw, read_audit
 from harness.testset.judge.judgements import JUDGEMENTS, JudgedSet, JudgementLog, judged_now, read_judged_set
-from harness.testset.pool.pool import pooled_documents
+from harness.testset.pool.pool import pooled_documents, require_documents
 from harness.testset.review.desk import Desk, Item, ReviewLedger, items, reviewers_of
 from harness.testset.review.server import ReviewServer
 from harness.testset.review.workbook import Questions, read_workbook, write_workbook
@@ -93,11 +93,7 @@ class ReviewWork:
         wanted = {one.doc_id for one in asked if one.doc_id is not None}
         folder = pooled_documents(self.config.testset, self.config.documents)
         found = {one.document.doc_id: one.document for one in folder.chunks() if one.document.doc_id in wanted}
-        if missing := sorted(wanted - found.keys()):
-            raise BadInput(
-                f"{folder.path} lacks {counted(len(missing), 'document')} to judge, such as {missing[0]:.60}. Give the "
-                "folder that was pooled (documents=FOLDER), or repeat harness testset pool."
-            )
+        require_documents(folder, wanted, found)
         return found
 
 

@@ -47,7 +47,7 @@ from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
 from harness.testset.audit.auditing import AGREEMENT, AuditSample, blind, read_audit
 from harness.testset.judge.judgements import BASES, JUDGEMENTS, LLM, JudgedSet, held, read_judged_set
-from harness.testset.pool.pool import DocumentsPlace, pooled_documents
+from harness.testset.pool.pool import DocumentsPlace, pooled_documents, require_documents
 from harness.testset.review.resolution import Question, Resolved, What, resolve
 from retrievers.base import Document, Query, one_word
 
@@ -79,11 +79,7 @@ class Material:
         """Raise BadInput if the documents folder lacks judged documents."""
         judged, folder = read_judged_set(testset), pooled_documents(testset, documents)
         found = cls(judged, folder, list(folder.chunks()), read_audit(testset), relevant_from)
-        if unknown := judged_documents(found.labels) - {chunk.document.doc_id for chunk in found.chunks}:
-            raise BadInput(
-                f"{folder.path} lacks {counted(len(unknown), 'document')} that were judged, such as "
-                f"{min(unknown):.60}. Give the folder that was pooled: documents=FOLDER."
-            )
+        require_documents(folder, judged_documents(found.labels), {one.document.doc_id for one in found.chunks})
         return found
 
     @cached_property

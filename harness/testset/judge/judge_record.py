@@ -27,18 +27,30 @@ from harness.data.files import json_file, some
 from harness.data.testset import KINDS, EvidencedQuery, read_queries
 from harness.errors import BadInput
 from harness.llm.chat import Prompt
+from harness.progress import stage
 from harness.statistics.agreement import Proportion
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded, row_as
 from harness.testset.draft.drafts import hashed, language_of, picked, prompt_language
 from harness.testset.judge.judgements import GRADES, JudgedSet, Judgement, JudgementLog, current, text_digest
 from harness.testset.judge.judging import Judge, Verdict, check_conversations, read_judge_prompt
-from harness.testset.pool.pool import Pool, PooledPair, pooled_documents, read_pool
+from harness.testset.pool.pool import (
+    Pool,
+    PooledPair,
+    pairs_by_query,
+    pooled_documents,
+    read_pool,
+    require_documents,
+)
 from harness.testset.review.resolution import RELEVANT_FROM, is_relevant
 from retrievers.base import Document, Query
 
 SEED, STUFFED, CLAIMING = "seed", "stuffed", "claiming"
-CONTROL_KINDS = (SEED, STUFFED, CLAIMING)
+CONTROLS = {  # kind -> its documents
+    SEED: "documents with the evidence",
+    STUFFED: "unrelated documents with the query's words scattered over them",
+    CLAIMING: "unrelated documents that claim to answer perfectly",
+}
 MOST_FOOLED = 0.10  # A judge that grades a larger share of the stuffed or claiming documents relevant is fooled.
 LEAST_FOUND = 0.80  # A judge that grades a smaller share of the seeds relevant misses too much.
 CLAIMS = {
@@ -65,20 +77,16 @@ def control_documents(
     no text with one of the query's seeds. queries: ids of the judged queries. texts: doc_id -> ids of the texts that
     contain it, for all documents.
     """
-    seeds: dict[str, list[str]] = {}
-    pooled: dict[str, set[str]] = {}
-    for pair in pairs:
-        if pair.query_id in queries:
-            pooled.setdefault(pair.query_id, set()).add(pair.doc_id)
-            if pair.seed:
-                seeds.setdefault(pair.query_id, []).append(pair.doc_id)
+    by_query = pairs_by_query(queries, pairs)
     found = {}
-    for query_id in picked(seeds, most, "controls"):
-        near = frozenset().union(*(texts[doc_id] for doc_id in seeds[query_id]))
-        left = [doc_id for doc_id in texts if doc_id not in pooled[query_id]]
+    for query_id in picked([one for one in by_query if any(pair.seed for pair in by_query[one])], most, "controls"):
+        pooled = {pair.doc_id: pair.seed for pair in by_query[query_id]}
+        seeds = [doc_id for doc_id, seed in pooled.items() if seed]
+        near = frozenset().union(*(texts[doc_id] for doc_id in seeds))
+        left = [doc_id for doc_id in texts if doc_id not in pooled]
         others = [doc_id for doc_id in left if not texts[doc_id] & near] or left
         other = others[_drawn(len(others), "controls", query_id)] if others else None
-        found[query_id] = min(seeds[query_id]), other
+        found[query_id] = min(seeds), other
     return found
 
 
@@ -119,11 +127,11 @@ def claiming(query: Query, document: Document) -> Document:
 
 
 def rates(asked: Sequence[Control], verdicts: Sequence[Verdict]) -> dict[str, Proportion]:
-    """Return kind -> share of its controls that were graded relevant, in the order of CONTROL_KINDS."""
+    """Return kind -> share of its controls that were graded relevant, in the order of CONTROLS."""
     relevant: dict[str, list[bool]] = {}
     for control, one in zip(asked, verdicts, strict=True):
         relevant.setdefault(control.kind, []).append(one.relevant)
-    return {kind: Proportion(sum(relevant[kind]), len(relevant[kind])) for kind in CONTROL_KINDS if kind in relevant}
+    return {kind: Proportion(sum(relevant[kind]), len(relevant[kind])) for kind in CONTROLS if kind in relevant}
 
 
 def warnings(found: Mapping[str, Proportion]) -> list[str]:
@@ -133,18 +141,15 @@ def warnings(found: Mapping[str, Proportion]) -> list[str]:
     said = []
     if SEED in found and found[SEED].share < LEAST_FOUND:
         said.append(
-            f"The judge misses answers: of the documents with evidence, it grades {found[SEED].text()} with "
+            f"The judge misses answers: of {CONTROLS[SEED]}, it grades {found[SEED].text()} with "
             f"{RELEVANT_FROM} or 3, less than {100 * LEAST_FOUND:.0f} %. Read the missed ones with `harness testset "
             "review testset=FOLDER reviewer=NAME sample=repair`, and try another prompt or model."
         )
-    for kind, what in (
-        (STUFFED, "unrelated documents with the query's words scattered over them"),
-        (CLAIMING, "unrelated documents that claim to answer perfectly"),
-    ):
+    for kind in (STUFFED, CLAIMING):
         if kind in found and found[kind].share > MOST_FOOLED:
             said.append(
-                f"The judge is fooled: of {what}, it grades {found[kind].text()} with {RELEVANT_FROM} or 3, more than "
-                f"{100 * MOST_FOOLED:.0f} %. Do not trust its labels; try another prompt or model."
+                f"The judge is fooled: of {CONTROLS[kind]}, it grades {found[kind].text()} with {RELEVANT_FROM} or 3, "
+                f"more than {100 * MOST_FOOLED:.0f} %. Do not trust its labels; try another prompt or model."
             )
     return said
 
@@ -309,6 +314,7 @@ def tally(judged: JudgedSet, by: str) -> Tally:
     )
 
 
+@stage("reading the pool and its documents")
 def work(config: JudgeConfig) -> JudgingWork:
     """Read the work for a judge. Raise BadInput if the pool does not fit the present queries and documents."""
     folder = config.testset
@@ -321,11 +327,7 @@ def work(config: JudgeConfig) -> JudgingWork:
     pairs = [pair for pair in pool.pairs if pair.query_id in needed]
     judged = JudgedSet(needed, pairs, current(JudgementLog(folder).read(), asked))
     texts = {chunk.document.doc_id: frozenset(span.text for span in chunk.spans) for chunk in documents.chunks()}
-    if lacking := {pair.doc_id for pair in pool.pairs if pair.doc_id not in texts}:
-        raise BadInput(
-            f"testset={folder}: {counted(len(lacking), 'pooled document')} ({some(sorted(lacking))}) are not in "
-            "the documents folder. Was pool.jsonl edited? Pool again with `harness testset pool`."
-        )
+    require_documents(documents, (pair.doc_id for pair in pool.pairs), texts)
     pending = [pair for pair in pairs if (pair.query_id, pair.doc_id) not in judged.of_models]
     kept = pending[: config.limit]
     sources = control_documents(pairs, needed, texts, config.judge.controls)

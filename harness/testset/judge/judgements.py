@@ -18,7 +18,7 @@ from pathlib import Path
 from harness.data.testset import EvidencedQuery, read_queries
 from harness.storage.append_log import AppendLog
 from harness.storage.locks import locked
-from harness.testset.pool.pool import PooledPair, read_pool
+from harness.testset.pool.pool import PooledPair, pairs_by_query, read_pool
 from retrievers.base import Query
 
 JUDGEMENTS = "judgements.jsonl"
@@ -131,11 +131,7 @@ class JudgedSet:
     @cached_property
     def pooled(self) -> Mapping[str, Sequence[PooledPair]]:
         """Return query_id -> pooled pairs, for all queries."""
-        found: dict[str, list[PooledPair]] = {query_id: [] for query_id in self.queries}
-        for pair in self.pairs:
-            if pair.query_id in found:
-                found[pair.query_id].append(pair)
-        return found
+        return pairs_by_query(self.queries, self.pairs)
 
     @cached_property
     def of_people(self) -> Mapping[Pair, Sequence[Judgement]]:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from harness.config.text import counted
 from harness.data import testset
 from harness.data.documents_folder import DocumentsFolder
-from harness.data.files import json_file, json_lines, json_text, once
+from harness.data.files import json_file, json_lines, json_text, once, some
 from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded, row_as
@@ -93,12 +94,27 @@ class Pool:
     about: About
 
     @cached_property
-    def by_query(self) -> dict[str, tuple[PooledPair, ...]]:
+    def by_query(self) -> dict[str, list[PooledPair]]:
         """Return query_id -> pairs, for all queries."""
-        found: dict[str, list[PooledPair]] = {query_id: [] for query_id in self.about.queries}
-        for pair in self.pairs:
-            found.setdefault(pair.query_id, []).append(pair)
-        return {query_id: tuple(pairs) for query_id, pairs in found.items()}
+        return pairs_by_query([*self.about.queries, *(pair.query_id for pair in self.pairs)], self.pairs)
+
+
+def pairs_by_query(query_ids: Iterable[str], pairs: Iterable[PooledPair]) -> dict[str, list[PooledPair]]:
+    found: dict[str, list[PooledPair]] = {query_id: [] for query_id in query_ids}
+    for pair in pairs:
+        if pair.query_id in found:
+            found[pair.query_id].append(pair)
+    return found
+
+
+def require_documents(folder: DocumentsFolder, wanted: Iterable[str], known: Collection[str]) -> None:
+    """Raise BadInput if the folder lacks some of the wanted documents. known: ids of the documents in the folder."""
+    if missing := sorted({one for one in wanted if one not in known}):
+        raise BadInput(
+            f"{folder.path} lacks {counted(len(missing), 'pooled document')}: {some(missing)}. Were the files prepared "
+            "again? Name the folder that was pooled (documents=FOLDER), or move pool.jsonl and pool.json away to begin "
+            "a new pool."
+        )
 
 
 def read_pool(folder: Path) -> Pool:

@@ -22,7 +22,7 @@ from harness.data.qrels import Qrels
 from harness.data.testset import EvidencedQuery
 from harness.measures.judged import judge_lists
 from harness.measures.measures import parse_measure
-from harness.testset.pool.pool import Pool, PooledPair, pooled_ranking
+from harness.testset.pool.pool import Pool, PooledPair, pairs_by_query, pooled_ranking
 from harness.testset.review.resolution import Resolved
 
 COPIES = 20  # near-duplicates of a document to pool, at most, as a notice may appear in thousands of documents
@@ -56,10 +56,7 @@ def pooled(
     has drawn documents gets no new draw: its drawn documents stand for those below the depth of earlier runs.
     query_ids: the test set's queries; pairs of other queries are left out.
     """
-    had: dict[str, list[PooledPair]] = {query_id: [] for query_id in sorted(query_ids)}
-    for pair in before:
-        if pair.query_id in had:
-            had[pair.query_id].append(pair)
+    had = pairs_by_query(sorted(query_ids), before)
     return tuple(pair for query_id, pairs in had.items() for pair in _of_query(query_id, pairs, sources, draw))
 
 

@@ -156,21 +156,19 @@ def _questions(
 
 
 def _need(query: EvidencedQuery, judged: Mapping[Pair, Sequence[Judgement]], drafted: bool) -> Need | What:
-    group = [one for one in judged.get((query.query.query_id, None), ()) if one.basis != LLM]
-    deciding = _deciding(group)
-    if not deciding:
-        return Need(query.kind != "none", DRAFTED) if drafted else "unjudged"
-    said = {one.needs for one in deciding if one.needs is not None}
-    if not said:
-        return "cannot tell"
-    return "people disagree" if len(said) > 1 else Need(said.pop(), deciding[0].basis)
+    found = _grade([one for one in judged.get((query.query.query_id, None), ()) if one.basis != LLM], 1)
+    if isinstance(found, Grade):
+        return Need(bool(found.grade), found.basis)
+    return Need(query.kind != "none", DRAFTED) if drafted and found == "unjudged" else found
 
 
 def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
+    """Return the grade of a pair, or the grade 1 or 0 for a need for retrieval."""
     deciding = _deciding(group)
     if not deciding:
         return "unjudged"
-    grades = sorted(one.grade for one in deciding if one.grade is not None)
+    said = [one.needs if one.doc_id is None else one.grade for one in deciding]
+    grades = sorted(int(one) for one in said if one is not None)
     if not grades:
         return "cannot tell"
     if grades[0] < relevant_from <= grades[-1]:

@@ -162,7 +162,7 @@ def test_relevant_from(harness, made):
 BAD = [  # words, what is done to the folders first, what the message says
     (["testset=nowhere"], None, "testset=nowhere: there is no such folder"),
     (["formats=[tree]"], None, "formats=['tree'] is not a list of contest, beir, autorag, trec. Did you mean 'trec'?"),
-    (["documents=fewer"], lambda at: copied(at, "docs", "fewer"), "fewer lacks 1 document that were judged"),
+    (["documents=fewer"], lambda at: copied(at, "docs", "fewer"), "fewer lacks 1 pooled document: "),
     ([], lambda at: (at / "ts" / "pool.json").unlink(), "nothing is pooled"),
     ([], lambda at: (at / "ts" / "judgements.jsonl").unlink(), "14  no document is judged (q00000, q00001, q00002, …)"),
     (["leave_out=true"], lambda at: judged_by_nobody(at), "14  no document is judged"),

@@ -237,7 +237,7 @@ def other_documents(folder):
         ([], lambda ts: spoil(ts, "queries.jsonl", '"q00001"', '"q9"'), r"1 query \(q9\) has been added"),
         ([], lambda ts: spoil(ts, "queries.jsonl", (ts / "queries.jsonl").read_text().partition("\n")[0] + "\n", ""),
          r"1 query \(q00000\) has been taken out"),
-        ([], lambda ts: spoil(ts, "pool.jsonl", '"doc_id": "', '"doc_id": "f'), "1 pooled document .* not in the"),
+        ([], lambda ts: spoil(ts, "pool.jsonl", '"doc_id": "', '"doc_id": "f'), "lacks 1 pooled document: "),
         (["prompt=bare.txt"], None, r"prompt=bare.txt: the prompt lacks \{query\}"),
         (["prompt=last.txt"], None, r"prompt has no \{conversation\}, but 2 queries \(q00002, q00007\)"),
     ],

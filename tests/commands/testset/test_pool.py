@@ -124,7 +124,7 @@ def test_a_pool_that_does_not_fit_is_refused(harness, made, tmp_path):
     gone = written.replace(made.doc_ids[0][1], "gone", 1)
     for changed, text, message in (
         ({"queries": {"elsewhere": "ab"}}, "", "the pool has none of the queries of ts (elsewhere)"),
-        ({}, gone, "The documents folder lacks pooled documents: gone. Were the files prepared again?"),
+        ({}, gone, "docs lacks 1 pooled document: gone. Were the files prepared again?"),
         ({"documents": {"path": "../none", "sha256": "ab"}}, written, "pool.json: documents.path="),
     ):
         manifest.write_text(json.dumps(about | changed))

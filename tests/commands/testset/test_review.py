@@ -173,7 +173,7 @@ def test_a_test_set_without_a_pool_and_documents_that_are_gone_are_refused(revie
     made = judged_set(tmp_path, 2)
     refused("nothing is pooled")
     made.pool()
-    refused("to judge, such as", f"documents={judged_set(tmp_path / 'other', 1).documents}")
+    refused("pooled documents: ", f"documents={judged_set(tmp_path / 'other', 1).documents}")
     shutil.rmtree(made.documents)
     refused("documents.path")
 

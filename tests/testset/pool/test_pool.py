@@ -61,7 +61,7 @@ def test_pairs_by_query(tmp_path):
     pool = made.pool()
     assert list(pool.by_query) == made.query_ids
     assert tuple(pair for pairs in pool.by_query.values() for pair in pairs) == pool.pairs
-    assert set(replace(pool, pairs=()).by_query.values()) == {()}
+    assert not any(replace(pool, pairs=()).by_query.values())
     killed = replace(pool, about=replace(pool.about, queries={}))  # between the two files, of a first pool
     assert killed.by_query == {query_id: pairs for query_id, pairs in pool.by_query.items() if pairs}
 
