@@ -68,7 +68,7 @@ def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
         entry = cached.get(key)
         if entry is None:
             while len(cached) >= _REMEMBERED:
-                cached.pop(next(iter(tuple(cached)), None), None)  # a copy: other threads may add entries
+                cached.pop(next(iter(tuple(cached)), None), None)  # from a copy, as other threads may add entries
             # An id can be reused once its object is gone, so the entry is removed together with the object.
             alive = [weakref.ref(one, lambda _: cached.pop(key, None)) for one in objects]
             entry = cached[key] = function(*objects, **values), alive
@@ -125,7 +125,7 @@ class Ranking:
     """Ranked documents for Q queries. The constructor checks the rules below.
 
     query_ids: Q unique ids, in the order of the dataset.
-    doc_ids: D unique ids in ascending code-point order, so indices compare as ids do.
+    doc_ids: D unique ids in ascending code-point order, so the order of indices is the order of ids.
     docs: int32 [Q, K], indices into `doc_ids`, best first; -1 pads the end of a row. A row may be empty.
     scores: float64 [Q, K], finite, descending; ties are in ascending order of doc_id. Pads have the score 0.
     measured: values that the retriever measured during the search, such as an index's recall. They are logged.
@@ -166,7 +166,7 @@ class Ranking:
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, Mapping[str, float]], k: int | None = None) -> Ranking:
-        """Rank by {query_id: {doc_id: score}}, and tied documents by doc_id. k: documents per query; None: all."""
+        """Rank the documents of {query_id: {doc_id: score}}, ties by doc_id. k: maximum per query; None: all."""
         doc_ids = tuple(sorted({doc for row in scores.values() for doc in row}))
         place = {doc: i for i, doc in enumerate(doc_ids)}
         longest = max((len(row) for row in scores.values()), default=0)
@@ -208,7 +208,7 @@ class Ranking:
     def rescored(self, scores: np.ndarray) -> Ranking:
         """Reorder the first n documents of each row by new scores.
 
-        The remaining documents follow in their old order, with the row's lowest new score minus 1, 2, 3, ...
+        The remaining documents follow in their old order, with the row's lowest new score minus 1, minus 2, ...
 
         scores: float64 [Q, n] with n <= K, 0 at pads.
         """
@@ -255,7 +255,7 @@ def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np
 
 
 def occurring(docs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct numbers in `docs`, from 0 to count - 1, and `docs` as positions in them. -1 stays -1."""
+    """Return the distinct numbers in `docs` (0 to count - 1), ascending, and `docs` as positions in them; -1 stays."""
     occurs = np.zeros(count + 1, bool)  # the last element is for -1, the pad
     occurs[docs] = True
     occurs[-1] = False
@@ -275,7 +275,7 @@ def one_word(text: str) -> str:
 
 
 class DocIds:
-    """The doc_ids of an index, by document number: one text and the end of each id, a fifth of a list's memory."""
+    """The doc_ids of an index by document number, kept as one joined text in a fifth of a list's memory."""
 
     def __init__(self, folder: Path) -> None:
         self._text = (folder / "doc_ids.txt").read_bytes().decode("utf-8", "surrogatepass")
@@ -392,7 +392,7 @@ class Retriever(Protocol):
 
 
 class Fusion(Protocol):
-    """Combines rankings into one, as a pure function. Class attributes are those of Retriever."""
+    """Combines rankings into one, as a pure function. It has the class attributes of Retriever."""
 
     def check(self, names: Collection[str]) -> None:
         """Raise BadInput if an argument refers to a ranking that is not among `names`."""
@@ -402,7 +402,7 @@ class Fusion(Protocol):
 
 
 class Reranker(Protocol):
-    """Scores (query text, document text) pairs. Class attributes and `identify` are those of Retriever.
+    """Scores (query text, document text) pairs. It has the class attributes and `identify` of Retriever.
 
     depth: the number of documents to score per query; 0: no document is reranked.
     """

@@ -45,7 +45,7 @@ def redacted(text: str, shortest: int = SHORTEST) -> str:
 
     A service may quote a secret unchanged, in base64 (as headers encode `user:password`), or escaped as in JSON,
     Python, HTML or an address: all these forms are found. A secret with a digit is also found in another case, and with
-    white space and punctuation in between. A secret without a digit, such as `not-needed`, may be common words.
+    white space and punctuation in between. Without a digit, such forms may be common words (`not needed`).
     """
     secrets = {one for one in _secrets() if len(one) >= shortest}
     return _without(_without(text, secrets, escapes=False), secrets, escapes=True) if secrets else text

@@ -41,10 +41,10 @@ class Summed(Retriever, Protocol):
         """First pass: write statistics of a shard that can be added up, such as document frequencies, to `folder`."""
 
     def summarise(self, surveys: Sequence[Path], folder: Path) -> None:
-        """Write the statistics of the whole corpus to `folder`. surveys: those of all shards, in order."""
+        """Write the statistics of the whole corpus to `folder`. surveys: the surveys of all shards, in order."""
 
     def index_shard(self, documents: Sequence[Document], survey: Path, summary: Path, folder: Path) -> None:
-        """Second pass: write the index of a shard to `folder`. survey: that of this shard."""
+        """Second pass: write the index of a shard to `folder`. survey: the shard's own survey."""
 
     def load_shard(self, folder: Path, summary: Path) -> None:
         """Open the index of a shard. `search` then finds documents of this shard."""

@@ -264,7 +264,7 @@ def _check_vectors(vectors: np.ndarray, count: int) -> None:
 def check_fusion(make: Callable[[], Fusion]) -> None:
     """Check the rules for every fusion.
 
-    - Every query has a row, in the order of the rankings' rows.
+    - Every query has a row, in the order of the rankings.
     - A row has at most k of the documents that any ranking returned. A smaller k gives a prefix of a larger one.
     - The order of the rankings does not matter. A single ranking keeps its documents.
     """

@@ -1,10 +1,10 @@
-"""The fusion that learns from labels: it stays fixed, or learns weights or a small ranker if held-out queries gain.
+"""A fusion that learns from labels: a fixed fusion, unless learnt weights or a small ranker help held-out queries.
 
 A grid point is a normalisation of scores or ranks, and a weight for each ranking. The objective of each query at each
 point is computed once, so learning from a part of the queries is arithmetic on a table.
 
-The ranker is a logistic regression of relevance on a candidate's features. Regularisation hardly restrains the
-coefficient of the fusion's score, and keeps the others near 0: with few labels, the ranker orders as the fusion does.
+The ranker is a logistic regression of relevance on a candidate's features. Regularisation keeps all coefficients near
+0, except the coefficient of the fusion's score. So with few labels, the ranker orders candidates as the fusion does.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ TRIED = (FIXED, WEIGHTS, *(f"ranker, strength {strength:g}" for strength in STRE
 class LearnedFusion:
     """Learns from labels how to fuse two or more component rankings.
 
-    The start is a fixed fusion: the sum of z-scores with the given weights. Weights and normalisation change, or a
-    logistic regression corrects them, only if held-out queries gain more than one standard error.
+    Learning starts from a fixed fusion, the sum of z-scores with the given weights. Another normalisation, other
+    weights, or a logistic regression replace it only if held-out queries gain more than one standard error.
 
     weights: ranking name -> weight in the fixed fusion, 0 to 1e9, by default 1.
     folds: number of parts of the labelled queries, for out-of-fold lists. repeats: how often the queries are split
@@ -89,7 +89,7 @@ class Learnt:
 
 
 class Learning:
-    """Learns rules from the labels of any part of the n queries `pool.rows`, each rule once."""
+    """Learns rules from the labels of any part of the n queries `pool.rows`. Each rule is learnt once."""
 
     def __init__(
         self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels, start: Mapping[str, float]
@@ -118,9 +118,9 @@ class Learning:
         return self._learnt[key]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Fuse the n queries by rules learnt without the query's fold, and all other queries by the final rule.
+        """Fuse each of the n queries by a rule learnt without its fold, and all other queries by the final rule.
 
-        fold: int [n]; -1 for unused queries. If there are any, all queries without a fold get empty lists.
+        fold: int [n]; -1 for unused queries. If there are unused queries, all queries without a fold get empty lists.
         """
         rules: dict[FusionRule, list[int]] = {}
         for training, held_out in calibration.held_out(fold):
@@ -217,7 +217,7 @@ def _because(gain: float, error: float, simpler: str) -> str:
 
 
 class WeightGrid:
-    """points: G mappings (ranking, feature) -> weight; the first is the fixed fusion. values: objectives [G, n]."""
+    """points: G weightings, (ranking, feature) -> weight, the fixed fusion first. values: objectives [G, n]."""
 
     def __init__(self, pool: CandidatePool, start: Mapping[str, float]) -> None:
         names, total = list(start), sum(start.values())
@@ -241,9 +241,9 @@ class WeightGrid:
         self._squares = self.values**2
 
     def pick(self, used: np.ndarray) -> int:
-        """Return the point nearest to the fixed fusion among the points within one standard error of the best.
+        """Return the point nearest to the fixed fusion among the points within one standard error of the best point.
 
-        The standard error is that of the paired difference (after Breiman et al. 1984). used: bool [n].
+        This is the standard error of the paired difference (after Breiman et al. 1984). used: bool [n].
         """
         count = int(used.sum())
         if count < 2:
@@ -259,7 +259,7 @@ class WeightGrid:
 
 
 def simplex(size: int) -> Iterator[np.ndarray]:
-    """Yield at most POINTS weightings, float64 [size] each, at least 0 and adding up to 1."""
+    """Yield at most POINTS weightings, float64 [size]: weights of at least 0 that add up to 1."""
     finer = (steps for steps in range(FINEST, 1, -1) if math.comb(steps + size - 1, size - 1) <= POINTS)
     steps = next(finer, 1)
     for walls in itertools.combinations(range(steps + size - 1), size - 1):

@@ -20,7 +20,7 @@ from retrievers.combine.fusion import pool_candidates
 
 @dataclass(frozen=True, eq=False)
 class FusionLabels:
-    """The labels to learn from, and the objective. top_k: documents to show. split: which labels may be used."""
+    """The labels to learn from, and the objective. top_k: documents to show. split: the labels to use."""
 
     qrels: Qrels
     objective: str

@@ -17,10 +17,10 @@ from harness.storage.typed import encoded, row_as
 from retrievers.base import Ranking
 from retrievers.combine.fusion import LARGEST, RankPoints, SumOfPoints, normalised, reciprocal_ranks
 
-VERSION = 1  # of fusion.json; increase it when existing rules would fuse differently
+VERSION = 1  # version of fusion.json; increase it when existing rules would fuse differently
 
 
-# A ranking's features of a candidate. A document that the ranking did not return gets 0, or the lowest z_score.
+# A ranking's features of a candidate. If the ranking did not return it, z_score is the lowest z-score, and all else 0.
 FEATURES: dict[str, Callable[[Ranking], RankPoints]] = {
     "z_score": partial(normalised, "z_score"),  # as in `WeightedSum`
     "min_max": partial(normalised, "min_max"),
@@ -105,8 +105,8 @@ class FittedFusion:
         for name, weight in (weights or {}).items():
             if weight != 1:
                 raise BadInput(
-                    f"weights.{name}={weight!r:.60}: the weights are those of {file}. Leave fusion.weights out, or "
-                    "choose fusion=weighted_sum to set them."
+                    f"weights.{name}={weight!r:.60}: {file} already has weights. Leave fusion.weights out, or choose "
+                    "fusion=weighted_sum to set them."
                 )
 
     @staticmethod

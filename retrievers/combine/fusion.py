@@ -84,8 +84,8 @@ class SumOfPoints(ABC):
             points, weight = self.points(name, ranking), self._weight(name)
             part[:] = weight * points.absent
             part.ravel()[slots] = weight * points.returned
-        # Added in ascending order, the same points give the same sum, whatever the order of the rankings, and documents
-        # with the same points from different rankings tie. Two points need no sorting.
+        # A sum in ascending order does not depend on the order of the rankings, and documents with the same points from
+        # different rankings tie. Two points need no sorting.
         if len(parts) > 2:
             parts.sort(axis=0)
         return np.add.reduce(parts, axis=0)
@@ -168,7 +168,7 @@ class WeightedSum(SumOfPoints):
             raise BadInput(
                 f"fusion.floors.{name} is {floor}, but the ranking {name} has the score "
                 f"{float(ranking.scores[row, column])} for query {ranking.query_ids[row]!r}: set the lowest score that "
-                "it can give."
+                "this ranking can give."
             )
         return RankPoints(_shares(ranking, floor))
 
@@ -178,7 +178,7 @@ class CombMNZ(WeightedSum):
     """The sum of weight * normalised score, times the number of rankings that returned the document (Fox & Shaw 1994,
     Combination of Multiple Searches).
 
-    A ranking that did not return the document adds 0. A ranking with weight 0 counts. With `z_score` and
+    A ranking that did not return the document adds 0. A ranking with weight 0 counts, too. With `z_score` and
     `distribution`, sums can be negative, and then fall as the count grows.
     """
 

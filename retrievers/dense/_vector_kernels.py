@@ -83,7 +83,7 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
 
 @njit(cache=True, nogil=True)
 def _narrow(query, vectors, docs, scores, size, k, slack):
-    """Drop some of more than k candidates. Return (number left, the lowest score of a candidate from now on).
+    """Drop some of `size` > k candidates. Return (number left, the lowest score of a candidate from now on).
 
     The k best candidates by approximate score have exact scores of at least kth - slack. A document with an approximate
     score below kth - 2 * slack has an exact score below kth - slack. If too many candidates remain, for example many

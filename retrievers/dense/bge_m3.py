@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-QUERY_CHARACTERS = 1 << 18  # of the queries whose vectors are in memory, at most 1 GB with 1,024 dimensions
+QUERY_CHARACTERS = 1 << 18  # length of all queries with vectors in memory, which take 1 GB with 1,024 dimensions
 
 
 class Weights(NamedTuple):
@@ -46,7 +46,7 @@ class Weights(NamedTuple):
 
 
 def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
-    """Return the greatest weight of each token in each text. ids, weights: [n, L]. counts: bool [n, L], what to use."""
+    """Return the greatest weight of each token in each text. ids, weights: [n, L]. counts: bool [n, L], usable ones."""
     where, column = np.nonzero(counts)
     tokens, values = ids[where, column], weights[where, column]
     order = np.lexsort((-values, tokens, where))
@@ -173,8 +173,8 @@ class _Transformer:
             layer.load_state_dict(state)
         except Exception:  # the file is damaged or hostile; torch's message would explain how to trust it
             raise BadInput(
-                f"{file} does not hold the weights of one linear layer: it is damaged or another file. Fetch the "
-                "model again."
+                f"{file} does not hold the weights of one linear layer: it is damaged, or not the right file. Fetch "
+                "the model again."
             ) from None
         if inputs != self.model.config.hidden_size:
             raise BadInput(
@@ -298,7 +298,7 @@ class Sparse(_Head):
 
 @dataclass(eq=False)
 class MultiVector(_Head):
-    """Late interaction (Khattab & Zaharia 2020, ColBERT): each query token is matched with the most similar token.
+    """Late interaction (Khattab & Zaharia 2020, ColBERT) of each query token with the most similar document token.
 
     A pair's score is 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1, comparable across queries. Each
     token except cls has a unit vector: W h + b, normalised, where h is the transformer's last state at that token. The

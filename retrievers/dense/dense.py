@@ -28,7 +28,7 @@ from retrievers.dense.encoders import Encoder
 from retrievers.dense.vectors import Flat, VectorIndex
 
 Kind = Literal["none", "sentences", "window"]
-Sentences = Annotated[int, AtMost(1000, "longer windows are whole documents")]
+Sentences = Annotated[int, AtMost(1000, "a longer window is a whole document")]
 SHORTEST, LONGEST = 50, 1000  # characters of a sentence: shorter sentences join the next, longer ones are cut
 VERSION = 1  # of the identity; increase it when the same settings give other passages
 FIRST = 4  # passages per requested document in the first search
@@ -160,7 +160,7 @@ def _bad_vector(kind: str, name: str, error: BadVector) -> BadInput:
 
 @dataclass(frozen=True)
 class Passages:
-    """Cuts documents into passages. `Dense` explains the fields: its arguments `passages`, `window` and `overlap`."""
+    """Cuts documents into passages. The fields are the arguments `passages`, `window` and `overlap` of Dense."""
 
     kind: Kind = "none"
     window: Sentences = 3
@@ -231,8 +231,8 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the k documents with the best passages, (docs, scores) as in VectorHits.
 
-    The best documents are the first k different documents among the passages, ordered by score and then number. If a
-    query's first passages belong to fewer documents, more passages are searched for.
+    Passages are ordered by score, then by number. The first k different documents among them are the best. If a query's
+    first passages belong to fewer documents, more passages are searched for.
 
     search: an exact search, (queries float32 [n, D], number of passages) -> (passages, scores) as in VectorHits.
     starts: int64 [N + 1], as in `Passages.of`.

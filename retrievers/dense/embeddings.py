@@ -113,7 +113,7 @@ def _owners(texts: Sequence[str]) -> np.ndarray:
 
 
 class Blocks:
-    """Arrays on disk, in one file for a few seconds of work, named by checksum. Leaving the context writes the rest."""
+    """Arrays on disk, in files named by checksum. Leaving the context writes all parts that are still in memory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -98,7 +98,11 @@ class SentenceEncoder(models.NeuralModel):
             model = SentenceTransformer(str(folder), device=device, **options)
         for module in list(model)[1:]:  # model_kwargs applies only to the first module, the transformer
             module.to(dtype)
-        model.max_seq_length = _length(model, self.max_length)
+        if model.transformers_model is None:
+            raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose a model with a transformer.")
+        most = models.positions(model.transformers_model)
+        models.check_length(self.max_length, most)
+        model.max_seq_length = self.max_length or min(model.max_seq_length or most, most)
         return model.eval()
 
     @cached_property
@@ -239,16 +243,6 @@ def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-
-
-def _length(model: SentenceTransformer, length: int | None) -> int:
-    """Return the maximum number of tokens: `length`, or the model's limit. Raise BadInput above that limit."""
-    transformer = model.transformers_model
-    if transformer is None:
-        raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose a model with a transformer.")
-    most = models.positions(transformer)
-    models.check_length(length, most)
-    return min(model.max_seq_length or most, most) if length is None else length
 
 
 def _fetched(batch: tuple[np.ndarray, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
 
-Dimensions = Annotated[int, AtMost(8192, "no more documents teach the components")]
+Dimensions = Annotated[int, AtMost(8192, "the components are learned from 8,192 documents")]
 FEATURES = 100_000  # number of n-grams, the most frequent ones, to limit the size of the components on disk
 LEARNED = 8192  # documents to learn from, at most; the time grows with the cube of their number
 FOLDED = 2048  # documents turned into vectors at a time
@@ -57,7 +57,7 @@ class LSA:
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         if progress:
-            progress(0, len(texts), "documents")  # first comes the learning, which takes most of the time
+            progress(0, len(texts), "documents")  # learning comes first, and takes most of the time
         prepared = [lower_cased(text).strip() for text in texts]
         if any(prepared):
             vectorizer = self._vectorizer(max_features=FEATURES)

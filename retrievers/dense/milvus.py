@@ -47,9 +47,9 @@ log = logging.getLogger(__name__)
 class MilvusIndex(Approximate):
     """An index on a Milvus server or in milvus-lite, by inner products.
 
-    The environment variable HARNESS_MILVUS_URI has the address, HARNESS_MILVUS_TOKEN a token. `search` measures
-    `index_recall` on at most 256 queries. The server's version may change an approximate index's proposals, but is not
-    part of the identity.
+    The environment variables HARNESS_MILVUS_URI and HARNESS_MILVUS_TOKEN have the address and a token. `search`
+    measures `index_recall` on at most 256 queries. The server's version may change an approximate index's proposals,
+    but is not part of the identity.
 
     index_type: any of the server's types for float vectors, such as FLAT (exact), HNSW or IVF_FLAT.
     build: Milvus' parameters for building the index, such as {M: 32, efConstruction: 200}.
@@ -133,7 +133,7 @@ class MilvusIndex(Approximate):
         batch = max(1, MESSAGE // (vectors[0].nbytes + 16))
         for first in range(0, len(vectors), batch):
             rows = [{"id": first + i, "vector": one} for i, one in enumerate(vectors[first : first + batch])]
-            milvus.call("upsert", name, rows)  # if an answer is lost, the request is repeated
+            milvus.call("upsert", name, rows)  # unlike an insert, it may be repeated after a lost answer
             if self.progress:
                 self.progress(first + len(rows), len(vectors), "documents sent to Milvus")
         milvus.call("flush", name, timeout=WORKING)
@@ -234,7 +234,7 @@ def _client_class() -> Any:
     before = dict(os.environ)
     for name in filter(lambda name: name.startswith("MILVUS_"), before):
         del os.environ[name]
-    # Some versions always read `.env`; an empty MILVUS_URI keeps that file from setting it. gRPC reports every fork.
+    # Some versions always read `.env`, but never replace a variable that exists. gRPC would report every fork.
     os.environ.update({"PYTHON_DOTENV_DISABLED": "1", "MILVUS_URI": "", "GRPC_VERBOSITY": "ERROR"})
     try:
         from pymilvus import MilvusClient

@@ -30,7 +30,7 @@ UNUSED = ("*.md", ".*", "*/.*", "*onnx*", "*openvino*", "tf_model*", "*.h5", "*.
           "*.gguf", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf")  # fmt: skip
 BatchTokens = Annotated[int, AtMost(10_000_000, "a batch has to fit into memory")]
 MaxLength = Annotated[int, AtMost(1_000_000, "no model reads more tokens")]
-RerankDepth = Annotated[int, AtMost(100_000, "a model reads each of them")]
+RerankDepth = Annotated[int, AtMost(100_000, "the model reads each of these documents")]
 WEIGHTS = ("*.safetensors", "*.bin")
 CPU_BATCH_TOKENS = 1 << 11  # a larger batch does not fit into the processor's cache
 GPU_BATCH_TOKENS = 1 << 15  # this size keeps a large GPU busy, and takes little memory beside a large model

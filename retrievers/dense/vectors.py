@@ -20,12 +20,12 @@ from harness.errors import BadInput
 from retrievers.base import AtMost, Progress, check_whole, cores, in_parts, load_array, order_rows, read_only
 
 Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
-Links = Annotated[int, AtMost(512, "each document keeps this many")]
+Links = Annotated[int, AtMost(512, "each document keeps this many links")]
 Bits = Annotated[int, AtMost(12, "faiss supports no more")]
 SEED = 1234  # of k-means
 BATCH = 64  # queries that an approximate index searches at a time
 TRAINING = 39  # vectors per list of an inverted file; with fewer, faiss warns of poor training
-DOCUMENTS, QUERIES = 2048, 1024  # the size of one matrix product of scores
+DOCUMENTS, QUERIES = 2048, 1024  # documents and queries in one matrix product of scores
 ROOM = 1 << 23  # candidates in memory at a time, over all queries
 
 
@@ -238,7 +238,7 @@ class IVFFlat(_Inverted):
     """An inverted file (Sivic & Zisserman 2003). Every document in the searched lists is a candidate.
 
     nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer to keep 39 training vectors per list.
-    nprobe: number of lists to search per query, at most nlist. If nlist is None and there are fewer, all are searched.
+    nprobe: number of lists to search per query, at most nlist; if nlist is None, all lists if there are fewer.
     """
 
     recorded_as = "index/ivf_flat"

@@ -49,7 +49,7 @@ def haystack(component: Any, key: str | None = None) -> Search:
 
 
 def rank_bm25(bm25: Any, doc_ids: Sequence[str], tokenize: Tokenize) -> Search:
-    """Adapt an object of the package rank_bm25. Documents with the score 0 share no term with the query: left out.
+    """Adapt an object of the package rank_bm25. Documents with the score 0 share no query term, and are left out.
 
     doc_ids: the ids of the indexed texts, in the order of the texts. tokenize: the function that tokenized the texts.
     """

@@ -237,7 +237,7 @@ def _check_request(
         raise BadInput("Neither url nor body has {query} or {vector}, so every query would get the same results.")
     if ("vector" in names) != (encoder is not None):
         raise BadInput(
-            "{vector} needs an encoder: set encoder to the run's, ${encoder}, as conf/retriever/qdrant.yaml does."
+            "{vector} needs an encoder: set encoder to ${encoder}, the run's encoder, as in conf/retriever/qdrant.yaml."
             if encoder is None
             else "encoder is given, but neither url nor body has {vector}. Set encoder to null."
         )

@@ -44,7 +44,7 @@ REDIRECTS = 5  # redirects in a row
 QUOTED = 300  # characters of a text in a message
 GRACE_SECONDS = 1.0  # time for replies under way after an interruption
 
-Timeout = Annotated[float, AtMost(86_400, "it is a day")]
+Timeout = Annotated[float, AtMost(86_400, "this is a day")]
 Retries = Annotated[int, AtMost(100, "the waits between them grow")]
 Parallel = Annotated[int, AtMost(256, "each request has a thread")]
 
@@ -87,7 +87,7 @@ class Connections:
 
 
 def _body_of(response: BaseHTTPResponse) -> bytes:
-    """Return the unpacked body. Raise DecodeError if it is packed twice, which would allow an unlimited size."""
+    """Return the unpacked body. Raise DecodeError if it is packed twice, because its size could then be unlimited."""
     if "," in response.headers.get("Content-Encoding", ""):
         raise exceptions.DecodeError("the reply is packed more than once")
     parts, size = [], 0
@@ -202,7 +202,7 @@ class HttpReply:
             raise FailedAttempt(f"the reply is not JSON: {self.quoted()}") from None
 
     def quoted(self) -> str:
-        """Return the start of the service's error message, or of the body, without secrets, with a full stop."""
+        """Return the start of the service's error message or of the body, without secrets. It ends with a full stop."""
         message = ""
         with suppress(ValueError, RecursionError):
             message = _error_message(json.loads(self.text))
@@ -243,7 +243,7 @@ class _Pace:
 class HttpClient:
     """Sends requests to the server of `address`.
 
-    secrets: headers of each request. The caller must use https, or this machine.
+    secrets: headers of each request. The caller makes sure that the address uses https or is this machine.
     read_too: statuses besides 200 whose replies are read.
     """
 
@@ -333,7 +333,7 @@ class HttpClient:
         return None
 
     def _attempt(self, request: HttpRequest, pool: PoolManager) -> HttpReply:
-        headers = {"Accept": "application/json", "User-Agent": "retrieval-harness"}  # some hosts require an agent
+        headers = {"Accept": "application/json", "User-Agent": "retrieval-harness"}  # some hosts require a user agent
         try:
             response = self._redirected(request, headers | self.secrets.headers(), pool)
             reply = HttpReply(_body_of(response).decode("utf-8", "replace"), response.status)
@@ -358,7 +358,7 @@ class HttpClient:
         raise FailedAttempt(reason, final=status not in (408, 409, 425, 429) and status < 500, wait=wait)
 
     def _redirected(self, request: HttpRequest, headers: Mapping[str, str], pool: PoolManager) -> BaseHTTPResponse:
-        """Return the response after redirects. Other servers must not see the secrets, so they are not followed."""
+        """Return the response after redirects on the same server. Only this server may see the secrets."""
         url, server, end = request.url, urlsplit(self.address.url), time.monotonic() + self.limits.timeout
         body = None if request.body is None else json.dumps(request.body).encode()
         if body is not None:

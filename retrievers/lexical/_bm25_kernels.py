@@ -150,7 +150,7 @@ def _kth(scores, size, k, scratch):
 
 @njit(cache=True, nogil=True)
 def keep_best(docs, scores, size, k, kth):
-    """Keep the k >= 1 best of `size` candidates, in order, and return k. Ties with the k-th best go to the first."""
+    """Keep the k >= 1 best of `size` candidates, in order, and return k. Of ties with the k-th best, the first stay."""
     ties = k
     for i in range(size):
         ties -= scores[i] > kth

@@ -164,7 +164,7 @@ def mean_length(terms: int, documents: int) -> float:
 
 
 class SparseEngine:
-    """Adds up precomputed scores of postings, which are memory-mapped, by compiled kernels.
+    """Adds up precomputed, memory-mapped scores of postings by compiled kernels.
 
     _bm25_kernels describes the postings. An index of the whole corpus also has vocabulary.json and floors.npy. An index
     of a shard has terms.npy, the numbers of its terms in the corpus.
@@ -288,7 +288,7 @@ class SparseEngine:
 
 
 class LibraryEngine:
-    """The library rank_bm25 with the candidates and the order of ties of SparseEngine: a slow reference."""
+    """Uses the library rank_bm25 as a slow reference, with the candidates and the order of ties of SparseEngine."""
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
         self._parameters = parameters

@@ -302,7 +302,7 @@ def test_the_identity_is_the_rule_and_other_rankings_and_weights_are_refused(wri
     ):
         with pytest.raises(BadInput, match=message):
             FittedFusion(written(PLAIN), {"a": 1.0, "b": 1}).check(names)  # hybrid retrievers give weights of 1
-    with pytest.raises(BadInput, match=r"weights\.b=2: the weights are those of .*fusion\.json"):
+    with pytest.raises(BadInput, match=r"weights\.b=2: .*fusion\.json already has weights"):
         FittedFusion(written(PLAIN), {"b": 2})
 
 
