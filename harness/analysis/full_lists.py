@@ -112,7 +112,7 @@ class _Names:
 
 
 def _words(ids: Iterable[str]) -> dict[str, str]:
-    """Return the word that TREC runs have for an id -> the id. Raise BadInput if two ids have the same word."""
+    """Return id in TREC runs -> id of the dataset. Raise BadInput if TREC runs cannot tell two ids apart."""
     found: dict[str, str] = {}
     for one in ids:
         if (other := found.setdefault(one_word(one), one)) != one:

@@ -136,7 +136,7 @@ def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collectio
             raise _nothing(tracker, name, task)
     names = _ranked_by(runs) or Counter([document.get("objective", USUAL)])
     metric, count = names.most_common(1)[0]
-    note = f"Ranked by {metric}, as {count} of {names.total()} {whose} are; metric=NAME chooses another."
+    note = f"Ranked by {metric}, as {count} of {names.total()} {whose} are; metric=NAME chooses another measure."
     return config.changed(metric=metric), [note] if len(names) > 1 else []
 
 
@@ -319,7 +319,7 @@ def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInp
         name.replace("_at_", "@") for name in runs[0].metrics if "/" not in name and not name.startswith(OBJECTIVE)
     ]
     [(measure, _)] = _ranked_by(runs).most_common(1) or [("", 0)]
-    instead = f"They have {', '.join(known)}: metric=NAME."
+    instead = f"The runs have {', '.join(known)}: metric=NAME."
     if measure not in ("", wanted.metric):
         instead = f"The runs of {experiment!r} are ranked by {measure}: metric={measure}."
     near = did_you_mean(wanted.metric, known)
@@ -328,7 +328,7 @@ def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInp
 
 def _nothing(tracker: Tracker, experiment: str, task: str) -> BadInput:
     if experiment not in (names := tracker.experiments()):
-        there = f"Known: {', '.join(names)}." if names else "There is none yet."
+        there = f"Known: {', '.join(names)}." if names else "There are no experiments yet."
         return BadInput(
             f"experiment_name={experiment!r}: no such experiment in {shown_address(tracker.uri)}."
             f"{did_you_mean(experiment, names)} {there}"
@@ -408,7 +408,7 @@ def _of_experiment(tracker: Tracker, asked: Wanted) -> Chosen:
     apart = [differ(first, one.run, asked.metric, ranking.select_on) for one in ranked]
     others = Counter(MEANING[name] for name in apart if name)
     notes += [
-        f"{counted(count, 'run')} of the experiment left out for a difference in {meaning} from the best one: the "
+        f"{counted(count, 'run')} of the experiment left out for a difference in {meaning} from the best run: the "
         "scores are not comparable."
         for meaning, count in others.items()
     ]

@@ -314,7 +314,7 @@ def _apart(heights: Sequence[float], least: float) -> np.ndarray:
 
 def _beyond(signal: np.ndarray, ends: Ends) -> str:
     count = int(((signal < ends[0]) | (signal > ends[1])).sum())
-    return f" ({counted(count, 'query')} beyond the ends of the axis, counted at them)" if count else ""
+    return f" ({counted(count, 'query')} beyond the ends of the axis are counted at the ends)" if count else ""
 
 
 def _number(value: float) -> str:

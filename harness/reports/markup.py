@@ -130,7 +130,7 @@ def raw(found: Estimate, value: float) -> str:
 
 def raw_share(found: Estimate) -> str:
     """Return in words the share of the labels that a model wrote."""
-    return f"by labels that are a model's for {100 * found.share:.0f} % of the queries"
+    return f"with a model's labels for {100 * found.share:.0f} % of the queries"
 
 
 def result(one: Objective) -> str:

@@ -20,7 +20,7 @@ from harness.reports.markup import (
     result,
     rounded_or_none,
 )
-from harness.reports.run_note import Facts, first_number, measure_row, scored_note
+from harness.reports.run_page import Facts, first_number, measure_row, scored_note
 from harness.storage.typed import encoded
 from harness.tasks.scored_file import ScoredFile
 

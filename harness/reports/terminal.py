@@ -21,7 +21,7 @@ UNUSUAL = ("unlabelled", "missing", "duplicates")  # counts of queries that are 
 RANGES = {
     "plateau": "thresholds within one standard error of the best",
     "threshold_interval": f"{INTERVAL} of the threshold",
-    "objective_interval": f"{INTERVAL} of the score on the queries that it was fitted on",
+    "objective_interval": f"{INTERVAL} of the score on the queries that the gate was fitted on",
 }
 
 

@@ -115,7 +115,7 @@ def test_runs_that_do_not_compare_are_left_out_or_refused(harness, runs, tmp_pat
     labels.write_text(labels.read_text("utf-8").replace("d2", "d1"), "utf-8")
     other = harness(*RUN).json["run_id"]
     assert harness(*BOARD).json["notes"] == [
-        "1 run of the experiment left out for a difference in labels from the best one: the scores are not comparable."
+        "1 run of the experiment left out for a difference in labels from the best run: the scores are not comparable."
     ]
     assert "does not have the labels of run" in harness("board", f"runs=[{runs[0]},{other}]").refusal
 

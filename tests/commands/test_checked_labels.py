@@ -69,7 +69,7 @@ def test_score_runs_and_compare_go_by_estimates(harness, scored):
     compared = harness("compare", words, "metric=modified_map@3", "format=json").json
     [verdict] = compared["verdicts"]
     assert verdict.startswith("A is better than B by ")
-    assert re.search("estimated from.*the raw difference, by labels that are a model's for", verdict)
+    assert re.search("estimated from.*the raw difference, with a model's labels for", verdict)
     found = {one["measure"]: one for one in compared["differences"]}["modified_map@3"]
     assert 0 < found["estimate"]["low"] < found["estimate"]["value"]
     assert found["low"] is None
@@ -81,7 +81,7 @@ def test_what_people_see_of_lists_in_the_pool_and_of_a_run_from_outside(harness,
     for done, expected in (
         (pooled, "measure estimate 95 % interval raw mean queries"),
         (pooled, "Estimate of modified_map@3, in sample: 0."),
-        (pooled, "by labels that are a model's for"),
+        (pooled, "with a model's labels for"),
         (outside, "No estimate of modified_map@3, in sample (people have checked"),
         (outside, "modified_map@3: no estimate: no person has judged"),
         (outside, "harness testset pool testset=FOLDER runs=[ID]"),

@@ -185,7 +185,7 @@ def test_what_lies_far_off_is_counted_at_the_end_and_said():
     figure = drawn(outcome(AutoGate(["top_score"], repeats=1), scores, needs))
     low, high = figure.axes[0].get_xlim()
     assert -100 < low < high < 100
-    assert "(3 queries beyond the ends of the axis, counted at them)" in figure.axes[-1].get_xlabel()
+    assert "(3 queries beyond the ends of the axis are counted at the ends)" in figure.axes[-1].get_xlabel()
     assert counted(figure) == 63
 
 

@@ -116,7 +116,7 @@ def test_a_deleted_experiment_is_said(tracker, tmp_path):
 
 def test_the_experiment_that_mlflow_makes_counts_once_it_has_runs(tracker):
     assert "Default" not in tracker.experiments()
-    with pytest.raises(BadInput, match=r"experiment_name='e': no such experiment in .* There is none yet\."):
+    with pytest.raises(BadInput, match=r"experiment_name='e': no such experiment in .* There are no experiments yet\."):
         best_run(tracker, Wanted("e", "mrr"))
     log(tracker, experiment="Default")
     assert tracker.experiments() == ["Default"]

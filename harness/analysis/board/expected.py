@@ -1,7 +1,6 @@
 """The score to expect of the best run of an experiment on new queries.
 
-On the queries that chose it among many runs, the best run scores too high. Three numbers correct this, the most honest
-first:
+The best of many runs scores too high on the queries that chose it. Three numbers correct this, the most honest first:
 1. private: the mean over private queries, which had no part in the choice;
 2. replay: `sweep=auto` repeats its choices without the queries that score them;
 3. choice: the choice among the runs is cross-validated, whatever made the runs.

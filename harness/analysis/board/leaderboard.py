@@ -183,7 +183,7 @@ def _told_apart(tied: int, queries: int, unit: str) -> Words:
     over, over_ko = counted(queries, unit), f"{KOREAN[unit]} {queries:,}개"
     if not tied:
         return Words(
-            f"{over} tell it apart from all that score less",
+            f"{over} tell it apart from all runs that score less",
             f"점수가 낮은 실행과는 {over_ko}로 모두 구별됩니다",
         )
     return Words(

@@ -81,7 +81,7 @@ def read_again(runs: Sequence[LoggedRun], tracker: Tracker) -> tuple[list[ReadAg
 
 def _read(run: LoggedRun, tracker: Tracker) -> tuple[ReadAgain, str]:
     if "data.documents" not in run.tags:
-        return ReadAgain(), "scored files name no documents."
+        return ReadAgain(), "scored files do not record their documents."
     try:
         with stage("reading the data again"):
             dataset = load_unchanged(run, logged_value(logged_config(tracker, run), "dataset", dict))

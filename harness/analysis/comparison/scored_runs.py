@@ -164,14 +164,17 @@ class RetrievalRuns:
         shared = [name for name in applies if all(name in values for values in others)]
         same = [name for name in shared if all((np.isnan(v[name]) == np.isnan(first[name])).all() for v in others)]
         if metric not in same:
-            everywhere = "counts other queries in each run" if metric in shared else "is not in the scores of every run"
-            reason = "has no value by query" if parse_measure(metric).family is MeasureFamily.POOLED else everywhere
+            reason = "does not count the same queries in every run"
+            if parse_measure(metric).family is MeasureFamily.POOLED:
+                reason = "has no value by query"
+            elif metric not in shared:
+                reason = "is not in the scores of every run"
             raise BadInput(f"metric={metric} {reason}.{did_you_mean(metric, same)} All runs have: {', '.join(same)}.")
         notes = []
         if own := [name for name in shared if name not in same]:
-            notes.append(f"Left out, since they count other queries in each run: {', '.join(own)}.")
+            notes.append(f"Left out, since they do not count the same queries in every run: {', '.join(own)}.")
         if left := sorted({name for run in self.runs for name in run.values} - set(shared)):
-            notes.append(f"Left out, since some run has no value of them: {', '.join(left)}.")
+            notes.append(f"Left out, since some run has no values of these measures: {', '.join(left)}.")
         return same, notes
 
     def score(self, metric: str) -> Score:
@@ -340,7 +343,7 @@ def _intervals(run: ComparedRun, names: Sequence[str], config: CompareConfig) ->
     return ends
 
 
-# ---- Unjudged documents, and the runs that lose by them
+# ---- Unjudged documents, and the runs that score too low because of them
 
 
 def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:

@@ -191,7 +191,7 @@ def _gates(setup: Setup) -> Iterator[Proposal]:
     else:
         wrong, count = int(evidence.kept[needless].sum().round()), counted(int(needless.sum()), "query")
         name = setup.plan.gate.get("signal", "top_score")
-        told = f" The signal {name} tells the two kinds apart with AUROC {signal:.3f}." if signal is not None else ""
+        told = f" The signal {name} separates the two kinds with AUROC {signal:.3f}." if signal is not None else ""
         why = f"{wrong} of {count} that need no documents get documents.{told}"
     for choice in (one for one in GATES if one != gate):
         bound = gain(evidence.shown.max(axis=1), evidence) if choice == "depth" else perfect
@@ -211,7 +211,7 @@ def _fewer(setup: Setup) -> Iterator[Proposal]:
         return
     for k in range(1, evidence.top_k):
         more = gain(evidence.kept * evidence.shown[:, k] + (1 - evidence.kept) * evidence.shown[:, 0], evidence)
-        why = f"On these queries the first {counted(k, 'document')} alone would score {evidence.value + more:.4f}."
+        why = f"With only the first {counted(k, 'document')}, these queries would score {evidence.value + more:.4f}."
         yield Proposal("top_k", f"Return {counted(k, 'document')}", why, {"top_k": [str(k)]}, more, 0.5, exact=True)
 
 
@@ -245,7 +245,7 @@ def _mixtures(setup: Setup) -> Iterator[Proposal]:
 
 
 def _mixture_shares(setup: Setup) -> Iterator[tuple[str, str | None, float]]:
-    """Yield (retriever, encoder or None for its default, share) of other mixtures than the mixture of the run."""
+    """Yield (retriever, encoder or None for its default, share) of mixtures that differ from the run's mixture."""
     names, own, lexical = setup.names, setup.choices.get("encoder"), bool(setup.names & {"bm25", "bigram"})
     adds = 0.0 if "bigram" in names else setup.bigrams
     left = -setup.bigrams if "bigram" in names else 0.0  # the gain from leaving out bigrams

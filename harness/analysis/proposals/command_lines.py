@@ -120,7 +120,7 @@ def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_di
     words = CommandLine(choices, values, config_dir)
     different = _differences(_plain(config, unused), _plain(words.composed().config, unused))
     if different:
-        raise BadInput(f"No command line gives the run's {', '.join(different)} here.")
+        raise BadInput(f"No command line in this folder gives the run's {', '.join(different)}.")
     return words
 
 

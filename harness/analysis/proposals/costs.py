@@ -69,7 +69,7 @@ class Workload:
 
     @property
     def makes(self) -> set[str]:
-        """The names of its entries in the cache: rankings, indexes and texts that were read."""
+        """The names of the workload's cache entries: rankings, indexes and texts that were read."""
         return set().union(*(_entries(node, ranking) for node, ranking in self.parts))
 
 

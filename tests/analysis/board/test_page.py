@@ -74,7 +74,7 @@ def candidate(name, value=0.5, tied=True, ms=1.0, index_mb=1.0, asks_model=False
     ("candidates", "run", "instead", "said"),
     [
         # The highest score, whatever it costs; nothing beside it that is told apart from it.
-        ([candidate("A", 0.9, ms=100), candidate("B", 0.5, tied=False)], 0, None, "tell it apart from all"),
+        ([candidate("A", 0.9, ms=100), candidate("B", 0.5, tied=False)], 0, None, "tell it apart from all runs"),
         # One that is not told apart and takes a tenth of the time is named, the better one of two.
         ([candidate("A", 0.9, ms=100), candidate("B", 0.8, ms=11), candidate("C", 0.7, ms=10), candidate("D", 0.6)],
          0, 2, "C (0.7000) takes 10 ms per query instead of 1e+02 ms"),

@@ -133,7 +133,10 @@ def test_what_is_gone_is_said(tmp_path):
     kept, gone = (one.run for one in runs.runs)
     store.write(kept.run_id, "predictions.jsonl", '{"eval_id": "3", "topk": ["d1"]}\n')
     found = details(runs, store, tmp_path)
-    assert found["notices"] == [("unread", 2, "scored files name no documents."), ("gone", 1, gone.short_id)]
+    assert found["notices"] == [
+        ("unread", 2, "scored files do not record their documents."),
+        ("gone", 1, gone.short_id),
+    ]
     assert shown(found, 0)[1] == [(1, ["d1"]), None]
     assert shown(found, 1)[1] == [None, None]
 
