@@ -57,41 +57,32 @@ def target_class(node: Node, where: str) -> type:
             f"{where}._target_: {target!r} is not allowed. A config may only name public classes of "
             "`retrievers.`, `harness.` and installed plug-ins; for your own function, choose retriever=python."
         )
-    return _plugin_class(target, where, plugin) if plugin else _own_class(target, where)
+    return _class_at(target, where, plugin)
 
 
-def _own_class(target: str, where: str) -> type:
-    module_name, _, name = target.rpartition(".")
-    try:
-        found = getattr(importlib.import_module(module_name), name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise  # a dependency of that module is missing: the error names it
-        raise BadInput(f"{where}._target_: there is no module {module_name!r}.") from None
-    except AttributeError:
-        known = [n for n in vars(importlib.import_module(module_name)) if not n.startswith("_")]
-        raise BadInput(f"{where}._target_: {module_name} has no {name!r}.{did_you_mean(name, known)}") from None
-    if not inspect.isclass(found) or not found.__module__.startswith(LEASH):
-        raise BadInput(f"{where}._target_: {target} is not a class of this project.")
-    if "recorded_as" not in vars(found):
-        raise BadInput(f"{where}._target_: {target} is not a component: it does not declare `recorded_as`.")
-    return found
-
-
-def _plugin_class(target: str, where: str, plugin: plugins.Plugin) -> type:
-    if plugin.problem:
+def _class_at(target: str, where: str, plugin: plugins.Plugin | None) -> type:
+    if plugin and plugin.problem:
         raise plugin.broken(plugin.problem)
     module_name, _, name = target.rpartition(".")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        problem = f"{module_name} cannot be imported: {type(error).__name__}: {error}"
-        raise plugin.broken(problem) from error
+        if plugin:
+            raise plugin.broken(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from error
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        if absent is None or not module_name.startswith(absent):
+            raise  # a dependency of that module is missing: the error names it
+        raise BadInput(f"{where}._target_: there is no module {module_name!r}.") from None
     found = getattr(module, name, None)
     if not inspect.isclass(found):
         near = did_you_mean(name, [one for one in vars(module) if not one.startswith("_")])
-        raise BadInput(f"{where}._target_: {module_name} of the plug-in {plugin} has no class {name!r}.{near}")
+        of = f" of the plug-in {plugin}" if plugin else ""
+        raise BadInput(f"{where}._target_: {module_name}{of} has no class {name!r}.{near}")
     declared = vars(found).get("recorded_as")
+    if plugin is None:
+        if not found.__module__.startswith(LEASH) or not declared:
+            raise BadInput(f"{where}._target_: {target} is not a component: it does not declare `recorded_as`.")
+        return found
     if not isinstance(declared, str) or not RECORDED.fullmatch(declared):
         raise plugin.broken(f"{target} does not declare `recorded_as = 'group/name'`")
     if declared in _recorded_classes():

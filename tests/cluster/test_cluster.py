@@ -34,13 +34,10 @@ def test_jobs_in_this_process_are_done_in_order_and_the_progress_counts_their_si
 @pytest.fixture(scope="module")
 def nodes():
     """Two nodes with one core each."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(Path(ray_jobs.__file__).parent)  # nodes import the jobs by their module's name
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(ray_jobs.__file__).parent))  # nodes import the jobs by their module's name
         with Nodes(2) as running:
             yield running
-    finally:
-        os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
 
 
 @pytest.fixture

@@ -15,8 +15,10 @@ from harness.config.commands import CommonConfig
 from harness.config.components import component_identity, conf_folder, recorded, recorded_name, target_class
 from harness.errors import BadInput
 from harness.experiment.plan import Plan
+from harness.experiment.session import cache_for
 from harness.experiment.steps import ranking_identity
 from harness.recording import retrieval_run
+from harness.storage.cache import Cache
 from retrievers.base import AtMost
 
 TARGETS = {
@@ -62,11 +64,8 @@ def test_shipped_components_have_recorded_names_that_lead_back_to_them():
         name = recorded_name(cls)
         assert components.RECORDED.fullmatch(name), f"{cls}: declare recorded_as = 'group/name' in the class"
         assert target_class({"_target_": name}, "conf") is cls
-
-
-def test_a_class_without_a_recorded_name_goes_by_its_path_and_inherits_none():
-    bm25 = target_class(BM25, "conf")
-    assert recorded_name(type("Mine", (bm25,), {"__module__": "mine"})) == "mine.Mine"
+        inherited = type("Mine", (cls,), {"__module__": "mine"})
+        assert recorded_name(inherited) == "mine.Mine", "a class without a name goes by its path, and inherits none"
 
 
 def test_a_logged_config_names_no_module():
@@ -87,10 +86,13 @@ def test_identities_of_a_ranking_and_of_dense_retrieval_are_literals(versions):
     assert digest(component_identity(node)) == "06f98da1305a9e1a5a9c29002d44d07583dc1ba88a150d600f8bc665ce66ee45"
 
 
+def trial_key(**changes):
+    return retrieval_run.retrieval_trial_key(Plan.of(RUN | changes), DATA, "b" * 64)
+
+
 def test_a_trial_key_is_a_literal(versions):
     """If this changes, no sweep goes on where it stopped: change it on purpose or not at all."""
-    key = retrieval_run.retrieval_trial_key(Plan.of(RUN), DATA, "b" * 64)
-    assert key == "e32e667411ea03cb343119ddce3c7b8c149d2dc5725a7078edcd9f261856c4c1"
+    assert trial_key() == "e32e667411ea03cb343119ddce3c7b8c149d2dc5725a7078edcd9f261856c4c1"
 
 
 def test_a_language_model_enters_a_trial_key_where_it_writes_something(versions, tmp_path):
@@ -103,10 +105,9 @@ def test_a_language_model_enters_a_trial_key_where_it_writes_something(versions,
         query = {"text": text, "file": None, "prompt": None if text == "user_turns" else str(ask)}
         answers = {"llm": node, "prompt": str(answer)} if answer else {}
         target = {"_target_": f"harness.experiment.writing.{'Llm' if answer else 'No'}Answers"}
-        config = RUN | {"llm": node, "query": query, "answer": target | answers}
-        return retrieval_run.retrieval_trial_key(Plan.of(config), DATA, "b" * 64)
+        return trial_key(llm=node, query=query, answer=target | answers)
 
-    assert key() == key(model="other") == retrieval_run.retrieval_trial_key(Plan.of(RUN), DATA, "b" * 64)
+    assert key() == key(model="other") == trial_key()
     literal = "02f3651b734a928aa4734b33fee1a6296fc487f5ac0fa9d292319252d5d05d17"
     assert key("rewrite") == key("rewrite", price={"input": 1}, runtime={"parallel": 9}) == literal
     assert key(answer=prompt) == "de7a455d4155119698c341fdcf87525dd6899a57183b75b3a2439a00d90e8af8"
@@ -125,22 +126,15 @@ def test_nothing_changes_when_a_class_moves(versions, monkeypatch):
     moved = BM25 | {"_target_": "retrievers.elsewhere.BM25"}
     assert component_identity(moved) == component_identity(BM25)
     assert recorded(moved) == recorded(BM25)
-    of_moved = retrieval_run.retrieval_trial_key(Plan.of(RUN | {"retriever": {"bigram": moved}}), DATA, "b" * 64)
-    assert of_moved == retrieval_run.retrieval_trial_key(Plan.of(RUN), DATA, "b" * 64)
+    assert trial_key(retriever={"bigram": moved}) == trial_key()
 
 
 def test_what_may_not_be_used_again_has_a_name_of_its_own(versions, tmp_path):
     """`cache: false` beside a retriever's other arguments: an identity, a cache and, in each process, a trial key."""
-    from harness.experiment.session import cache_for
-    from harness.storage.cache import Cache
-
-    fresh = BM25 | {"runtime": {"threads": None, "cache": False}}
+    fresh, shared = BM25 | {"runtime": {"threads": None, "cache": False}}, Cache(tmp_path)
     assert not components.reusable(fresh)
-    assert components.reusable(BM25 | {"cache": True})
-    shared = Cache(tmp_path)
-    assert cache_for(BM25, shared) is shared
-    assert cache_for(fresh, shared).root != tmp_path
-    assert cache_for(fresh, shared).root == cache_for(fresh, Cache(tmp_path)).root
+    assert cache_for(BM25 | {"cache": True}, shared) is shared
+    assert cache_for(fresh, shared).root == cache_for(fresh, Cache(tmp_path)).root != tmp_path
 
 
 GATE = {"_target_": "harness.gates.gate.ScoreGate", "threshold": 1.0}
@@ -154,8 +148,8 @@ GATE = {"_target_": "harness.gates.gate.ScoreGate", "threshold": 1.0}
             "harness._x.Y", 7, None,
         )),
         ("harness.cli.os.system", "there is no module 'harness.cli.os'"),
-        ("harness.config.check.check_config", "is not a class of this project"),
-        ("harness.storage.cache.Path", "is not a class of this project"),
+        ("harness.config.check.check_config", "harness.config.check has no class 'check_config'"),
+        ("harness.storage.cache.Path", "harness.storage.cache.Path is not a component"),
         ("harness.gates.gate.ScoreGat", "Did you mean 'ScoreGate'"),
         ("harness.gates.gat.ScoreGate", "there is no module 'harness.gates.gat'"),
         ("gate/scor", r"no component is recorded as 'gate/scor'\. Did you mean 'gate/score'\?"),
@@ -180,13 +174,11 @@ def test_build_makes_inner_parts_first_and_splices_runtime():
 def test_identity_fills_defaults_and_leaves_runtime_out():
     short = {"_target_": "harness.gates.gate.ScoreGate"}
     full = {**short, "threshold": 0.0, "source": None, "signal": "top_score", "k": 10}
-    assert components.component_identity(short) == components.component_identity(full)
-    assert components.component_identity(full | {"k": 5}) != components.component_identity(full)
+    assert component_identity(short) == component_identity(full) != component_identity(full | {"k": 5})
     kiwi = {"_target_": "retrievers.lexical.tokenize.Kiwi", "tags": ["NNG"]}
-    assert components.component_identity(kiwi | {"runtime": {"workers": 1}}) == components.component_identity(
-        kiwi | {"runtime": {"workers": 2}}
-    )
-    assert "kiwipiepy" in components.component_identity(kiwi)["packages"]
+    one, two = (component_identity(kiwi | {"runtime": {"workers": workers}}) for workers in (1, 2))
+    assert one == two
+    assert "kiwipiepy" in one["packages"]
 
 
 @pytest.mark.parametrize(
@@ -257,11 +249,14 @@ def parts(hint):
 
 
 @pytest.mark.parametrize(("name", "cls"), CLASSES)
-def test_numbers_of_components_are_bounded(name, cls):
+def test_numbers_of_components_are_bounded_and_protocols_have_a_kind(name, cls):
     """Constructors check the numbers in mappings, whose names are free."""
     hints = typing.get_type_hints(cls.__init__, include_extras=True)
     for key in components._signature(cls).parameters:
-        if dict in (inner := [typing.get_origin(one) or one for one in parts(hints[key])]):
+        inner = [typing.get_origin(one) or one for one in parts(hints[key])]
+        protocols = {one.__name__ for one in inner if getattr(one, "_is_protocol", False)}
+        assert protocols <= {*components.KINDS}, f"{name}.{key}"
+        if dict in inner:
             continue
         assert not {int, float} & {*inner}, f"{name}.{key}: annotate it with AtMost"
         metadata = [meta for one in parts(hints[key]) for meta in getattr(one, "__metadata__", ())]
@@ -279,14 +274,6 @@ def test_every_choice_of_a_group_is_recorded_under_its_name():
                 kind = recorded_name(target_class(node, where)).partition("/")[0]
                 inner = where.rpartition(".")[2] != group
                 assert kind in ({group, *components.KINDS.values()} if inner else {group}), (path, where)
-
-
-def test_every_protocol_of_an_argument_has_a_kind():
-    for _, cls in CLASSES:
-        for hint in typing.get_type_hints(cls.__init__).values():
-            for one in parts(hint):
-                if getattr(one, "_is_protocol", False):
-                    assert one.__name__ in components.KINDS
 
 
 def of(target, **arguments):

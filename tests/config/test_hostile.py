@@ -39,52 +39,33 @@ WORDS = [
     f"outputs={LONG} outputs=a/{LONG}/b store.path={LONG} outputs=/proc/x store.path=/proc/x outputs=/dev/null",
     "experiment_name=a\0b run_name=a\nb run_name=a\x1b[31m outputs=a\0b store.path=a\0b experiment_name= outputs=",
     "tracking.detail=x select_on=5 query.text=5 query.file=5 fusion.weights=5 fusion.normalise=5",
+    "llm.request=5 llm.replies=xml top_k={a:1} +retriever.5={_target_:retriever/bm25}",
 ]
-TOGETHER = [
-    ["gate=score", "gate.threshold=1e308"],
-    ["gate=score", "gate.threshold=-1e308"],
-    ["gate=score", f"gate.k={BIG}"],
-    ["gate=auto", f"gate.folds={BIG}"],
-    ["gate=auto", f"gate.repeats={BIG}"],
-    ["gate=auto", "gate.signals=5"],
-    ["gate=depth", "gate.k=-5"],
-    ["gate=classifier", "gate.embedding=5"],
-    ["gate=fitted", "gate.file=/dev/zero"],
-    ["gate=llm", "llm.model=m", "llm.runtime.timeout=1e308"],
-    ["gate=llm", "llm.model=m", f"llm.runtime.retries={BIG}"],
-    ["gate=llm", "llm.model=m", f"llm.runtime.parallel={BIG}"],
-    ["gate=llm", "llm.model=m", "gate.request=5"],
-    ["gate=llm", "llm.model=m", "llm.price.input=-1"],
-    ["gate=llm", "llm.model=m", f"llm.price.output={BIG}"],
-    ["gate=llm", "llm.model=m", "llm.price=5"],
-    ["llm.request=5"],
-    ["llm.replies=xml"],
-    ["tokenizer=char_ngram", f"tokenizer.high={BIG}"],
-    ["tokenizer=char_ngram", f"tokenizer.low={BIG}", f"tokenizer.high={BIG}"],
-    ["tokenizer=snowball", "tokenizer.stop_words=5"],
-    ["fusion=rrf", f"fusion.k={BIG}"],
-    ["retriever=hybrid_lexical", "fusion.weights.bm25=1e308"],
-    ["retriever=hybrid_lexical", "fusion.weights.bm25=x"],
-    ["retriever=dense", "retriever.dense.encoder=null"],
-    ["retriever=dense", "retriever.dense.index=5"],
-    ["retriever=dense", "retriever.dense.encoder={_target_: index/flat}"],
-    ["retriever=dense", "encoder=lsa", f"encoder.dimensions={BIG}"],
-    ["retriever=dense", "encoder=lsa", f"encoder.seed={BIG}"],
-    ["retriever=dense", "encoder=lsa", "index=hnsw", f"index.m={BIG}"],
-    ["retriever=dense", "encoder=lsa", "index=ivf_pq", "index.bits=99"],
-    ["rerank=cross_encoder", f"rerank.depth={BIG}"],
-    ["rerank=cross_encoder", f"rerank.max_length={BIG}"],
-    ["rerank=cross_encoder", f"rerank.runtime.batch_tokens={BIG}"],
-    ["dataset=contest", f"dataset.path={LONG}"],
-    ["dataset=contest", f"dataset.path={HALF}"],
-    ["dataset=contest", "dataset.path=a\0b"],
-    ["dataset=contest", "dataset.documents=/dev/zero"],
-    ["top_k=2147483648", "depth=2147483648"],
-    ["top_k={a: 1}"],
-    ["+retriever.5={_target_: retriever/bm25}"],
-    *([f"{group}={value}"] for group in GROUPS for value in ("null", "5")),
-]
-CASES = [[word] for line in WORDS for word in line.split(" ")] + TOGETHER
+BESIDE = {  # overrides that are valid -> others that are not
+    "gate=score": f"gate.threshold=1e308 gate.threshold=-1e308 gate.k={BIG}",
+    "gate=auto": f"gate.folds={BIG} gate.repeats={BIG} gate.signals=5",
+    "gate=depth": "gate.k=-5",
+    "gate=classifier": "gate.embedding=5",
+    "gate=fitted": "gate.file=/dev/zero",
+    "gate=llm llm.model=m": f"llm.runtime.timeout=1e308 llm.runtime.retries={BIG} llm.runtime.parallel={BIG} "
+    f"gate.request=5 llm.price.input=-1 llm.price.output={BIG} llm.price=5",
+    "tokenizer=char_ngram": f"tokenizer.high={BIG}",
+    f"tokenizer=char_ngram tokenizer.low={BIG}": f"tokenizer.high={BIG}",
+    "tokenizer=snowball": "tokenizer.stop_words=5",
+    "fusion=rrf": f"fusion.k={BIG}",
+    "retriever=hybrid_lexical": "fusion.weights.bm25=1e308 fusion.weights.bm25=x",
+    "retriever=dense": "retriever.dense.encoder=null retriever.dense.index=5 "
+    "retriever.dense.encoder={_target_:index/flat}",
+    "retriever=dense encoder=lsa": f"encoder.dimensions={BIG} encoder.seed={BIG}",
+    "retriever=dense encoder=lsa index=hnsw": f"index.m={BIG}",
+    "retriever=dense encoder=lsa index=ivf_pq": "index.bits=99",
+    "rerank=cross_encoder": f"rerank.depth={BIG} rerank.max_length={BIG} rerank.runtime.batch_tokens={BIG}",
+    "dataset=contest": f"dataset.path={LONG} dataset.path={HALF} dataset.path=a\0b dataset.documents=/dev/zero",
+    "top_k=2147483648": "depth=2147483648",
+}
+CASES = [[word] for line in WORDS for word in line.split(" ")]
+CASES += [[*valid.split(" "), word] for valid, words in BESIDE.items() for word in words.split(" ")]
+CASES += [[f"{group}={value}"] for group in GROUPS for value in ("null", "5")]
 SLOW = [[pytest.mark.slow] if i % 3 else [] for i in range(len(CASES))]  # one of three is tried in the fast part
 
 

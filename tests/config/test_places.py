@@ -3,7 +3,6 @@
 import pytest
 
 from harness.config.places import BucketPlace, bucket_place, full_place
-from harness.config.recipes import name_senders
 from harness.errors import BadInput
 
 
@@ -47,8 +46,3 @@ def test_other_addresses_are_refused(path, message):
     with pytest.raises(BadInput, match=message) as raised:
         bucket_place(path)
     assert "hidden" not in str(raised.value)
-
-
-def test_a_recipe_that_names_a_bucket_is_named(capsys):
-    name_senders({"store": {"path": "s3://theirs/x"}, "dataset": {"path": "data"}}, "theirs.yaml")
-    assert "theirs.yaml sets store.path (theirs), so it decides where your data go" in capsys.readouterr().err

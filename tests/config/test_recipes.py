@@ -30,8 +30,8 @@ BASE = "# @package _global_\n# The base.\noutputs: elsewhere\ntop_k: 4\n"
 
 @pytest.fixture
 def folder(tmp_path):
+    (tmp_path / "my" / "experiment").mkdir(parents=True)
     for name, text in {"mine": MINE, "base": BASE}.items():
-        (tmp_path / "my" / "experiment").mkdir(parents=True, exist_ok=True)
         (tmp_path / "my" / "experiment" / f"{name}.yaml").write_text(text, "utf-8")
     return tmp_path / "my"
 
@@ -44,8 +44,7 @@ def test_every_command_takes_what_it_has(command, folder, capsys, monkeypatch):
     assert code == 0, captured.err
     config = yaml.safe_load(captured.out)
     assert config["outputs"] == "elsewhere"
-    if "top_k" in config:
-        assert config["top_k"] == 5
+    assert config.get("top_k", 5) == 5
     if "gate" in config:
         assert config["gate"]["threshold"] == 6
         assert config["fusion"]["weights"] == {"bm25": 0.5, "bigram": 1.0}
@@ -90,11 +89,11 @@ def test_a_file_that_decides_where_data_go_is_named(command, folder, capsys, mon
     monkeypatch.chdir(folder)
     recipes._say.cache_clear()
     file = folder / "experiment" / "away.yaml"
-    file.write_text("# @package _global_\ntracking: {uri: 'http://127.0.0.1:1'}\nllm: {base_url: null}\n", "utf-8")
-    assert cli.call(command, [f"--config-dir={folder}", "experiment=away", "--cfg=job"]) == 0
-    assert (
-        capsys.readouterr().err == f"Note: {file} sets tracking.uri (127.0.0.1:1), so it decides where your data go.\n"
-    )
+    text = "# @package _global_\ntracking: {uri: 'http://127.0.0.1:1'}\nllm: {base_url: null}\n"
+    file.write_text(text + "outputs: outputs\nstore: {path: 's3://theirs/x'}\n", "utf-8")
+    cli.call(command, [f"--config-dir={folder}", "experiment=away", "--cfg=job"])
+    places = "tracking.uri (127.0.0.1:1) and store.path (theirs)"
+    assert f"Note: {file} sets {places}, so it decides where your data go.\n" in capsys.readouterr().err
     assert cli.call(command, [f"--config-dir={folder}", "experiment=mine", "--cfg=job"]) == 0
     assert "Note:" not in capsys.readouterr().err
 

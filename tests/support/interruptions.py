@@ -8,14 +8,14 @@ from harness.experiment import steps
 
 
 @contextmanager
-def interrupted(monkeypatch, number):
-    """Ctrl-C during the n-th trial, counted from 1."""
+def interrupted(monkeypatch, number, error=KeyboardInterrupt):
+    """Ctrl-C, or another error, during the n-th trial, counted from 1."""
     plain, seen = steps.conclude, []
 
     def conclude(*arguments, **named):
         seen.append(1)
         if len(seen) == number:
-            raise KeyboardInterrupt
+            raise error
         return plain(*arguments, **named)
 
     with monkeypatch.context() as patch:

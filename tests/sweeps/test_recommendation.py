@@ -28,21 +28,20 @@ def by_query(given, noise=0.0):
     return of
 
 
-def found_edges(given, best, intervals=None, noise=0.0, grows=False):
-    return edges(given, best, intervals or {}, by_query(given, noise), lambda key: grows)
+def noted(given, best, intervals=None, noise=0.0, grows=False):
+    """(what lies beyond, note) of each edge at which the best trial is."""
+    found = edges(given, best, intervals or {}, by_query(given, noise), lambda key: grows)
+    return [(edge.beyond, edge.note) for edge in found]
 
 
 def line(*values, key="k", start=1):
     return points([(value, {key: str(n)}) for n, value in enumerate(values, start=start)], [key])
 
 
-def test_the_only_best_needs_no_reason():
+def test_the_only_best_needs_no_reason_and_of_a_plateau_the_middle_is_recommended():
     found = recommend(line(0.1, 0.3, 0.2))
     assert (found.trial, found.tied, found.reason) == (1, (1,), "")
     assert recommend(points([], [])) is None
-
-
-def test_the_middle_of_a_plateau():
     found = recommend(line(0.1, 0.7, 0.7 - 1e-12, 0.7, 0.2))  # equal up to rounding errors
     assert (found.trial, found.tied) == (2, (1, 2, 3))
     assert found.reason == "3 trials tie at 0.7000: k 2 to 4. Recommended: k=3, in the middle."
@@ -110,8 +109,8 @@ def test_trials_that_lack_a_key_are_no_points_of_its_line():
     )
     assert recommend(points(rows, ["k"])).trial == 0  # the first of those that differ in texts
     climbing = [(0.3, {"gate": "none"}), *((k / 10, {"gate": "score", "k": str(k)}) for k in (1, 2, 4))]
-    assert [edge.key for edge in found_edges(points(climbing, ["k"]), 3)] == ["k"]
-    assert found_edges(points([(0.9, {"gate": "none"}), *climbing[1:]], ["k"]), 0) == []
+    assert noted(points(climbing, ["k"]), 3)[0][1].startswith("k=4 is the greatest value tried")
+    assert noted(points([(0.9, {"gate": "none"}), *climbing[1:]], ["k"]), 0) == []
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.1, 0.5]), st.integers(0, 5), st.sampled_from("ab")), min_size=1))
@@ -120,10 +119,6 @@ def test_it_is_always_one_of_the_best(drawn):
     found = recommend(points(rows, ["k"]))
     assert rows[found.trial][0] == max(value for value, _ in rows)
     assert found.trial in found.tied
-
-
-def noted(given, best, intervals=None, **more):
-    return [(edge.beyond, edge.note) for edge in found_edges(given, best, intervals, **more)]
 
 
 def test_the_greatest_and_the_least_value():
@@ -139,15 +134,6 @@ def test_the_greatest_and_the_least_value():
     assert noted(line(0.3, 0.2, 0.1), 0, grows=True) != []
 
 
-def test_an_edge_that_is_better_by_chance_is_none():
-    """As on boards: 40 queries with a standard deviation of 1 tell no two values apart that differ by .1."""
-    assert noted(line(0.1, 0.2, 0.3), 2, noise=0.1) != []
-    assert noted(line(0.1, 0.2, 0.3), 2, noise=1.0) == []
-    draw = points([(0.5, {"w": "2.97"}), (0.4, {"w": "1.5"})], ["w"])
-    assert noted(draw, 0, {"w": Interval(0, 3.0, log=False)}, noise=0.1) != []
-    assert noted(draw, 0, {"w": Interval(0, 3.0, log=False)}, noise=1.0) == []
-
-
 def test_beyond_a_fraction_is_a_small_step_and_neighbours_differ_in_one_key():
     rows = [(value, {"b": text}) for value, text in ((0.1, "0.5"), (0.2, "0.75"), (0.3, "1"))]
     [(beyond, _)] = noted(points(rows, ["b"]), 2)
@@ -159,12 +145,15 @@ def test_beyond_a_fraction_is_a_small_step_and_neighbours_differ_in_one_key():
 
 
 def test_the_end_of_a_searched_interval():
-    draw = [(0.5, {"w": "2.97"}), (0.4, {"w": "1.5"}), (0.3, {"w": "30"})]
-    given = points(draw, ["w"])
-    [(beyond, note)] = noted(given, 0, {"w": Interval(0, 3.0, log=False)})
+    given = points([(0.5, {"w": "2.97"}), (0.4, {"w": "1.5"}), (0.3, {"w": "30"})], ["w"])
+    linear = {"w": Interval(0, 3.0, log=False)}
+    [(beyond, note)] = noted(given, 0, linear)
     assert note == "w=2.97 lies at the upper end of what was searched, interval(0,3.0): go beyond it."
     assert float(beyond) == pytest.approx(3.03)
-    assert noted(given, 1, {"w": Interval(0, 3.0, log=False)}) == []
+    assert noted(given, 1, linear) == []
     assert noted(given, 0, {"w": Interval(0.01, 10.0, log=True)}) == []
     assert noted(given, 0, {"w": Interval(2.9, 1000.0, log=True)})[0][1].startswith("w=2.97 lies at the lower end")
-    assert np.isclose(float(noted(given, 1, {"w": Interval(1, 100, log=False)})[0][0]), 0)
+    assert float(noted(given, 1, {"w": Interval(1, 100, log=False)})[0][0]) == 0
+    # As on boards: 40 queries with a standard deviation of 1 tell no two values apart that differ by .1.
+    for noise, certain in ((0.1, True), (1.0, False)):
+        assert bool(noted(given, 0, linear, noise=noise)) == bool(noted(line(0.1, 0.2, 0.3), 2, noise=noise)) == certain

@@ -40,18 +40,26 @@ def value(words):
     """A smooth function with its best point, 0, at w=0.3, t=7, n=20, k=char_ngram; axes may be missing."""
     at = {"w": 0.3, "t": 7, "n": 20, "k": "char_ngram"} | given_by(words)
     distance = (at["w"] - 0.3) ** 2 + ((at["t"] - 7) / 10) ** 2 + (math.log(at["n"] / 20) / 5) ** 2
-    return -distance - 0.1 * (at["k"] != "char_ngram")
+    return [-distance - 0.1 * (at["k"] != "char_ngram")]
 
 
-def searched(search, file, words, measure=value, objectives=ONE):
-    """(words, value) of all points of a whole search."""
-    opened, found = search.open(file, space(*words), objectives, "study"), []
-    while len(opened.finished) < search.trials and (
-        asked := opened.ask(min(search.batch, search.trials - len(opened.finished)))
-    ):
+@pytest.fixture
+def study(tmp_path):
+    """study(search, *words) -> the search's study of these axes, in a file."""
+
+    def opened(search, *words, file="study.db", objectives=ONE):
+        return search.open(tmp_path / file, space(*words), objectives, "study")
+
+    return opened
+
+
+def searched(study, measure=value):
+    """(words, values) of the points that are left of a whole search."""
+    found, trials, batch = [], study._search.trials, study._search.batch
+    while asked := study.ask(min(batch, trials - len(study.finished))):
         for proposal in asked:
             found.append((proposal.overrides, measure(proposal.overrides)))
-            opened.tell(proposal.number, [found[-1][1]] if len(objectives) == 1 else found[-1][1])
+            study.tell(proposal.number, found[-1][1])
     return found
 
 
@@ -128,37 +136,30 @@ def test_arguments_that_make_no_search():
             Search("tpe", **{name: value})
 
 
-def test_what_a_sampler_does_not_support(tmp_path, monkeypatch, caplog):
-    file = tmp_path / "study.db"
+def test_what_a_sampler_does_not_support(study, monkeypatch, caplog):
     with pytest.raises(BadInput, match="takes one objective"):
-        Search("cmaes").open(file, space(*MIXED), TWO, "study")
+        study(Search("cmaes"), *MIXED, objectives=TWO)
     with pytest.raises(BadInput, match="there is none"):
-        Search("cmaes").open(file, space("k=a,b"), ONE, "study")
+        study(Search("cmaes"), "k=a,b")
     with pytest.raises(BadInput, match="nothing to search"):
-        Search("tpe").open(file, {}, ONE, "study")
-    Search("cmaes").open(file, space(*MIXED), ONE, "study")
-    assert [record.getMessage() for record in caplog.records] == [
-        "search=cmaes draws k at random: it models numbers only."
-    ]
+        study(Search("tpe"))
+    study(Search("cmaes"), *MIXED)
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["search=cmaes draws k at random: it models numbers only."]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    for sampler, command in (
-        ("gp", r"torch: pip install 'retrieval-harness\[dense\]'"),
-        ("cmaes", "pip install cmaes"),
-    ):
+    for sampler, command in (("gp", r"pip install 'retrieval-harness\[dense\]'"), ("cmaes", "pip install cmaes")):
         with pytest.raises(BadInput, match=command):
-            Search(sampler).open(file, space("w=interval(0,1)"), ONE, "study")
+            study(Search(sampler), "w=interval(0,1)")
 
 
-def test_a_study_is_opened_again(tmp_path):
-    file = tmp_path / "한글 {q}%20?.db"  # a path is no URL
-    words = ["t=range(0,10)", "k=a,b"]
-    Search("random").open(file, space(*words), ONE, "study")
-    assert file.exists()
-    Search("tpe", trials=9).open(file, space(*reversed(words)), ONE, "study")
-    Search("random").open(file, space("other=1,2"), TWO, "another")
-    file.write_bytes(b"no study" * 1000)
+def test_a_study_is_opened_again(study, tmp_path):
+    name = "한글 {q}%20?.db"  # a path is no URL
+    study(Search("random"), "t=range(0,10)", "k=a,b", file=name)
+    study(Search("tpe", trials=9), "k=a,b", "t=range(0,10)", file=name)
+    Search("random").open(tmp_path / name, space("other=1,2"), TWO, "another")
+    (tmp_path / name).write_bytes(b"no study" * 1000)
     with pytest.raises(BadInput, match="file is not a database"):
-        Search("random").open(file, space(*words), ONE, "study")
+        study(Search("random"), "k=a,b", file=name)
 
 
 @pytest.mark.parametrize("sampler", ["random", "tpe", "cmaes"])
@@ -169,22 +170,18 @@ def test_points_are_new_lie_in_their_axes_and_read_back(tmp_path, sampler):
         "texts": Values(("'ㄱ 0'", "'ㄱㄱ 1'"), False),
     }  # fmt: skip
     opened = Search(sampler, trials=12, batch=4, seed=3).open(tmp_path / "study.db", axes, ONE, "study")
-    seen = []
-    for _ in range(3):
-        for proposal in opened.ask(4):
-            for word, (key, axis), override in zip(
-                proposal.overrides, axes.items(), parsed(*proposal.overrides), strict=True
-            ):
-                name, _, text = word.partition("=")
-                assert override.key_or_group == name == key
-                if isinstance(axis, Values):
-                    assert text in axis.texts
-                else:
-                    assert isinstance(override.value(), int | type(axis.low))
-                    assert axis.low <= override.value() <= axis.high
-                    assert str(override.value()) == text
-            seen.append(proposal.overrides)
-            opened.tell(proposal.number, [float(len(seen) % 7)])
+    count = itertools.count()
+    seen = [words for words, _ in searched(opened, lambda words: [float(next(count) % 7)])]
+    for key, axis, *words in zip(axes, axes.values(), *seen, strict=True):
+        for word, override in zip(words, parsed(*words), strict=True):
+            name, _, text = word.partition("=")
+            assert override.key_or_group == name == key
+            if isinstance(axis, Values):
+                assert text in axis.texts
+            else:
+                assert isinstance(override.value(), int | type(axis.low))
+                assert axis.low <= override.value() <= axis.high
+                assert str(override.value()) == text
     assert len(seen) == len(set(seen)) == 12
 
 
@@ -201,47 +198,75 @@ class Killed(Exception):
     pass
 
 
-def saved(search, file, words):
-    """(words, values) of every point in the file."""
-    opened = search.open(file, space(*words), ONE, "study")
-    return [(opened._overrides(trial.params), trial.values) for trial in opened._stored.trials]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
-# A batch of 4 is 8 writes: 4 points, then what they gave. 9 to 12 are the points of the second batch, the first ones
-# that a model proposes, and 13 to 16 their values.
-def test_a_search_killed_anywhere_resumes_with_the_same_points(tmp_path, monkeypatch, sampler):
+def test_a_search_killed_anywhere_resumes_with_the_same_points(study, monkeypatch, sampler):
+    # A batch of 4 is 8 writes: 4 points, then their values. 9 to 12 are the points of the second batch, the first ones
+    # that a model proposes, and 13 to 16 their values.
     monkeypatch.setattr(sweep_search, "STARTUP", 3)
     search = Search(sampler, trials=8, batch=4, seed=5)
-    whole = searched(search, tmp_path / "whole.db", MIXED)
-    assert saved(search, tmp_path / "whole.db", MIXED) == [(words, [one]) for words, one in whole]
-    plain = Search.open
+    whole = [words for words, _ in searched(study(search, *MIXED))]
     for stop in (3, 10, 14):
-        file, writes = tmp_path / f"{stop}.db", itertools.count(1)
+        opened, writes = study(search, *MIXED, file=f"{stop}.db"), itertools.count(1)
 
-        def instead(write, *values, writes=writes, stop=stop, **named):
+        def stopping(write, *values, writes=writes, stop=stop, **named):
             if next(writes) == stop:
                 raise Killed
             return write(*values, **named)
 
-        def opened(self, *asked, instead=instead):
-            study = plain(self, *asked)
-            for name in ("add_trial", "tell"):
-                setattr(study._stored, name, functools.partial(instead, getattr(study._stored, name)))
-            return study
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Search, "open", opened)
-            with pytest.raises(Killed):
-                searched(search, file, MIXED)
-        searched(search, file, MIXED)
-        assert [words for words, _ in saved(search, file, MIXED)] == [words for words, _ in whole], stop
+        for name in ("add_trial", "tell"):
+            setattr(opened._stored, name, functools.partial(stopping, getattr(opened._stored, name)))
+        with pytest.raises(Killed):
+            searched(opened)
+        searched(again := study(search, *MIXED, file=f"{stop}.db"))
+        assert [point.overrides for point in again.finished] == whole, stop
 
 
-def test_proposals_without_values_are_proposed_again(tmp_path):
-    search = Search("tpe", seed=1)
-    opened = search.open(tmp_path / "study.db", space(*MIXED), ONE, "study")
+@pytest.mark.slow
+def test_the_seed_decides_and_the_order_of_the_keys_does_not(study, monkeypatch):
+    monkeypatch.setattr(sweep_search, "STARTUP", 3)
+
+    def points(name, seed, words):
+        return [set(words) for words, _ in searched(study(Search("tpe", 6, 3, seed), *words, file=name))]
+
+    assert points("a.db", 0, MIXED) == points("b.db", 0, MIXED[::-1]) != points("c.db", 1, MIXED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
+def test_a_finite_space_is_searched_to_its_end(study, sampler):
+    # 3 x 2 x 4 = 24 points, and a failed one is not tried again.
+    opened = study(Search(sampler, trials=99), "t=range(0,9,3)", "k=a,b", "n=int(interval(1,4))")
+    failed = ("t=3", "k=a", "n=2")
+    found = searched(opened, lambda words: None if words == failed else [given_by(words)["t"]])
+    every = sorted((f"t={t}", f"k={k}", f"n={n}") for t in (0, 3, 6) for k in "ab" for n in (1, 2, 3, 4))
+    assert sorted(words for words, _ in found) == every
+    assert len(opened.finished) == 24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sampler", "trials", "batch"), [("tpe", 40, 10), ("cmaes", 40, 10), ("gp", 15, 5)])
+def test_samplers_learn_from_the_values_of_earlier_points(study, sampler, trials, batch):
+    found = searched(study(Search(sampler, trials, batch), "w=interval(0,1)", "t=interval(0,10)"))
+    first, last = (sum(one for _, [one] in some) for some in (found[:batch], found[-batch:]))
+    assert last > first
+    assert len({words for words, _ in found}) == trials
+
+
+def test_several_objectives_have_their_directions(study):
+    """They are at odds about w, so that any w is on their front, and agree on t=0."""
+
+    def measured(words):
+        at = given_by(words)
+        return at["w"] - at["t"] / 10, at["w"] ** 2 + at["t"]
+
+    found = searched(study(Search("tpe", 40, 10), "w=interval(0,1)", "t=range(0,10)", objectives=TWO), measured)
+    late = [given_by(words)["t"] for words, _ in found[20:]]
+    assert sum(late) / len(late) < 3.5  # by chance 4.5, with a standard deviation of 0.64
+
+
+def test_proposals_without_values_are_proposed_again(study):
+    opened = study(search := Search("tpe", seed=1), *MIXED)
     first = opened.ask(4)
     assert [proposal.number for proposal in first] == [0, 1, 2, 3]
     assert len(opened.finished) == 0
@@ -249,7 +274,7 @@ def test_proposals_without_values_are_proposed_again(tmp_path):
     opened.tell(2, None)
     opened.tell(0, [math.nan])  # no value to learn from
     assert len(opened.finished) == 3
-    again = search.open(tmp_path / "study.db", space(*MIXED), ONE, "study")
+    again = study(search, *MIXED)
     assert again.ask(4) == first[3:]
     assert again.ask(0) == []
     with pytest.raises(ValueError, match="COMPLETE"):
@@ -260,73 +285,23 @@ def test_proposals_without_values_are_proposed_again(tmp_path):
     assert [proposal.number for proposal in again.ask(2)] == [4, 5]
 
 
-@pytest.mark.slow
-def test_the_seed_decides_and_the_order_of_the_keys_does_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(sweep_search, "STARTUP", 3)
-
-    def points(name, seed, words):
-        return [set(words) for words, _ in searched(Search("tpe", 6, 3, seed), tmp_path / name, words)]
-
-    first = points("a.db", 0, MIXED)
-    assert points("b.db", 0, MIXED[::-1]) == first
-    assert points("c.db", 1, MIXED) != first
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sampler", ["tpe", "cmaes"])
-def test_a_finite_space_is_searched_to_its_end(tmp_path, sampler):
-    # 3 x 2 x 4 = 24 points, and a failed one is not tried again.
-    words = ["t=range(0,9,3)", "k=a,b", "n=int(interval(1,4))"]
-    opened = Search(sampler, trials=99).open(tmp_path / "study.db", space(*words), ONE, "study")
-    seen = []
-    while asked := opened.ask(10):
-        for proposal in asked:
-            seen.append(proposal.overrides)
-            opened.tell(proposal.number, None if len(seen) == 3 else [given_by(proposal.overrides)["t"]])
-    assert sorted(seen) == sorted((f"t={t}", f"k={k}", f"n={n}") for t in (0, 3, 6) for k in "ab" for n in (1, 2, 3, 4))
-    assert len(opened.finished) == 24
-
-
-def test_a_sampler_that_repeats_itself_makes_way_for_points_at_random(tmp_path, monkeypatch):
+def test_a_sampler_that_repeats_itself_makes_way_for_points_at_random(study, monkeypatch):
     from optuna.samplers import RandomSampler
 
     monkeypatch.setattr(Search, "new_sampler", lambda self, *_: RandomSampler(seed=1))
     for word, size in (("t=range(0,7)", 7), ("w=interval(0,1)", 8)):
-        opened = Search("random").open(tmp_path / f"{size}.db", space(word), ONE, "study")
-        assert len({proposal.overrides for proposal in opened.ask(8)}) == size
+        proposals = study(Search("random"), word, file=f"{size}.db").ask(8)
+        assert len({proposal.overrides for proposal in proposals}) == size
 
 
-def test_points_that_are_left_are_equally_likely(tmp_path):
-    axes = space("t=range(0,3)", "k=a,b", "n=int(interval(4,5))")
-    opened = Search("random").open(tmp_path / "study.db", axes, ONE, "study")
+def test_points_that_are_left_are_equally_likely(study):
+    opened = study(Search("random"), "t=range(0,3)", "k=a,b", "n=int(interval(4,5))")
     tried = {("t=0", "k=a", "n=4"), ("t=2", "k=b", "n=5"), ("t=1", "k=b", "n=4")}
     drawn = [opened._overrides(opened._untried(tried, seed)) for seed in range(900)]
     counts = {words: drawn.count(words) for words in drawn}
     assert len(counts) == 12 - 3
     assert not tried & set(counts)
     assert min(counts.values()) > 60  # 100 each, with a standard deviation of 9.4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("sampler", "trials", "batch"), [("tpe", 40, 10), ("cmaes", 40, 10), ("gp", 15, 5)])
-def test_samplers_learn_from_the_values_of_earlier_points(tmp_path, sampler, trials, batch):
-    found = searched(Search(sampler, trials, batch), tmp_path / "study.db", ["w=interval(0,1)", "t=interval(0,10)"])
-    first, last = ([one for _, one in some] for some in (found[:batch], found[-batch:]))
-    assert sum(last) > sum(first)
-    assert len({words for words, _ in found}) == trials
-
-
-def test_several_objectives_have_their_directions(tmp_path):
-    """They are at odds about w, so that any w is on their front, and agree on t=0."""
-
-    def measured(words):
-        at = given_by(words)
-        return at["w"] - at["t"] / 10, at["w"] ** 2 + at["t"]
-
-    words = ["w=interval(0,1)", "t=range(0,10)"]
-    found = searched(Search("tpe", 40, 10), tmp_path / "study.db", words, measured, TWO)
-    late = [given_by(words)["t"] for words, _ in found[20:]]
-    assert sum(late) / len(late) < 3.5  # by chance 4.5, with a standard deviation of 0.64
 
 
 def test_a_shipped_search_is_named_after_its_sampler_and_has_the_seed_of_the_sweep():

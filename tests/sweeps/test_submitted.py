@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import types
+from unittest.mock import Mock
 
 import pytest
 from fake_slurm import SILENT, FakeSlurm
@@ -125,11 +126,6 @@ def put(waiting, element, kind="success"):
     cloudpickle_dump((kind, content), waiting.jobs[7 + element].paths.result_pickle)
 
 
-def test_results_are_taken_whatever_slurm_says(cluster, launch, said):
-    assert launch(3, results=(0, 1, 2)) == ["result 0", "result 1", "result 2"]
-    assert cluster.calls("sacct") == cluster.calls("scancel") == said == []
-
-
 def test_a_result_that_lay_in_the_folder_before_is_not_read(cluster, launch, tmp_path):
     from submitit.core.utils import cloudpickle_dump
 
@@ -141,7 +137,9 @@ def test_a_result_that_lay_in_the_folder_before_is_not_read(cluster, launch, tmp
     assert all("SLURM no longer knows it" in one for one in raised.value.of.values())
 
 
-def test_a_killed_worker_without_accounts_ends_the_wait(cluster, launch, said):
+def test_results_are_taken_whatever_slurm_says_and_a_killed_worker_ends_the_wait(cluster, launch, said):
+    assert launch(3, results=(0, 1, 2)) == ["result 0", "result 1", "result 2"]
+    assert cluster.calls("sacct") == cluster.calls("scancel") == said == []
     cluster.answers("squeue", "12_0|COMPLETED|n1|None\n12_1|FAILED|n2|NonZeroExitCode")
     with pytest.raises(JobsLost, match=r"^1 of 2 jobs ended without a result\..* Repeat the same command") as raised:
         launch(2, results=[0])
@@ -175,17 +173,16 @@ def test_a_job_that_is_queued_again_is_waited_for(cluster, launch, monkeypatch):
     cluster.answers("squeue", "12|NODE_FAIL|n1|None", call=1)
     for call in (2, 3):
         cluster.answers("squeue", "12|PENDING||BeginTime", call=call)
-    plain, overs = Waiting._ask, []
+    plain, over = Waiting._ask, []
 
     def ask(waiting):
         plain(waiting)
-        overs.append(list(waiting.over))
-        if len(overs) == 3:
-            put(waiting, 0)
+        over.append(list(waiting.over))
+        put(waiting, 0) if len(over) == 3 else None
 
     monkeypatch.setattr(Waiting, "_ask", ask)
     assert launch(1) == ["result 0"]
-    assert overs == [[7], [], []]
+    assert over == [[7], [], []]
 
 
 def test_a_silent_controller_is_waited_for(cluster, launch, said):
@@ -218,11 +215,7 @@ def test_jobs_that_could_never_start_are_cancelled(cluster, launch):
 
 def test_an_interruption_cancels_the_array(cluster, launch, monkeypatch):
     cluster.answers("squeue", "12_0|RUNNING|n1|None\n12_1|PENDING||Resources")
-
-    def interrupted(lines):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(submitted, "tell", interrupted)
+    monkeypatch.setattr(submitted, "tell", Mock(side_effect=KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         launch(2)
     assert cluster.calls("scancel") == ["12"]
@@ -281,9 +274,8 @@ def test_a_sweep_whose_jobs_are_lost_says_which_and_is_finished_by_any_launcher(
     words = (*WORDS, "format=json")
     done = harness("sweep", *words, SLURM)
     assert done.code == 1
-    errors = [row["error"] for row in json.loads(done.out)["failed"]]
-    assert len(errors) == 2
-    assert all("its job ended without a result (SLURM no longer knows it; job 12, log " in one for one in errors)
+    lost = "its job ended without a result (SLURM no longer knows it; job 12, log "
+    assert [lost in row["error"] for row in json.loads(done.out)["failed"]] == [True, True]
     again = harness("sweep", *words)
     assert (again.code, again.json["trials"]["finished"]) == (0, 2)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from interruptions import interrupted
 
 from harness.analysis.board.expected import Replay
 from harness.data.files import sha256_of
@@ -19,22 +20,20 @@ from harness.storage.append_log import START
 from harness.sweeps import trials
 from harness.sweeps.ending import expected
 from harness.sweeps.trials import Context, TrialResult, claim_sweep, read_journal, run_job, write_journal
-from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import Tracker, mlflow_name
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
 GRID = ("gate=score", "gate.threshold=0,1,2")
 
 
-def context(folder, token="mine"):
-    return Context("id", "e", Path(folder), token, {}, "")
-
-
 # ---- the journal
 
 
 def test_a_journal_holds_the_results_of_this_start_as_they_were_written(tmp_path):
-    mine, ranked = context(tmp_path), Objective("map@3", 0.5, estimate=Estimate(0.5, 0.4, 0.6, 30, 70))
+    mine, ranked = (
+        Context("id", "e", tmp_path, "mine", {}, ""),
+        Objective("map@3", 0.5, estimate=Estimate(0.5, 0.4, 0.6, 30, 70)),
+    )
     told = [
         TrialResult(0, "a", None, "FINISHED", {"x": math.nan}, 0.5, objective=ranked),
         TrialResult(1, "b", "r", "FAILED", error="OSError: b\udcff.jsonl\n"),
@@ -66,16 +65,9 @@ def handed(harness, toy, monkeypatch):
 
 
 @pytest.fixture
-def runs(tmp_path):
+def runs(tracker):
     """The logged runs of trials, oldest first."""
-    tracker = MlflowTracker()
-
-    def call(status=None):
-        tracker.connect(tmp_path / "outputs")
-        return tracker.runs("e", {"harness.verb": "run"}, status)[::-1]
-
-    call.tracker = tracker
-    return call
+    return lambda status=None: tracker.runs("e", {"harness.verb": "run"}, status)[::-1]
 
 
 @pytest.fixture
@@ -91,20 +83,19 @@ def concluded(monkeypatch):
     return made
 
 
-def test_a_job_started_again_does_nothing_twice(handed, runs, concluded):
+def test_a_job_started_again_does_nothing_twice(handed, runs, tracker, concluded):
     [(job, mine)] = handed(*GRID)
     [written] = mine.jobs.iterdir()
     trials_of = json.loads(written.read_text("utf-8"))["trials"]
     assert not any("tracking" in one["plan"] for one in trials_of), "an address may hold a password"
     first = run_job(job, mine)
     assert [result.status for result in first] == ["FINISHED"] * 3
-    assert read_journal(mine)[0] == first
-    assert run_job(job, mine) == first
+    assert run_job(job, mine) == first == read_journal(mine)[0]
     assert concluded == [0, 1, 2]
     assert [run.run_id for run in runs()] == [result.run_id for result in first]
     # It takes up what was left running.
     mine.journal.write_bytes(b"".join(mine.journal.read_bytes().splitlines(keepends=True)[:-1]))
-    runs.tracker.client.update_run(first[2].run_id, status="RUNNING")  # as a worker leaves it that dies
+    tracker.client.update_run(first[2].run_id, status="RUNNING")  # as a worker leaves it that dies
     second = run_job(job, mine)
     assert second[:2] == first[:2]
     assert (second[2].run_id, second[2].status) == (first[2].run_id, "FINISHED")
@@ -115,17 +106,8 @@ def test_a_job_started_again_does_nothing_twice(handed, runs, concluded):
 def test_a_job_whose_worker_was_stopped_goes_on_with_the_trial_in_work(handed, runs, monkeypatch):
     """Ray stops a worker by SystemExit, and may start its job again elsewhere."""
     [(job, mine)] = handed(*GRID)
-    plain = steps.conclude
-
-    def stopped(config, *arguments, **named):
-        if config.gate["threshold"] == 1:
-            raise SystemExit
-        return plain(config, *arguments, **named)
-
-    monkeypatch.setattr(steps, "conclude", stopped)
-    with pytest.raises(SystemExit):
+    with interrupted(monkeypatch, 2, SystemExit), pytest.raises(SystemExit):
         run_job(job, mine)
-    monkeypatch.setattr(steps, "conclude", plain)
     assert [run.status for run in runs()] == ["FINISHED", "KILLED"]
     assert [result.status for result in run_job(job, mine)] == ["FINISHED"] * 3
 
@@ -134,19 +116,11 @@ def test_a_job_of_an_earlier_start_ends_before_its_next_trial(handed, runs, conc
     """Another start writes its token."""
     [(job, mine)] = handed(*GRID)
     mine.owner.write_text("another")
-    assert run_job(job, mine) == []
-    assert concluded == []
-    assert runs() == []
+    assert run_job(job, mine) == concluded == runs() == []
     mine.owner.write_text(mine.token)
-    plain = steps.conclude
-
-    def taken_over(*arguments, **named):
-        mine.owner.write_text("another")
-        return plain(*arguments, **named)
-
-    monkeypatch.setattr(steps, "conclude", taken_over)
-    assert [result.number for result in run_job(job, mine)] == [0]
-    assert concluded == [0]
+    plain = trials.write_journal
+    monkeypatch.setattr(trials, "write_journal", lambda *told: mine.owner.write_text("another") and plain(*told))
+    assert [result.number for result in run_job(job, mine)] == concluded == [0]
 
 
 def test_a_tracker_that_cannot_be_reached_is_named(handed, monkeypatch):
@@ -220,19 +194,14 @@ def test_data_that_changed_since_the_plan_are_refused(handed, runs, toy, tmp_pat
 # ---- luck
 
 
-def config(**values):
-    """What decides what is expected."""
-    known = {"objective": "modified_map@3", "select_on": "all", "experiment_name": "e", "document": {}}
-    return SimpleNamespace(**known | values)
-
-
 def test_what_to_expect_is_told_from_the_scores_that_trials_left(handed):
     [(job, mine)] = handed(*GRID, "tracking=none")
     results = run_job(job, mine)
 
-    def expecting(results, replay=None, **settings):
+    def expecting(results, replay=None, select_on="all"):
+        config = SimpleNamespace(objective="modified_map@3", select_on=select_on, experiment_name="e", document={})
         numbered = dict(enumerate([*results, TrialResult(3, "", None, "FAILED")]))
-        return expected(numbered, 0, Tracker(), mine, config(**settings), replay)
+        return expected(numbered, 0, Tracker(), mine, config, replay)
 
     found = expecting(results)
     assert (found.runs, found.how, found.alone, found.run_id) == (3, "choice", True, None)
@@ -248,19 +217,3 @@ def test_what_to_expect_is_told_from_the_scores_that_trials_left(handed):
     assert "has changed since the run logged it" in expecting(results).reason
     results[1] = dataclasses.replace(results[1], hashes=json.dumps({file.name: sha256_of(file)}))
     assert "scored on different queries" in expecting(results).reason
-
-
-@pytest.mark.local
-def test_a_run_without_scores_by_query_is_named(handed, runs, tmp_path):
-    [(job, mine)] = handed(*GRID)
-    found = {result.number: result for result in run_job(job, mine)}
-    runs()
-    best = max(found.values(), key=lambda one: one.objective.value).number
-    names = config(experiment_name=runs.tracker.run(found[best].run_id).experiment)
-    assert expected(found, best, runs.tracker, mine, names).runs == 2  # two of three return the same
-    [lost] = [one.run_id for one in found.values() if one.objective.value < found[best].objective.value]
-    [file] = (tmp_path / "outputs" / "artifacts").glob(f"*/{lost}/artifacts/scores.csv")
-    file.unlink()
-    left = expected(found, best, runs.tracker, mine, names)
-    assert left.how == "unknown"
-    assert f"What to expect on new queries is unknown: scores.csv of run {lost[:8]} " in left.sentence

@@ -1,6 +1,5 @@
 """The score of the procedure: no held-out label reaches what scores it, and chance is not taken for a gain."""
 
-import json
 import math
 from dataclasses import replace
 from types import SimpleNamespace
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 
 from harness.gates.calibration import folds
-from harness.storage.typed import encoded, row_as
 from harness.sweeps.auto import loop, out_of_fold
 from harness.sweeps.auto.out_of_fold import FOLDS, Arithmetic, Automatic, Budget, Replayed, judge_procedure, replay
 from harness.sweeps.auto.space import Candidate, SearchSpace
@@ -27,23 +25,15 @@ SPACE = SearchSpace(SYSTEMS, (PLAIN,))
 ROWS = np.arange(60)
 
 
-def queries(rows=ROWS):
-    return SimpleNamespace(rows=rows, needs=np.ones(60, bool))
+def replayed(values, rows=ROWS, number=0):
+    """The replay of systems with these values by query, and the rows whose labels were known at each question."""
+    table, asked = dict(zip([(*one.words, *PLAIN) for one in SYSTEMS], values, strict=True)), set()
 
+    def by_query(words, known):
+        asked.add(tuple(known))
+        return table[words]
 
-class Noted:
-    """Values that are given, and what was asked for."""
-
-    def __init__(self, table):
-        self.table, self.asked = table, []
-
-    def values(self, words, known):
-        self.asked.append((words, known))
-        return self.table[words]
-
-
-def made(values):
-    return Noted(dict(zip([(*one.words, *PLAIN) for one in SYSTEMS], values, strict=True)))
+    return replay(SPACE, by_query, SimpleNamespace(rows=rows, needs=np.ones(60, bool)), 0, number), asked
 
 
 def test_equally_good_systems_bring_no_gain():
@@ -51,7 +41,7 @@ def test_equally_good_systems_bring_no_gain():
     gains, lucks = [], []
     for draw in range(60):
         values = np.random.default_rng(draw).random((30, 60))
-        found = replay(SPACE, made(values).values, queries(), seed=0, number=draw % 3)
+        found, _ = replayed(values, number=draw % 3)
         gains.append(np.mean(found.values) - values[0].mean())
         lucks.append(values.mean(axis=1).max() - values[0].mean())
     # The mean of 60 gains, each with a standard deviation of about .05: .02 is three standard errors.
@@ -60,28 +50,19 @@ def test_equally_good_systems_bring_no_gain():
 
 
 def test_a_system_that_is_better_is_found():
-    values = (
-        np.random.default_rng(0).random((30, 60)) + np.array([0.3 * (number == 7) for number in range(30)])[:, None]
-    )
-    found = replay(SPACE, made(values).values, queries(), seed=0, number=0)
+    values = np.random.default_rng(0).random((30, 60))
+    values[7] += 0.3
+    found, _ = replayed(values)
     assert set(found.chosen) == {("retriever=r7", "gate=none")}
     assert found.values == tuple(values[7])
 
 
 def test_no_fold_sees_its_own_labels():
-    values = made(np.random.default_rng(1).random((30, 60)))
-    replay(SPACE, values.values, queries(), seed=0, number=0)
+    values = np.random.default_rng(1).random((30, 60))
     fold = folds(np.ones(60, bool), FOLDS, 500)
-    known = {tuple(rows) for _, rows in values.asked}
-    assert known == {tuple(np.flatnonzero(fold != one)) for one in range(FOLDS)}
-    # Few queries have as many folds.
-    found = replay(SPACE, values.values, queries(ROWS[:3]), seed=0, number=0)
+    assert replayed(values)[1] == {tuple(np.flatnonzero(fold != one)) for one in range(FOLDS)}
+    found, _ = replayed(values, ROWS[:3])  # few queries have as many folds
     assert len(found.chosen) == len(found.values) == 3
-
-
-def test_a_replay_survives_its_file():
-    found = Replayed((0.5, 1 / 3), (("a=1", "b=2"), ("a=1",)))
-    assert row_as(Replayed, json.loads(json.dumps(encoded(found))), "") == found
 
 
 def numbers(values, baseline, **named):
@@ -113,24 +94,15 @@ def test_the_numbers_by_hand():
 )
 def test_numbers_without_intervals(count, named, note):
     found = numbers([[1.0, 0.5] * (count // 2)], [0.5, 0.5] * (count // 2), **named)
-    assert math.isnan(found.low)
-    assert math.isnan(found.p)
+    assert all(map(math.isnan, (found.low, found.high, found.p)))
     assert note in found.notes[0]
-    assert encoded(found)["p"] is None
     assert "p =" not in found.sentence
     metrics = Automatic(found, 1, Budget(1.0)).metrics()
-    assert "procedure/p" not in metrics
-    assert metrics["procedure/value"] == 0.75
+    assert (metrics.get("procedure/p"), metrics["procedure/value"]) == (None, 0.75)
 
 
-WORDS = (
-    "retriever=hybrid_lexical",
-    "retriever.bm25.k1=1.5",
-    "tokenizer=word",
-    "query.text=user_turns",
-    "rerank=none",
-    "fusion.weights.bm25=1",
-)
+WORDS = ("sweep=auto", "retriever=hybrid_lexical", "retriever.bm25.k1=1.5", "tokenizer=word", "rerank=none",
+         "query.text=user_turns", "fusion.weights.bm25=1", "tracking=none", "format=json")  # fmt: skip
 AUTO = ("gate=auto", "gate.signals=[top_score,margin]", "gate.sources=[bm25]", "gate.repeats=1", "gate.folds=3")
 LEARNED = ("fusion=learned", "fusion.folds=3", "fusion.repeats=1")
 
@@ -144,17 +116,18 @@ def arithmetic(harness, monkeypatch):
     return Arithmetic(swept[0].planner)
 
 
-@pytest.mark.parametrize(("learns", "select_on"), [(("gate=none",), "all"), ((*AUTO, *LEARNED), "public")])
-def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, monkeypatch, learns, select_on):
+@pytest.mark.parametrize(
+    ("learns", "select_on", "queries"), [(("gate=none", "fusion=rrf"), "all", 60), ((*AUTO, *LEARNED), "public", 24)]
+)
+def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, monkeypatch, learns, select_on, queries):
     monkeypatch.setattr(loop, "REPEATS", 1)
     monkeypatch.setattr(out_of_fold, "FOLDS", 5)
-    words = ("sweep=auto", *WORDS, *(("fusion=rrf",) if "fusion=learned" not in learns else ()), *learns)
-    found = harness("sweep", *words, f"select_on={select_on}", "tracking=none", "format=json").json
+    found = harness("sweep", *WORDS, *learns, f"select_on={select_on}").json
     assert found["trials"]["finished"] == 1
     assert found["procedure"]["baseline"] == pytest.approx(found["best"]["value"], abs=1e-12)
     # Nothing was chosen: only what a gate and a fusion learn from a tenth fewer labels differs.
     assert found["procedure"]["value"] == pytest.approx(found["best"]["value"], abs=0.1)
-    assert found["procedure"]["queries"] == (60 if select_on == "all" else 24)
+    assert found["procedure"]["queries"] == queries
 
 
 def test_needs_drawn_at_random_bring_no_gain_to_what_learns(arithmetic, monkeypatch):
