@@ -1,1 +1,1 @@
-"""Where work on shards is done: in this process, or on the nodes of a cluster."""
+"""Work on the shards of a corpus, in this process or on the nodes of a cluster."""

@@ -1,7 +1,7 @@
-"""Work on the shards of a corpus: what a cluster must do, and how this process does it alone.
+"""Work on the shards of a corpus: the interface of a cluster, and its implementation in this process.
 
-To add a cluster, write a class like `Cluster` in a module of this folder and a file in conf/cluster/. Its constructor's
-arguments are the keys of `cluster.` in a config.
+To add a cluster, write a class like `Cluster` in a module of this folder, and a file in conf/cluster/. The arguments of
+the constructor are the keys `cluster.KEY` of a config.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ ResultT = TypeVar("ResultT")
 class ShardWork(Generic[JobT, ResultT]):
     """The same work on several shards.
 
-    do: a function in a module of this project, called once per job, on any node, in any order. If a node dies, its job
-        is done again on another; the cache holds what was finished.
+    do: a function in a module of this project. It is called once for each job, on any node and in any order. If a node
+        dies, its job is done again on another node; finished parts are in the cache.
     jobs: small frozen values of plain data, which name entries of the cache.
-    sizes: of each job, in `unit`, for the overall progress.
-    needs: "model": a job loads an encoder, so few run at a time, each with many cores or a GPU.
-    store: the folder or address of the cache, which all nodes must see; None: the jobs name no entries.
+    sizes: the size of each job in `unit`, for the overall progress.
+    needs: "model" means that a job loads an encoder: few jobs run at a time, each with many cores or a GPU.
+    store: the folder or address of the cache, which all nodes must see. None: the jobs name no entries.
     """
 
     do: Callable[[JobT], ResultT]
@@ -39,22 +39,22 @@ class ShardWork(Generic[JobT, ResultT]):
 
 
 class Cluster(Protocol):
-    """Works on shards. shard: about how many documents a shard has; None: the corpus is not cut."""
+    """Works on shards. shard: the approximate number of documents in a shard; None: the corpus is not cut."""
 
     shard: int | None
 
     def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
-        """Return the result of each job, in order. Raise Failed if a job fails or no node is left to do it."""
+        """Return the results in the order of the jobs. Raise Failed if a job fails or no node is left for it."""
 
     def examined(self) -> str:
-        """Return a line about the nodes, "" if this process works alone. Raise BadInput or Failed if they are unfit."""
+        """Return a line about the nodes, "" for this process alone. Raise BadInput or Failed if a node is unfit."""
 
 
-Documents = Annotated[int, AtMost(100_000_000, "no node has as much memory")]
+Documents = Annotated[int, AtMost(100_000_000, "no node has enough memory for more")]
 
 
 class Local:
-    """Works in this process, on one shard after the other. shard: None: the corpus stays in memory and is not cut."""
+    """Works in this process, on one shard after another. shard=None: the corpus is not cut and stays in memory."""
 
     recorded_as = "cluster/local"
     version = 1
@@ -77,12 +77,14 @@ class Local:
 
 
 def _part(progress: Progress, before: int, size: int, total: int, unit: str) -> Progress:
-    """Return a progress that counts a job as a part of the whole. before: total size of earlier jobs."""
+    """Return a progress function for one job that reports overall progress. before: the total size of earlier jobs."""
     reached = 0
 
     def count(done: int, of: int, _: str) -> None:
         nonlocal reached
-        if of and (now := size * done // of) > reached:  # a job may count several things, one after the other
+        if (
+            of and (now := size * done // of) > reached
+        ):  # a job may count several things one after the other, each from 0
             reached = now
             progress(before + now, total, unit)
 

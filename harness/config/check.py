@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ OTHERS = "outputs=FOLDER, store.path=FOLDER"
 
 @dataclass(frozen=True)
 class Invocation:
-    """The command line behind a config. choices: config group -> choice. defaults: from `harness.yaml` and recipes."""
+    """The command line behind a config. choices: group -> choice. defaults: overrides of harness.yaml and recipes."""
 
     choices: Mapping[str, str]
     overrides: tuple[str, ...]
@@ -36,7 +36,7 @@ def primary(command: str) -> str:
 
 
 def check_values(document: Node, name: str) -> dict[str, Any]:
-    """Check a config, and return it with one spelling for each value: 1.0 for 1 where a float is expected.
+    """Check a config, and return it with one spelling for each value, such as 1.0 for 1 where a float is expected.
 
     Trial keys, params and cache keys are made from this form.
     """
@@ -47,7 +47,7 @@ def check_values(document: Node, name: str) -> dict[str, Any]:
 def check_config(document: Node, name: str) -> None:
     """Raise BadInput for unknown or missing keys, wrong values, forbidden classes, and keys that exclude each other.
 
-    document: plain dicts and lists. name: the primary config.
+    document: plain dicts and lists. name: the name of the primary config.
     """
     plugins.check_allowed((document.get("plugins") or {}).get("allow"))
     for where, node in mappings_in(document):
@@ -67,7 +67,7 @@ def check_config(document: Node, name: str) -> None:
     _check_places(values)
     if "task" not in document and "metrics" in document and document["metrics"] is None:
         raise BadInput("metrics=null is for text tasks. List the measures to compute, or write metrics=all.")
-    for group in dict.fromkeys((*SHARED, *GROUPS)):  # shared groups first, so that messages name their keys
+    for group in dict.fromkeys((*SHARED, *GROUPS)):  # shared groups come first, so that messages name their keys
         if group in document:
             check_component(document[group], group)
     if "retriever" in document:
@@ -75,17 +75,17 @@ def check_config(document: Node, name: str) -> None:
 
 
 def with_metrics(document: dict[str, Any]) -> dict[str, Any]:
-    """Replace `metrics=all` with the shipped measures, or with None for a text task: all measures of its scheme."""
+    """Replace `metrics=all` with the shipped measures. For a text task, None means all measures of its scheme."""
     if document.get("metrics") != "all":
         return document
     return document | {"metrics": None if "task" in document else shipped("task", "retrieval")["metrics"]}
 
 
 def _check_places(values: Mapping[str, Any]) -> None:
-    """Refuse places that cannot hold files, and keys that repeat the tracking address: its secrets would be logged."""
+    """Refuse places that cannot hold files, and keys that repeat the tracking address, which may hold secrets."""
     outputs, uri = values["outputs"], values.get("tracking.uri") or ""
     if "://" in outputs:
-        raise BadInput("outputs must be a folder of this machine, not an address: only store.path may be in a bucket.")
+        raise BadInput("outputs must be a folder of this machine, not an address. Only store.path may be in a bucket.")
     places = [outputs, unquote(uri.partition("sqlite:///")[2])]
     if (store := values.get("store.path", "")) and bucket_place(store) is None:
         places.append(store)
@@ -102,14 +102,14 @@ def _check_places(values: Mapping[str, Any]) -> None:
 def _check_retrieval(document: Node) -> None:
     retrievers = document["retriever"]
     if not isinstance(retrievers, Mapping) or not retrievers:
-        raise BadInput("retriever names no retriever. Choose a file of conf/retriever/, such as retriever=bm25.")
+        raise BadInput("retriever names no retriever. Choose a file of conf/retriever/, as in retriever=bm25.")
     for name, node in retrievers.items():
         check_component(node, f"retriever.{name}")
     if "gate" not in document:
         return
     build(document["gate"], where="gate").check(retrievers)
     fusion = build(document["fusion"], where="fusion")
-    if len(retrievers) > 1 or hasattr(fusion, "learns"):  # learning fusions need several rankings
+    if len(retrievers) > 1 or hasattr(fusion, "learns"):  # a fusion that learns needs several rankings
         fusion.check(retrievers)
     if "top_k" in document and document["depth"] < document["top_k"]:
         raise BadInput(
@@ -120,28 +120,23 @@ def _check_retrieval(document: Node) -> None:
 
 def _check_keys(document: Node, cls: type[Config]) -> None:
     known, groups = keys(cls), {name: one for name, one in schema_groups(cls).items() if not one.recipe}
-    inner: dict[str, list[str]] = {}
-    for name in known:
-        top, _, rest = name.partition(".")
-        inner.setdefault(top, []).extend([rest] if rest else [])
+    inner = {name.partition(".")[0] for name in known if "." in name}
+    given: dict[str, Any] = {}
+    for name, value in document.items():
+        if name not in inner:
+            given[name] = value
+        elif isinstance(value, Mapping):
+            given |= {f"{name}.{key}": one for key, one in value.items()}
+        else:
+            names = ", ".join(key.removeprefix(f"{name}.") for key in known if key.startswith(f"{name}."))
+            raise BadInput(f"{name} must be a group of keys ({names}), not {value!r}.")
+    for name, value in given.items():
+        if name not in known and name not in groups:
+            choices = [*groups, *known]
+            raise BadInput(f"{name} is unknown here.{did_you_mean(str(name), choices)} Known: {', '.join(choices)}.")
+        if name in known and isinstance(value, Mapping):
+            raise BadInput(f"{name} must be a plain value, not a group of keys: {value!r:.60}.")
     needed = [name for name, one in groups.items() if not one.optional]
-    needed += [name for name in inner if known.get(name) is None or known[name].default != IF_GROUP]
-    _check_names(document, [*groups, *inner], needed)
-    for key, names in inner.items():
-        value = document.get(key)
-        if names and not isinstance(value, Mapping):
-            raise BadInput(f"{key} must be a group of keys ({', '.join(names)}), not {value!r}.")
-        if not names and isinstance(value, Mapping):
-            raise BadInput(f"{key} must be a plain value, not a group of keys: {value!r:.60}.")
-        if isinstance(value, Mapping):
-            _check_names(value, names, names, f"{key}.")
-
-
-def _check_names(group: Mapping[str, Any], known: Sequence[str], needed: Sequence[str], prefix: str = "") -> None:
-    for name in group:
-        if name not in known:
-            near = did_you_mean(str(name), known)
-            raise BadInput(f"{prefix}{name} is unknown here.{near} Known: {', '.join(known)}.")
-    for name in needed:
-        if name not in group:
-            raise BadInput(f"{prefix}{name} is missing from the config. Drop the override that removes it.")
+    needed += [name for name, one in known.items() if one.default != IF_GROUP]
+    if missing := next((name for name in needed if name not in given), None):
+        raise BadInput(f"{missing} is missing from the config. Leave out the override that removes it.")

@@ -1,8 +1,8 @@
 """Find, check, build and identify the components that a config names.
 
-A component is a mapping with a `_target_`: a class of `retrievers.`, `harness.` or a plug-in that declares
-`recorded_as`. Its other keys are the constructor's arguments. Arguments under `runtime:` (workers, device, batch size)
-change no result and stay out of its identity.
+In a config, a component is a mapping. Its `_target_` names a class of `retrievers.`, `harness.` or a plug-in, and the
+class declares `recorded_as`. The other keys are the constructor's arguments. Arguments under `runtime:` (workers,
+device, batch size) change no result, and are not part of the component's identity.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from retrievers.base import AtMost
 LEASH = ("retrievers.", "harness.")
 RECORDED = re.compile(r"[a-z]+/[a-z0-9_]+")
 
-# Called as wrap(key, config, make) for each component inside a component. Returns the object to use.
+# wrap(key, config, make) is called for each component inside another one, and returns the object to use.
 Wrap = Callable[[str, Node, Callable[[], Any]], Any]
 Change = Callable[[Key, Any], Any]
 
-SHARED = ("tokenizer", "encoder", "index", "llm")  # groups that other components refer to by interpolation
-# Protocol in the annotation of an argument -> the group of the components that the argument takes.
+SHARED = ("tokenizer", "encoder", "index", "llm")  # groups that other components refer to, as ${tokenizer}
+# Protocol in the annotation of an argument -> the group of components that the argument takes.
 KINDS = {
     "Tokenizer": "tokenizer", "Encoder": "encoder", "VectorIndex": "index", "ChatModel": "llm",
     "PairMeasure": "measure",
 }  # fmt: skip
-# Groups with one component each; `retriever` has one for each name.
+# Groups with one component; the group `retriever` has a component for each name.
 GROUPS = ("dataset", "cluster", "gate", "tracking", "fusion", "rerank", "answer", "search", "task", *SHARED)
 
 
@@ -71,7 +71,7 @@ def _class_at(target: str, where: str, plugin: plugins.Plugin | None) -> type:
             raise plugin.broken(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from error
         absent = error.name if isinstance(error, ModuleNotFoundError) else None
         if absent is None or not module_name.startswith(absent):
-            raise  # a dependency of that module is missing: the error names it
+            raise  # a dependency of the module is missing, and the error names it
         raise BadInput(f"{where}._target_: there is no module {module_name!r}.") from None
     found = getattr(module, name, None)
     if not inspect.isclass(found):
@@ -93,15 +93,15 @@ def _class_at(target: str, where: str, plugin: plugins.Plugin | None) -> type:
 def recorded_name(cls: type) -> str:
     """Return the name that stands for a class in identities, trial keys and logged configs.
 
-    A class declares it as `recorded_as`, such as `retriever/bm25`, and keeps it when its module moves. Subclasses do
-    not inherit it. A class without it is recorded under its path, and no config can name it.
+    A class declares the name as `recorded_as`, such as `retriever/bm25`, and keeps it when its module moves. Subclasses
+    do not inherit it. A class without `recorded_as` is recorded under its path, and no config can name it.
     """
     name: str | None = vars(cls).get("recorded_as")
     return name or f"{cls.__module__}.{cls.__qualname__}"
 
 
 def recorded(value: Any) -> Any:
-    """Return a config for the log: every `_target_` is the recorded name of its class."""
+    """Return a config for the log, with the recorded name of the class in every `_target_`."""
     if isinstance(value, list):
         return [recorded(inner) for inner in value]
     if not isinstance(value, Mapping):
@@ -117,7 +117,7 @@ def arguments(node: Node) -> dict[str, Any]:
 
 
 def build(node: Node, wrap: Wrap | None = None, where: str = "config") -> Any:
-    """Build a component from its config, and the components inside it first."""
+    """Build a component from its config. Build the components inside it first."""
     made = {}
     for key, value in arguments(node).items():
         if isinstance(value, Mapping) and "_target_" in value:
@@ -141,8 +141,8 @@ def build(node: Node, wrap: Wrap | None = None, where: str = "config") -> Any:
 def component_identity(node: Node) -> dict[str, Any]:
     """Return everything that decides a component's results: class, version, packages, arguments outside `runtime:`.
 
-    Defaults are filled in, so writing one out changes nothing. A class may replace its arguments with
-    `identify(**arguments)`, such as a model's path by the checksum of its weights.
+    Defaults are filled in, so a default that a config writes out changes nothing. A class may replace its arguments
+    with `identify(**arguments)`: for example, a model's path becomes the checksum of its weights.
     """
     cls: Any = target_class(node, "config")
     runtime = dict(node.get("runtime") or {})
@@ -167,7 +167,7 @@ def component_identity(node: Node) -> dict[str, Any]:
 
 
 def changed_values(document: Node, known: Mapping[str, Key], change: Change, prefix: str = "") -> dict[str, Any]:
-    """Return the config with `change` applied to every known key, including the keys of its components."""
+    """Return the config with `change` applied to the value of every known key, also inside components."""
     found: dict[str, Any] = {}
     for name, value in document.items():
         if isinstance(value, Mapping) and "_target_" in value:
@@ -186,7 +186,7 @@ def spelled(document: Node, known: Mapping[str, Key]) -> dict[str, Any]:
 
 
 def with_absolute_paths(document: Node) -> dict[str, Any]:
-    """Return the config of a run with absolute paths, so that it means the same in any folder."""
+    """Return the config of a run with absolute paths, which mean the same in any folder."""
 
     def full(key: Key, value: Any) -> Any:
         stays = isinstance(value, Mapping) or is_address(value)
@@ -196,7 +196,7 @@ def with_absolute_paths(document: Node) -> dict[str, Any]:
 
 
 def reusable(node: Node) -> bool:
-    """Return whether other processes may reuse a retriever's results; not if its argument `cache` is false."""
+    """Return whether other processes may reuse a retriever's results: they may not if its `cache` is false."""
     return arguments(node).get("cache") is not False
 
 
@@ -206,8 +206,8 @@ def _recorded_class(name: str, where: str) -> type:
     if (found := known.get(name) or next(of_plugins, None)) is None:
         near = did_you_mean(name, known)
         raise BadInput(
-            f"{where}._target_: no component is recorded as {name!r}.{near} Known: {', '.join(known)}. If a "
-            "plug-in brings it, install the plug-in: `harness doctor` lists the installed ones."
+            f"{where}._target_: no component is recorded as {name!r}.{near} Known: {', '.join(known)}. If it belongs "
+            "to a plug-in, install the plug-in. `harness doctor` lists the installed plug-ins."
         )
     return found
 
@@ -220,12 +220,12 @@ def plugin_of(cls: type) -> plugins.Plugin | None:
 def _plugin_classes(group: str) -> Iterator[type]:
     for plugin in plugins.installed_plugins():
         for target in plugin_targets(plugin, group):
-            with contextlib.suppress(BadInput):  # of a broken plug-in
+            with contextlib.suppress(BadInput):  # a broken plug-in
                 yield target_class({"_target_": target}, "conf")
 
 
 def plugin_targets(plugin: plugins.Plugin, group: str = "") -> list[str]:
-    """Return the dotted paths of the plug-in's classes that its configs name. group: "" for all groups."""
+    """Return the dotted paths of the plug-in's own classes that its configs name. group: "" for all groups."""
     if plugin.problem:
         return []
     files = [path for path in plugin.files if not group or path.parent.name == group]
@@ -249,13 +249,13 @@ def _installed(package: str, target: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         raise BadInput(
-            f"{target} needs the package {package}: pip install 'retrieval-harness[dense]'. "
-            "Without it: retriever=bm25, hybrid_lexical or hybrid_light, or encoder=use_multilingual or lsa."
+            f"{target} needs the package {package}: pip install 'retrieval-harness[dense]'. These work without it: "
+            "retriever=bm25, hybrid_lexical or hybrid_light, and encoder=use_multilingual or lsa."
         ) from None
 
 
 def check_component(node: Any, where: str) -> None:
-    """Raise BadInput if keys or values do not fit the constructor, or it refuses them. where: GROUP or GROUP.KEY."""
+    """Raise BadInput if keys or values do not fit the constructor or it refuses them. where: GROUP or GROUP.KEY."""
     _check_arguments(node, where, where.partition(".")[0])
     build(node, where=where)
 
@@ -266,14 +266,14 @@ def _signature(cls: type) -> inspect.Signature:
 
 
 def classes_of(group: str) -> list[type]:
-    """Return the classes of a group's components, shipped and of working plug-ins."""
+    """Return the classes of a group's components: shipped ones, and those of working plug-ins."""
     shipped = [cls for cls in _shipped_classes(group) if recorded_name(cls).startswith(f"{group}/")]
     return [*shipped, *_plugin_classes(group)]
 
 
 @functools.cache
 def argument_keys(cls: type) -> dict[str, Key]:
-    """Return argument -> the key that describes its values. Keys of a group are named group.key."""
+    """Return argument -> the key that describes its values. Keys inside a group are named group.key."""
     hints, found = typing.get_type_hints(cls.__init__), {}  # type: ignore[misc]
     for name, annotated in typing.get_type_hints(cls.__init__, include_extras=True).items():  # type: ignore[misc]
         notes = list(_notes(annotated))

@@ -1,4 +1,4 @@
-"""Compose a checked config from a command line with Hydra: for a shell, for Python and for sweeps."""
+"""Compose a checked config from a command line with Hydra, for the shell, for Python and for sweeps."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from harness.config.leash import LeashedLoader
 
-MOST = 1000  # sets of choices that a composer keeps
+MOST = 1000  # the most sets of choices that a composer keeps
 ONE = threading.RLock()  # Hydra's state belongs to the whole process
 
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags of a command line. show: the part of the config to print. package: print only what is below it."""
+    """The flags of a command line. show: the part of the config to print. package: print only this key of it."""
 
     show: str | None
     resolve: bool
@@ -46,7 +46,7 @@ class Flags:
 
     @classmethod
     def of(cls, words: Sequence[str]) -> Flags:
-        """Read the words after a command. Raise BadInput for flags that do not exist or exclude each other."""
+        """Read the words after a command. Raise BadInput for unknown flags, and for flags that exclude each other."""
         parser = _Parser(prog="harness", add_help=False)
         parser.add_argument("--cfg", "-c", choices=("job", "hydra", "all"))
         parser.add_argument("--resolve", action="store_true")
@@ -56,7 +56,7 @@ class Flags:
         parser.add_argument("overrides", nargs="*")
         found = parser.parse_intermixed_args(list(words))
         if (found.resolve or found.package) and not found.cfg:
-            raise BadInput("--resolve and --package go with a flag that shows the config: add --cfg job.")
+            raise BadInput("--resolve and --package work only with a flag that shows the config: add --cfg job.")
         if found.cfg and found.multirun:
             raise BadInput("--cfg and --multirun exclude each other: leave out one.")
         return cls(found.cfg, found.resolve, found.package, found.multirun, found.config_dir, tuple(found.overrides))
@@ -73,7 +73,7 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Request:
-    """The quoted overrides of a command. before: from `harness.yaml` and recipes. given: from the command line."""
+    """The quoted overrides of a command. before: overrides of harness.yaml and recipes. given: on the command line."""
 
     command: str
     flags: Flags
@@ -83,7 +83,7 @@ class Request:
 
     @classmethod
     def of(cls, command: str, words: Sequence[str], silent: bool = False) -> Request:
-        """Read a command line. Raise BadInput for bad flags, defaults and recipes. silent: print no note about them."""
+        """Read a command line. Raise BadInput for bad flags, defaults and recipes. silent: print no notes."""
         flags, name = Flags.of(words), primary(command)
         plugins.permit(allowed := tuple(plugins.allowed_by(flags.overrides)))
         from_file = () if command == "init" else _defaults(name, words, silent)
@@ -100,8 +100,8 @@ class Request:
         return [*self.before, *self.given]
 
     def checked(self, plain: dict[str, Any], choices: Mapping[str, Any], given: Sequence[str]) -> Checked:
-        """Return the checked config and its command line. given: the overrides, or those of one job of a multirun."""
-        plugins.permit(self.allowed)  # this may be a worker
+        """Return the checked config and its command line. given: all overrides, or the overrides of one job (`-m`)."""
+        plugins.permit(self.allowed)  # again, since this may be a worker
         config = check_values(with_metrics(plain), primary(self.command))
         words, before = tuple(map(unquoted, given)), tuple(map(unquoted, self.before))
         folder = str(self.flags.config_dir) if self.flags.config_dir else None
@@ -114,8 +114,8 @@ Checked = tuple[dict[str, Any], Invocation]
 def compose(command: str, words: Sequence[str], silent: bool = False) -> Checked:
     """Return the checked config of a command line. Raise BadInput and Hydra's errors.
 
-    The process stays unchanged: arguments, working folder, logging, Hydra's state. Threads wait for each other.
-    words: overrides, and `--config-dir=FOLDER`. silent: print no note that `harness.yaml` counts.
+    The process stays as it is: arguments, working folder, logging, Hydra's state. Threads wait for each other.
+    words: overrides and `--config-dir=FOLDER`. silent: print no note that harness.yaml is used.
     """
     check_flags(words)
     with hydras_state():
@@ -123,10 +123,10 @@ def compose(command: str, words: Sequence[str], silent: bool = False) -> Checked
 
 
 def check_flags(words: Sequence[str], refused: tuple[str, ...] = ("-", "hydra.", "hydra/")) -> None:
-    """Raise BadInput for words that only the command line takes. refused: their beginnings."""
+    """Raise BadInput for words that only the command line may give. refused: the beginnings of such words."""
     for word in words:
         if word.startswith(refused) and not word.startswith("--config-dir="):
-            raise BadInput(f"{word} is for the command line. From Python, give KEY=VALUE and --config-dir=FOLDER only.")
+            raise BadInput(f"{word} is for the command line. From Python, give only KEY=VALUE and --config-dir=FOLDER.")
 
 
 def compose_request(request: Request) -> Checked:
@@ -165,7 +165,7 @@ def shared_by_trials(request: Request) -> tuple[DictConfig, LeashedLoader]:
 
 @contextmanager
 def hydras_state() -> Iterator[None]:
-    """Give the block the process-wide state of Hydra and OmegaConf, and restore the caller's state afterwards."""
+    """Let the block use the process-wide state of Hydra and OmegaConf. Then restore the caller's state."""
     from hydra import version
     from hydra.core.hydra_config import HydraConfig
     from hydra.core.utils import setup_globals
@@ -204,9 +204,9 @@ def shown_config(request: Request) -> str:
 class Composed:
     """Hydra's config for a set of choices.
 
-    plain: the resolved config. choices: config group -> choice. keys: dotted keys of all nodes.
-    interpolations: unresolved values with `${...}`. section: Hydra's config, for `${hydra:...}`.
-    with_values: overrides of plain values -> this config with the values set.
+    plain: the resolved config. choices: config group -> choice. keys: the dotted keys of all nodes.
+    interpolations: the unresolved values with `${...}`. section: Hydra's config, for `${hydra:...}`.
+    with_values: overrides of plain values -> this config with these values.
     """
 
     config: DictConfig
@@ -223,7 +223,7 @@ class Composed:
 
         HydraConfig.instance().set_config(whole)
         made = cls._resolved(_without_hydra(whole), {})
-        # Hydra keeps no choice for several retrievers, such as `retriever=[bm25,file]`: use their names.
+        # For several retrievers, as in `retriever=[bm25,file]`, Hydra keeps no choice. Use their names.
         several = (
             {"retriever": "+".join(made.plain["retriever"])} if isinstance(made.plain.get("retriever"), dict) else {}
         )
@@ -246,7 +246,7 @@ class Composed:
         )
 
     def changed(self, values: Mapping[str, Any]) -> Composed:
-        """Return the config with other values of existing keys. Values that refer to them follow."""
+        """Return the config with other values for existing keys. Values that refer to these keys change as well."""
         config = copy.deepcopy(self.config)
         for key, value in values.items():  # before resolving
             _set_in(config, key, value)
@@ -254,14 +254,14 @@ class Composed:
 
 
 class Composer:
-    """Composes once with Hydra for each set of choices, and sets plain values in copies."""
+    """Composes with Hydra once for each set of choices, and sets plain values in copies."""
 
     def __init__(self, load: Callable[[list[str]], DictConfig], is_group: Callable[[str], bool]) -> None:
         self.is_group = functools.cache(is_group)
         self._composed = functools.lru_cache(MOST)(lambda words, variables: Composed.of(load(list(words))))
 
     def __call__(self, fixed: Sequence[str], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the resolved config and the choices. Several configs share `fixed`; `overrides` come after."""
+        """Return the resolved config and the choices. `overrides` come after `fixed`, which several configs share."""
         from hydra.core.hydra_config import HydraConfig
 
         hydras = [one for one in (*fixed, *overrides) if not self._sets_value(_parsed(one))]
@@ -291,7 +291,7 @@ class Composer:
         return whole
 
     def applicable(self, overrides: Sequence[str]) -> list[str]:
-        """Return the overrides that fit a trial's choices: gate.threshold fits gate=score, but not gate=none."""
+        """Return the overrides that fit the choices: gate.threshold fits gate=score, but not gate=none."""
         inner = {one for one in overrides if is_inner(one, self.is_group)}
         if not inner:
             return list(overrides)
@@ -299,9 +299,9 @@ class Composer:
         return [one for one in overrides if one not in inner or _key(one) in keys]
 
     def partial(self, fixed: Sequence[str], swept: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Return key -> the swept choices that have it (group=choice), for keys that only some of them have.
+        """Return key -> the swept choices (group=choice) that have it, for keys that only some swept choices have.
 
-        swept: key -> its overrides. Raise Hydra's exceptions, also for a key that no choice has.
+        swept: key -> its overrides. Raise Hydra's exceptions, and one for a key that no choice has.
         """
         first = {key: overrides[0] for key, overrides in swept.items()}
         inner = [_key(one) for one in (*fixed, *first.values()) if is_inner(one, self.is_group)]
@@ -348,7 +348,7 @@ class Composer:
 
 
 def composer(name: str, folders: Sequence[Path] = ()) -> Composer:
-    """Return the composer of a primary config. It is kept unless further folders are given: their files may change."""
+    """Return the composer of a primary config. It is cached unless folders are given, whose files may change."""
     return _composer(name, folders) if folders else _kept(name, tuple(plugins.folders()))
 
 

@@ -1,7 +1,7 @@
 """Decide which keys only the command line (or a call in Python) may set.
 
-`harness.yaml` and the config of a logged run may come from a stranger. They may not set keys with the role `ACTS`, or
-keys whose name says where data or secrets go. Keys with the role `WRITES` must stay inside the working folder.
+`harness.yaml` and the config of a logged run may come from a stranger. They may not set keys with the role `ACTS`, nor
+keys whose names say where data or secrets go. The places that they write to must be inside the working folder.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from operator import or_
 from pathlib import Path
 
 from harness.config import components
-from harness.config.commands import keys_by_name
+from harness.config.commands import COMMANDS
 from harness.config.places import is_address
-from harness.config.schema import Role
+from harness.config.schema import Role, keys
 
-# Parts of key names that say where data are sent, or which secret is used. They hold for plug-ins too.
+# Parts of key names that say where data are sent or which secret is used, also in plug-ins.
 SENDS = (
     "host", "*url", "*uri", "*address", "*endpoint", "*server", "*headers*", "*_env", "*_key", "*token", "*secret*",
     "*password*", "entity",
 )  # fmt: skip
-CHOICES = {"tracking": ("mlflow", "csv", "none")}  # a file may choose these: only the user can say where they send data
-ENVIRONMENT = {"tracking.uri": "MLFLOW_TRACKING_URI", "store.path": "HARNESS_CACHE"}  # key -> its variable
+CHOICES = {"tracking": ("mlflow", "csv", "none")}  # group -> the choices that send no data, unless the user says where
+ENVIRONMENT = {"tracking.uri": "MLFLOW_TRACKING_URI", "store.path": "HARNESS_CACHE"}  # key -> environment variable
 
 
 def sends(key: str) -> bool:
-    """Return whether a key decides which server gets data or secrets."""
+    """Return whether a key decides which server receives data or secrets."""
     return any(fnmatchcase(part, name) for part in key.split(".") for name in SENDS)
 
 
 def needs_command_line(key: str) -> bool:
-    """Return whether only the command line may set a key, whatever its value."""
+    """Return whether only the command line may set a key, whatever the value."""
     return sends(key) or key.partition("/")[0].partition(".")[0] == "hydra" or Role.ACTS in _roles(key)
 
 
@@ -40,16 +40,16 @@ def writes(key: str) -> bool:
 
 
 def _roles(key: str) -> Role:
-    found = keys_by_name().get(key, ())
+    found = [known[key] for command in COMMANDS.values() if key in (known := keys(command.config))]
     if not found and "." in key:
         group, *_, argument = key.split(".")
         classes = components.classes_of(group) if group in components.GROUPS else []
-        found = [keys[argument] for keys in map(components.argument_keys, classes) if argument in keys]
+        found = [known[argument] for known in map(components.argument_keys, classes) if argument in known]
     return functools.reduce(or_, (one.roles for one in found), Role(0))
 
 
 def consent_refusal(key: str, value: object, folder: Path) -> str:
-    """Return why a file in a folder may not set a key to a value: a sentence without its end, or "" if it may."""
+    """Return why a file in a folder may not set a key to a value, as a sentence without its end; "" if it may."""
     said = f"the command line{f' or in {ENVIRONMENT[key]}' if key in ENVIRONMENT else ''}"
     if needs_command_line(key):
         return f"{key} can only be given on {said}"

@@ -5,8 +5,8 @@ Each line is `key: value`, with the keys of the command line:
     dataset: contest
     dataset.path: data
 
-The file may come from a stranger. It may only set keys of shipped configs, to plain values, and no key that needs the
-command line (`consent`).
+The file may come from a stranger. It may set only keys of shipped configs, only to plain values, and no key that needs
+the command line (`consent`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZE_LIMIT = 100_000  # bytes
 
 @dataclass(frozen=True)
 class Setting:
-    """A line of the file. value: a plain value or a list of them. text: the raw value. where: file:line."""
+    """A line of the file. value: a plain value or a list of plain values. text: the raw value. where: file:line."""
 
     key: str
     value: Any
@@ -47,14 +47,14 @@ class Setting:
 class Defaults:
     """The settings of the file that a command takes.
 
-    replaced: dropped keys, since the command line chooses another component. A sweep that tries both keeps them.
+    replaced: keys left out, since the command line chooses another component. A sweep that tries both keeps them.
     """
 
     settings: tuple[Setting, ...] = ()
     replaced: tuple[str, ...] = ()
 
     def note(self) -> str:
-        """Return the note that the file is used; "" if no line of it counts."""
+        """Return the note that the file is used; "" if the command takes no line of it."""
         without = f", without {', '.join(self.replaced)}" if self.replaced else ""
         return f"Defaults: {FILE}{without}" if self.settings or self.replaced else ""
 
@@ -62,7 +62,7 @@ class Defaults:
 def command_defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Defaults:
     """Return the defaults of a command. Raise BadInput, with file and line, for a bad file.
 
-    name: the primary config. folder: of the file; None: the working folder.
+    name: the primary config. folder: the folder of the file; None: the working folder.
     """
     settings = read_defaults((folder or Path()) / FILE, config_folders(words))
     known = manual.manual(name)
@@ -85,7 +85,7 @@ def command_defaults(name: str, words: Sequence[str], folder: Path | None = None
 
 
 def chosen_groups(name: str, words: Sequence[str]) -> dict[str, str]:
-    """Return group -> choice of a command: from the command line, else from the file, else the default."""
+    """Return group -> choice. The command line wins over the file, and the file over the command's default."""
     known = manual.manual(name).groups
     found = {group: entry.value for group, entry in known.items()}
     found |= {one.key: one.text for one in file_settings(words).values() if one.is_choice}
@@ -99,7 +99,7 @@ def file_settings(words: Sequence[str]) -> dict[str, Setting]:
 
 
 def commands_with(key: str) -> list[str]:
-    """Return the primary configs that have this key or group, or a group with this key."""
+    """Return the primary configs that have a key or group of this name, or a group with this key."""
     groups = [group for group in sorted(_groups()) if key in manual.all_keys(group) and group not in manual.RECIPES]
     return [
         name for name, one in _manuals().items() if key in one.keys or key in one.groups or {*groups} & {*one.groups}
@@ -107,7 +107,7 @@ def commands_with(key: str) -> list[str]:
 
 
 def read_defaults(path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
-    """Return the settings of a file; () without a file. folders: further folders of configs."""
+    """Return the settings of a file; () if there is no file. folders: more folders of configs."""
     if not path.is_file():
         return ()
     if path.stat().st_size > SIZE_LIMIT:
@@ -116,7 +116,7 @@ def read_defaults(path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ..
 
 
 def parse_defaults(text: str, path: Path, folders: Sequence[Path] = ()) -> tuple[Setting, ...]:
-    """Return the settings in the text of a file. Raise BadInput, with file and line, for a bad line."""
+    """Return the settings in a file's text. Raise BadInput, with file and line, for a bad line."""
     settings = tuple(_parsed(text, path))
     first: dict[str, Setting] = {}
     for one in settings:
@@ -138,7 +138,7 @@ def config_folders(words: Sequence[str]) -> tuple[Path, ...]:
 
 
 def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
-    """Return group -> choice (several with commas), and all keys that a command line and its recipes give."""
+    """Return group -> choice (several are joined by commas), and the keys that a command line and its recipes set."""
     folders = config_folders(words)
     pairs = [(key.lstrip("+~"), value) for key, _, value in (word.partition("=") for word in words)]
     chosen: dict[str, str] = {}
@@ -165,7 +165,7 @@ def _groups() -> frozenset[str]:
 
 
 def every_key(folders: Sequence[Path] = ()) -> list[str]:
-    """Return every key that some command has, groups included."""
+    """Return all keys and groups of all commands."""
     found: dict[str, None] = {}
     for one in _manuals().values():
         found |= dict.fromkeys([*one.keys, *one.groups])
@@ -232,7 +232,7 @@ def _check(one: Setting, here: Path, folders: tuple[Path, ...]) -> None:
 
 
 def is_free(key: str, folders: tuple[Path, ...]) -> bool:
-    """Return whether a key lies in a mapping whose names are free, such as fusion.weights."""
+    """Return whether a key is inside a mapping with free names, such as fusion.weights."""
     parent, _, name = key.rpartition(".")
     entry = (
         manual.all_keys(key.partition(".")[0], folders).get(parent) if name.isidentifier() and name[0] != "_" else None

@@ -13,16 +13,16 @@ from harness.config.defaults import Defaults, chosen_groups, command_defaults, c
 from harness.config.manual import Entry
 from harness.config.schema import keys
 
-LEAST, MOST = 60, 100  # characters of a line
-COLUMN = 27  # where comments begin
-CHOICES = 17  # where descriptions of choices begin
-ONLY_WITH = {"encoder": "${encoder}", "index": "${index}", "llm": "${llm}"}  # group -> the reference of its users
-REFUSED = (("run", "task"),)  # (command, group): inherited groups with only one possible choice
-LONGEST = 40  # characters of a value that is shown whole
+LEAST, MOST = 60, 100  # the least and the greatest width of a line
+COLUMN = 27  # the column where comments begin
+CHOICES = 17  # the column where descriptions of choices begin
+ONLY_WITH = {"encoder": "${encoder}", "index": "${index}", "llm": "${llm}"}  # group -> how its users refer to it
+REFUSED = (("run", "task"),)  # (command, group) with only one possible choice, so help leaves it out
+LONGEST = 40  # the most characters of a value that is shown in full
 
 
 def help_page(command: str, words: Sequence[str]) -> str:
-    """Return the help of a command. Values come from the command line (`words`) and from `harness.yaml`."""
+    """Return the help of a command, with values from the command line (`words`) and from harness.yaml."""
     name, folders = primary(command), config_folders(words)
     own, from_file = manual.manual(name), command_defaults(name, words) if command != "init" else Defaults()
     given = {one.key: "null" if one.value is None else one.text or str(one.value) for one in from_file.settings}
@@ -45,7 +45,7 @@ def help_page(command: str, words: Sequence[str]) -> str:
     for key in sorted(plain, key=lambda one: one in ("outputs", "format", "store.path")):
         lines += _row(key, plain[key], given)
     if others := {group: entry for group, entry in groups.items() if group not in main}:
-        text = "Components and recipes; * marks the chosen one. GROUP=CHOICE chooses another. For its keys, see"
+        text = "Components and recipes; * marks the choice. GROUP=CHOICE chooses another. To list its keys, use"
         lines += ["", *_wrapped(f"{text} `harness {command} GROUP=CHOICE --help`:", "")]
         for group, entry in others.items():
             if main and group not in given:
@@ -126,7 +126,7 @@ complete -c harness -f -a '(__harness)'""",
 
 
 def candidates(line: str) -> list[str]:
-    """Return the completions of the last word of a line: commands, then keys and groups, then values of a key."""
+    """Return the completions of the last word of a line: commands, keys and groups, or the values of a key."""
     typed = line.split()[1:]
     word = typed.pop() if typed and not line.endswith(" ") else ""
     before = " ".join(typed[:2])

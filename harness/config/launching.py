@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CommandJob:
-    """Runs the command of a request with the config of one job."""
+    """Runs the command of a request, with the config of one job."""
 
     request: Request
 
@@ -44,7 +44,7 @@ def multirun(request: Request) -> None:
     sweeper = Plugins.instance().instantiate_sweeper(
         hydra_context=_context(loader, whole), task_function=CommandJob(request), config=whole
     )
-    sweeper.sweep(arguments=list(whole.hydra.overrides.task))  # launchers add overrides of Hydra's section
+    sweeper.sweep(arguments=list(whole.hydra.overrides.task))  # launchers add the overrides of Hydra's section
 
 
 def launcher_for(whole: DictConfig, loader: LeashedLoader, task: Callable[[DictConfig], Any]) -> Launcher:
@@ -65,7 +65,7 @@ def log_as_configured() -> None:
     from omegaconf import OmegaConf
 
     section = OmegaConf.create({"hydra": OmegaConf.to_container(HydraConfig.get(), resolve=False)}).hydra
-    section.runtime.output_dir = section.runtime.cwd  # Hydra's own file handler wants a folder
+    section.runtime.output_dir = section.runtime.cwd  # Hydra's file handler needs a folder
     configure_log(section.job_logging, section.verbose)
 
 
@@ -79,7 +79,7 @@ def _context(loader: LeashedLoader, whole: DictConfig) -> HydraContext:
 
 
 def _isolate() -> None:
-    """Make Hydra's launcher start Ray with workers that import nothing from the working folder."""
+    """Make Hydra's Ray launcher start workers that import nothing from the working folder."""
     from hydra_plugins.hydra_ray_launcher import _core
     from omegaconf import OmegaConf
 

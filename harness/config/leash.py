@@ -1,9 +1,9 @@
 """Limit what flags, config files and overrides may decide about Hydra itself.
 
 Hydra imports, opens and calls whatever its section of a config names: logging factories, launchers, callbacks, packages
-of configs. That section must be the shipped one, except for the launcher, the sweeper and the verbosity.
+of configs. So this section must stay as shipped, except for the launcher, the sweeper and the verbosity.
 
-Import this module only where it is used: it imports Hydra at the top, since a launcher sends the loader to its workers.
+Import this module only where it is used. It imports Hydra at the top, since a launcher sends the loader to its workers.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from harness.config.places import conf_folder
 from harness.config.schema import Key, check_value, schema_defaults
 from harness.errors import BadInput
 
-MOST = 1_000_000  # characters that a key may stand for
-REFERENCE = re.compile(r"\$\{([^${}:]+)\}")  # without resolvers, which have a colon
+MOST = 1_000_000  # the most characters that a key may have once its references are resolved
+REFERENCE = re.compile(r"\$\{([^${}:]+)\}")  # names of resolvers are left out: they have a colon
 COMPUTED = re.compile(r"\$\{[^${}:]*(\$\{[^{}]*\}[^${}:]*)+\}")
 
 
@@ -51,7 +51,7 @@ def check_size(document: Mapping[str, Any]) -> None:
 
     def size(path: tuple[str, ...]) -> int:
         if path not in sizes:
-            sizes[path] = 0  # a cycle adds nothing; OmegaConf refuses it
+            sizes[path] = 0  # a cycle adds nothing, and OmegaConf refuses it
             value = values.get(path, "")
             if isinstance(value, list | Mapping):
                 names = value if isinstance(value, Mapping) else range(len(value))
@@ -105,7 +105,7 @@ NUMBERS = {
     "launcher.signal_delay_s": Key(int, least=0),
     "launcher.max_num_timeout": Key(int, least=0),
 }
-# Keys of Hydra's section that a command line may set, that a file of --config-dir may set, and that Hydra fills in.
+# The keys of Hydra's section that a command line may set, that a file in --config-dir may set, and that Hydra sets.
 COMMAND_LINE = ("hydra/launcher", "hydra.launcher", "hydra.sweeper", "hydra.verbose")
 FILES = ("sweeper.params.", "launcher.n_jobs")
 FILLED_IN = ("overrides.", "runtime.", "job.id", "job.num", "job.override_dirname", "job.config_name")
@@ -113,15 +113,15 @@ FREE = ("launcher", "sweeper", "verbose")
 
 
 class Repository(ConfigRepository):
-    """The sources of config files. Raises BadInput with the file name for a file that is not YAML or has no end."""
+    """The sources of config files. Raises BadInput, with the file's name, for a file that is not YAML or endless."""
 
     def __deepcopy__(self, _: Any) -> Repository:
-        return copy.copy(self)  # Hydra copies it for each config that it composes, in case other sources replace these
+        return copy.copy(self)  # Hydra copies it for each config, which could replace the sources
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         source = self._find_object_source(config_path, ObjectType.CONFIG)
         place = Path(source.path if source else "", f"{config_path.removesuffix('.yaml')}.yaml")
-        if place.is_file():  # else Hydra's own, in a package
+        if place.is_file():  # otherwise, the config is in Hydra's package
             yaml_files.text_of(place)
         with yaml_files.refusing(place), _parsing_in_c():
             return super().load_config(config_path)
@@ -129,7 +129,7 @@ class Repository(ConfigRepository):
 
 @contextmanager
 def _parsing_in_c() -> Iterator[None]:
-    """Let OmegaConf parse YAML with libyaml: eight times as fast."""
+    """Let OmegaConf parse YAML with libyaml, which is eight times faster."""
     slow, fast = omegaconf._utils.get_yaml_loader, _loader_in_c()
     omegaconf._utils.get_yaml_loader = lambda: fast
     try:
@@ -154,7 +154,7 @@ def _loader_in_c() -> Any:
 
 
 class LeashedLoader(ConfigLoaderImpl):
-    """Hydra's loader of configs. Raises BadInput for a config that the leash refuses, in workers too."""
+    """Hydra's loader of configs. Raises BadInput for a config that this module refuses, also in workers."""
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         for folder in plugins.folders():
@@ -172,16 +172,16 @@ class LeashedLoader(ConfigLoaderImpl):
     ) -> DictConfig:
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
         self._name = config_name or "common"
-        # The sweeper decides which trials have keys inside groups.
+        # In a sweep, each trial takes only the keys inside groups that its choices have.
         whole_sweep = config_name == "sweep" and run_mode == RunMode.MULTIRUN
         inner = [one for one in overrides if whole_sweep and is_inner(one, self._is_group)]
         others = [one for one in overrides if one not in inner]
         try:
             config = super().load_configuration(config_name, others, run_mode, from_shell, validate_sweep_overrides)
-        except (ValueError, RecursionError, AssertionError) as error:  # such as for a number with thousands of digits
+        except (ValueError, RecursionError, AssertionError) as error:  # for example, a number has thousands of digits
             if isinstance(error, BadInput | OmegaConfBaseException | HydraException):
                 raise
-            asserted = isinstance(error, AssertionError)  # by Hydra, about lists of choices
+            asserted = isinstance(error, AssertionError)  # Hydra asserts that lists hold choices
             why = "a line of a list `defaults` names no choice" if asserted else error
             raise BadInput(f"The config cannot be read: {why}.") from error
         plain: Any = OmegaConf.to_container(config, resolve=False)
@@ -195,7 +195,7 @@ class LeashedLoader(ConfigLoaderImpl):
         if master_config.hydra.job.config_name != "sweep":
             return super().load_sweep_config(master_config, sweep_overrides)
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
-        config = copy.deepcopy(master_config)  # its jobs read their trials from the sweep's folder
+        config = copy.deepcopy(master_config)  # the jobs read their trials from the sweep's folder
         OmegaConf.set_readonly(config.hydra, False)
         return config
 
@@ -203,18 +203,18 @@ class LeashedLoader(ConfigLoaderImpl):
         return bool(self.get_group_options(name, ObjectType.CONFIG))
 
     def _process_config_searchpath(self, config_name: str | None, parsed_overrides: list[Override], repo: Any) -> None:
-        for override in parsed_overrides:  # first: the base class imports packages in hydra.searchpath
+        for override in parsed_overrides:  # before the base class, which imports packages in hydra.searchpath
             _check_override(override)
             _check_choice(override, repo)
         super()._process_config_searchpath(config_name, parsed_overrides, repo)
 
     def _load_single_config(self, default: Any, repo: Any) -> Any:
         loaded = super()._load_single_config(default, repo)
-        if default.config_path in ("common", *PRIMARY):  # its keys are in the schema
+        if default.config_path in ("common", *PRIMARY):  # the schema has the keys
             cls = config_class(default.config_path)
             loaded = copy.copy(loaded)
             loaded.config = OmegaConf.merge(schema_defaults(cls, base_class(cls)), loaded.config)
-        if loaded.provider in ("command-line", plugins.PROVIDER):  # of --config-dir
+        if loaded.provider in ("command-line", plugins.PROVIDER):  # files of --config-dir and of plug-ins
             content = OmegaConf.to_container(loaded.config, resolve=False)
             file = f"{loaded.path.removeprefix('file://')}/{default.config_path}.yaml"
             _check_file(content, file)
@@ -228,7 +228,7 @@ class LeashedLoader(ConfigLoaderImpl):
 def _check_override(override: Override) -> None:
     key = override.key_or_group
     if key == "hydra.searchpath":
-        raise BadInput("hydra.searchpath is refused. Add a folder of your own configs with --config-dir=FOLDER.")
+        raise BadInput("hydra.searchpath is refused. Add a folder of configs with --config-dir=FOLDER.")
     if key == "hydra" or (key.startswith(("hydra.", "hydra/")) and not key.startswith(COMMAND_LINE)):
         raise BadInput(
             f"{key} is refused: the harness sets up Hydra itself. The command line may set {', '.join(COMMAND_LINE)}."
@@ -256,7 +256,7 @@ def _check_file(content: Any, file: str) -> None:
         key = ".".join(["hydra", *filter(None, refused[:1])])
         allowed = ", ".join(f"hydra.{name.rstrip('.')}" for name in FILES)
         raise BadInput(
-            f"{file} sets {key}: remove it there. Of Hydra's section, a config file may set only {allowed}; the "
+            f"{file} sets {key}: remove this key. In Hydra's section, a config file may set only {allowed}. The "
             "command line may also set a launcher."
         )
 
@@ -269,10 +269,10 @@ def _check_section(section: DictConfig, config_name: str | None) -> None:
         {(name, repr(value)) for name, value in flatten(whole).items() if value not in (None, [], "???")}
         for whole in ({key: value for key, value in content.items() if key not in FREE}, _shipped(config_name))
     )
-    for key, value in [*sorted(here - shipped), *sorted(shipped - here)]:
+    for key, _ in [*sorted(here - shipped), *sorted(shipped - here)]:
         if not key.startswith(FILLED_IN):
             raise BadInput(
-                f"hydra.{key} (here or as shipped {value}) must stay as shipped: the harness sets up Hydra itself. "
+                f"hydra.{key} must stay as shipped, since the harness sets up Hydra itself. "
                 f"Only {', '.join(f'hydra.{one}' for one in FREE)} may be set."
             )
     check_value(content["verbose"], Key(bool | str | list[str]), "hydra.verbose")
@@ -287,7 +287,7 @@ def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> Non
     for where, node in mappings_in(content, f"hydra.{name}"):
         for key in node:
             if str(key).startswith("_") and (where, key) != (f"hydra.{name}", "_target_"):
-                raise BadInput(f"{where}.{key} is refused: a {name} holds plain values only.")
+                raise BadInput(f"{where}.{key} is refused: a {name} may hold only plain values.")
     for key, bounds in NUMBERS.items():
         group, _, argument = key.partition(".")
         if group == name and argument in content:
@@ -308,11 +308,11 @@ def _shipped(config_name: str | None) -> dict[str, Any]:
 
 
 def _environment(name: str, default: Any = oc._DEFAULT_MARKER_, *, _node_: Node) -> str | None:
-    """Resolve `${oc.env:NAME}`, but only for variables without secrets: the value may be logged."""
+    """Resolve `${oc.env:NAME}`, but only for variables without secrets, since the value may be logged."""
     key = str(_node_._get_full_key(None))
     if not str(name).startswith("HARNESS_") and (name, key) != ("MLFLOW_TRACKING_URI", "tracking.uri"):
         raise BadInput(
-            f"{key} reads the environment variable {name}: a config is logged, so it may read only variables whose "
+            f"{key} reads the environment variable {name}. Configs are logged, so they may read only variables whose "
             "names begin with HARNESS_."
         )
     return oc.env(name, default)

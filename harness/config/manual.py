@@ -1,6 +1,6 @@
 """Describe what each command takes: its keys, from the schema, and the choices of its groups, from `conf/`.
 
-It needs no Hydra, so help and the checks of `harness.yaml` take milliseconds.
+This module does not import Hydra, so help and the checks of `harness.yaml` take milliseconds.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 RECIPES = ("experiment", "sweep")  # groups whose choices set other keys and groups
 GLOBAL = "# @package _global_"
-SWEPT = "hydra.sweeper.params."  # before the keys that a named sweep sets
+SWEPT = "hydra.sweeper.params."  # the prefix of the keys that a named sweep sets
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A key in a config. value: the raw text. comment: the comment beside it."""
+    """A key in a config. value: the raw text of the value. comment: the comment beside the value."""
 
     value: str
     comment: str
@@ -39,8 +39,9 @@ class Entry:
 class Page:
     """One config file.
 
-    about: the first comment. keys: dotted key -> entry, for every leaf. groups, bases: the choices and the other
-    configs in its defaults list. package: whether its keys start at the root (`_global_`). targets: class names.
+    about: the first comment. keys: dotted key -> entry, for every leaf.
+    groups, bases: the choices and the other configs in the list `defaults`.
+    package: whether the keys start at the root (`_global_`). targets: the class names in the file.
     """
 
     about: str
@@ -60,19 +61,19 @@ class Manual:
     groups: dict[str, Entry]
 
     def has(self, key: str) -> bool:
-        """Return whether the command takes a key: its own, one of its groups, or a key inside such a group."""
+        """Return whether the command has this key or group, or a group that could contain the key."""
         return key in self.keys or key in self.groups or ("." in key and key.partition(".")[0] in self.groups)
 
 
 def is_inner(override: str, is_group: Callable[[str], bool]) -> bool:
-    """Return whether an override sets a key inside a group, which only some choices may have."""
+    """Return whether an override sets a key inside a group. Perhaps only some choices have such a key."""
     key = override.partition("=")[0]
     group, dot, _ = key.partition(".")
     return bool(dot) and group != "hydra" and is_group(group) and not is_group(key)
 
 
 def manual(name: str) -> Manual:
-    """Return the manual of a command. name: its primary config."""
+    """Return the manual of a command. name: the primary config of the command."""
     cls, of_groups = config_class(name), dict(_groups_of(name))
     own = {key: Entry(one.written, one.help) for key, one in keys(cls).items()}
     if (task := of_groups.get("task")) and (path := choice_files("task").get(task.value)):
@@ -92,13 +93,12 @@ def _groups_of(name: str) -> dict[str, Entry]:
 
 
 def shipped(group: str, choice: str) -> dict[str, Any]:
-    """Return the content of a shipped choice's file."""
     found: dict[str, Any] = yaml_files.load_yaml(conf_folder() / group / f"{choice}.yaml")
     return found
 
 
 def choice_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
-    """Return choice -> file. folders: further folders of configs; they win over shipped ones."""
+    """Return choice -> file. folders: more folders of configs; their files win over shipped files."""
     found: dict[str, Path] = {}
     for folder in (conf_folder(), *plugins.folders(), *folders):
         found |= {path.stem: path for path in sorted((folder / group).glob("*.yaml"))}
@@ -108,13 +108,15 @@ def choice_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
 def manual_keys(group: str, choice: str, folders: Sequence[Path] = (), above: Sequence[str] = ()) -> dict[str, Entry]:
     """Return dotted key -> entry for every key that a choice brings; {} for an unknown choice.
 
-    above: the choices that build on this one. Raise BadInput if the choice is among them.
+    above: the choices that build on this choice. Raise BadInput if the choice is among them.
     """
     path = choice_files(group, folders).get(choice)
     if path is None:
         return {}
     if choice in above:
-        raise BadInput(f"{path}: this config builds on itself, by {' -> '.join([*above, choice])}. Remove one of them.")
+        raise BadInput(
+            f"{path}: this config builds on itself, by {' -> '.join([*above, choice])}. Remove one of these steps."
+        )
     page = read_manual(path)
     found: dict[str, Entry] = {}
     for base in page.bases:
@@ -123,7 +125,7 @@ def manual_keys(group: str, choice: str, folders: Sequence[Path] = (), above: Se
 
 
 def targets(group: str, choice: str, folders: Sequence[Path] = ()) -> list[str]:
-    """Return the class names in a choice and its bases; [] for an unknown choice."""
+    """Return the class names in a choice and in its bases; [] for an unknown choice."""
     if (path := choice_files(group, folders).get(choice)) is None:
         return []
     page = read_manual(path)
@@ -132,7 +134,6 @@ def targets(group: str, choice: str, folders: Sequence[Path] = ()) -> list[str]:
 
 
 def all_keys(group: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
-    """Return the keys of all choices of a group."""
     found: dict[str, Entry] = {}
     for choice in choice_files(group, folders):
         found = manual_keys(group, choice, folders) | found
@@ -141,7 +142,7 @@ def all_keys(group: str, folders: Sequence[Path] = ()) -> dict[str, Entry]:
 
 @functools.cache
 def read_manual(path: Path) -> Page:
-    """Read a config file with its comments. Raise BadInput, with file and line, if it is not one."""
+    """Read a config file with its comments. Raise BadInput, with file and line, if the file is not a config."""
     import yaml
 
     text = yaml_files.text_of(path)
@@ -201,7 +202,7 @@ def _entry(key: Node, value: Node, text: str, lines: Sequence[str]) -> Entry:
 
 
 def _comment(lines: Sequence[str], line: int, column: int) -> str:
-    place = lines[line].find("#", column) if line < len(lines) else -1  # a text block may end after the last line
+    place = lines[line].find("#", column) if line < len(lines) else -1  # a block of text may end after the last line
     if place < 0:
         return ""
     found = [lines[line][place:]]

@@ -1,4 +1,4 @@
-"""Turn errors into messages for people: Hydra's and OmegaConf's in plain words, with suggestions."""
+"""Turn errors into messages for people. Errors of Hydra and OmegaConf get plain words and suggestions."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from harness.config.commands import COMMANDS
 from harness.config.defaults import chosen_groups, commands_with, config_folders, file_settings, is_free
 from harness.errors import BadInput, Failed, did_you_mean
 
-# Flags that take a value; all flags.
+# Flags that take a value, and all flags.
 TAKE_VALUES = {"-c", "--cfg", "-cd", "--config-dir", "-p", "--package"}
 FLAGS = TAKE_VALUES | {"-h", "--help", "--version", "--resolve", "-m", "--multirun", "-sc", "--shell-completion"}
 
 
 def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return Hydra's flags with their values, and the other words."""
+    """Return the flags and their values, and the other words."""
     flags: list[str] = []
     others: list[str] = []
     for before, word in zip(["", *words], words, strict=False):
@@ -31,7 +31,7 @@ def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def check_words(command: str, words: Sequence[str], commands: Collection[str]) -> None:
-    """Raise BadInput for a word that is neither KEY=VALUE nor a flag of Hydra. The message says what to write."""
+    """Raise BadInput for a word that is neither KEY=VALUE nor a flag. The message says what to write."""
     flags, others = split_flags(words)
     for flag in flags:
         if flag.startswith("-") and not _names(flag.partition("=")[0], FLAGS):
@@ -53,18 +53,18 @@ def _check_objective(command: str) -> None:
     own = manual.manual(primary(command)).keys
     if "metric" in own and "objective" not in own:
         raise BadInput(
-            f"objective is unknown here: it ranks runs when they are made. `harness {command}` uses the measure "
-            "that ranks most of them; metric=NAME chooses another one."
+            f"objective is unknown here: it ranks runs when they are made. `harness {command}` uses the measure that "
+            "ranks most of them, and metric=NAME chooses another."
         )
 
 
 def _names(word: str, flags: Collection[str]) -> bool:
-    """Return whether a word is a flag, or the beginning of a long one: Hydra accepts both."""
+    """Return whether a word is a flag or the beginning of a long flag. Both are accepted."""
     return word in flags or (word[:2] == "--" and len(word) > 2 and any(flag.startswith(word) for flag in flags))
 
 
 def misplaced(words: Sequence[str], commands: Collection[str]) -> str | None:
-    """Return the command line with its command moved to the front; None without a command."""
+    """Return the command line with its command moved to the front; None if it has no command."""
     for n in (2, 1):
         for place in range(1, len(words) - n + 1):
             name = " ".join(words[place : place + n])
@@ -75,7 +75,7 @@ def misplaced(words: Sequence[str], commands: Collection[str]) -> str | None:
 
 
 def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
-    """Return the message for a key that a composed config does not have, with a remedy."""
+    """Return the message about a key that the composed config does not have, with a remedy."""
     key, folders = key.lstrip("+~"), config_folders(words)
     where = file_settings(words).get(key)
     start = f"{key} is unknown here" + (f" ({where.where})" if where else "")
@@ -86,7 +86,7 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
         lacking = f"none of {lacking} has it" if "," in lacking else f"{lacking} does not have it"
         return f"{start}: {lacking}. Choose {group}={_any_of(found)}."
     if is_free(key, folders) and own.has(key):
-        return f"{start}: names are free there, so a new one needs a plus: +{key}=VALUE."
+        return f"{start}: names are free there, and a new name needs a plus: +{key}=VALUE."
     others = [one.replace("_", " ") for one in commands_with(key)]
     if others:
         return f"{start}. It is a key of `harness {'`, `harness '.join(others)}`."
@@ -137,7 +137,7 @@ def _option(flag: str, words: Sequence[str], command: str) -> str:
         value = following[0] if following and "=" not in following[0] and following[0][0] != "-" else "VALUE"
     if key in known:
         given = flag if equals or value == "VALUE" else f"{flag} {value}"
-        return f"{given}: options have no dashes here. Write {shlex.quote(f'{key}={value}')}."
+        return f"{given}: write options without dashes, as {shlex.quote(f'{key}={value}')}."
     near = did_you_mean(flag, FLAGS) or did_you_mean(key, known)
     rest = f"Write KEY=VALUE; `harness {command} --help` lists the keys."
     return f"{flag} is not an option of `harness {command}`.{near} {rest}"
@@ -164,14 +164,14 @@ def _bare(command: str, bare: Sequence[str], subcommands: Collection[str]) -> st
     return f"{word!r} has no key. Write KEY=VALUE; `harness {command} --help` lists the keys."
 
 
-UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP)  # paths that no system accepts
+UNUSABLE = (errno.ENAMETOOLONG, errno.ELOOP)  # errors of paths that no system accepts
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-LAUNCHERS = {"ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}  # launcher -> extra
+LAUNCHERS = {"ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}  # launcher -> extra that installs it
 REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def explain(error: BaseException, command: str, words: Sequence[str]) -> str | None:
-    """Return the message for bad input or a bad config; None for other errors."""
+    """Return the message about bad input or a bad config; None for other errors."""
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
@@ -190,11 +190,11 @@ _ERRNO = re.compile(r"\[Errno (\d+)\] [^\n:]+: '([^'\n]+)'(?: -> '([^'\n]+)')?")
 
 
 def failure(error: BaseException) -> str | None:
-    """Return the message for a failure with a known reason, such as a full disk; None for others."""
+    """Return the message about a failure with a known reason, such as a full disk; None for other errors."""
     if isinstance(error, Failed):
         return str(error)
     if type(error).__module__.startswith("mlflow.") and (said := _ERRNO.search(str(error))):
-        error = OSError(int(said[1]), os.strerror(int(said[1])), said[3] or said[2])  # MLflow keeps only the words
+        error = OSError(int(said[1]), os.strerror(int(said[1])), said[3] or said[2])  # MLflow keeps only the text
     if not isinstance(error, OSError) or error.errno not in (*FULL, *REFUSED):
         return None
     path = error.filename2 or error.filename or "Standard output or a temporary file"

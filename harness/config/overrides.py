@@ -1,4 +1,4 @@
-"""Convert overrides `key=value` between the form that people type and the form that Hydra's lexer reads."""
+"""Convert overrides `key=value` between the form that people type and the form that Hydra reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KeyOf = Callable[[str], Key | None]
 
 
 def lookup(name: str, words: Sequence[str]) -> KeyOf:
-    """Return a function: dotted key -> its schema entry, or None if no component chosen by `words` has the key."""
+    """Return a function from a dotted key to its schema entry, or None if no component chosen by `words` has it."""
     known, folders = keys(config_class(name)), config_folders(words)
 
     @functools.cache
@@ -39,7 +39,7 @@ def lookup(name: str, words: Sequence[str]) -> KeyOf:
 
 
 def quoted_override(word: str, key_of: KeyOf, multirun: bool = False) -> str:
-    """Quote the value of a text key, and any value that Hydra's lexer would refuse.
+    """Quote the value of a text key, and any value that Hydra would refuse.
 
     In a multirun, commas separate values, and each value is quoted.
     """
@@ -73,12 +73,12 @@ def override_of(one: Setting, key_of: KeyOf) -> str:
 
 
 def as_typed(key: str, value: Any) -> str:
-    """Return the override that sets a key to a plain value, for people."""
+    """Return the override that sets a key to a plain value, as people type it."""
     return unquoted(f"{key}={_literal(value)}")
 
 
 def _is_plain(value: str) -> bool:
-    """Return whether Hydra reads a value as this very text: a name or a path of Latin letters."""
+    """Return whether Hydra reads a value as the same text, as it reads a name or a path of Latin letters."""
     return re.fullmatch(r"[A-Za-z_/][A-Za-z_/.-]*[A-Za-z_/-]", value) is not None and value.lower() not in _WORDS
 
 
@@ -110,6 +110,6 @@ def _parses(word: str) -> bool:
 
     try:
         OverridesParser.create().parse_override(word)
-    except (HydraException, ValueError):  # a ValueError: more digits than Python reads
+    except (HydraException, ValueError):  # ValueError: more digits than Python reads
         return False
     return True

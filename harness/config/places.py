@@ -11,12 +11,12 @@ from harness.errors import BadInput
 KEY = "store.path"
 SUPPORTED = f"{KEY} is a folder, or s3://BUCKET/PREFIX in a store that speaks S3 (AWS_ENDPOINT_URL names its server)"
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
-_S3 = ("s3", "s3a", "s3n")  # names of the same scheme in other tools
+_S3 = ("s3", "s3a", "s3n")  # other tools use these names for the same scheme
 
 
 @dataclass(frozen=True)
 class BucketPlace:
-    """A place in an object store. prefix: the beginning of all object names; may be ""."""
+    """A place in an object store. prefix: the beginning of all object names; it may be ""."""
 
     bucket: str
     prefix: str
@@ -29,15 +29,15 @@ class BucketPlace:
 def bucket_place(path: str) -> BucketPlace | None:
     """Return the place in an object store that `store.path` names; None if it names a folder.
 
-    Raise BadInput for other addresses, and for an address with secrets; the message does not repeat them.
+    Raise BadInput for other addresses, and for an address with secrets. The message does not repeat the secrets.
     """
     if not (scheme := _SCHEME.match(path)):
         return None
     name, rest = scheme.group(1), path[scheme.end() :]
     if "@" in path or "?" in path or "#" in path or re.match(r"/[^/]*:", rest):
         raise BadInput(
-            f"{KEY}: this address holds more than a bucket and a prefix, and would be logged. Remove all text "
-            f"before an @, and after a ?, a # or a colon: credentials come from the environment. {SUPPORTED}."
+            f"{KEY}: this address has more than a bucket and a prefix, and would be logged. Remove the text before "
+            f"an @, and the text after a ?, a # or a colon: credentials come from the environment. {SUPPORTED}."
         )
     if name != "s3" or not rest.startswith("/"):
         if name.lower() in _S3:
@@ -48,16 +48,16 @@ def bucket_place(path: str) -> BucketPlace | None:
 
 
 def is_address(path: object) -> bool:
-    """Return whether a value looks like an address, valid or not."""
+    """Return whether a value looks like an address, even an invalid one."""
     return isinstance(path, str) and bool(_SCHEME.match(path))
 
 
 def full_place(path: str) -> str:
-    """Return a place in a form that does not depend on the working folder."""
+    """Return a place as an address or an absolute path, which does not depend on the working folder."""
     return place.url if (place := bucket_place(path)) else str(Path(path).absolute())
 
 
 def conf_folder() -> Path:
-    """Return the folder of the shipped configs: in the installed package, or beside it in a checkout."""
+    """Return the folder of the shipped configs, in the installed package or, in a checkout, beside the package."""
     package = Path(__file__).parents[1]
     return package / "conf" if (package / "conf").is_dir() else package.parent / "conf"

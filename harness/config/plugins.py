@@ -1,8 +1,8 @@
 """Find plug-ins of other distributions, and the user's modules that may be imported.
 
-A plug-in is an entry point of the group `retrieval_harness.components` that names a package with a folder `conf/`.
-Its yaml files are choices of config groups; its classes are components. It is found without importing it. A broken
-plug-in is reported by `harness doctor` and by commands that use it.
+A plug-in is an entry point of the group `retrieval_harness.components` that names a package with a folder `conf/`. The
+yaml files in this folder are choices of config groups, and classes of the package are components. A plug-in is found
+without an import. `harness doctor`, and any command that uses a broken plug-in, say what is wrong with it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from retrievers.external.function import open_here, spec_of
 
 GROUP = "retrieval_harness.components"
 GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate")  # open to plug-ins
-PROVIDER = "plug-in"  # Hydra's name for their folders of configs
-ALLOW = "plugins.allow"  # the key that lists modules whose functions a config may name
+PROVIDER = "plug-in"  # names the config folders of plug-ins to Hydra
+ALLOW = "plugins.allow"  # the key with the modules whose functions a config may name
 OURS = ("harness", "retrievers")
 
 _allowed: ContextVar[tuple[str, ...]] = ContextVar("allowed", default=())
@@ -32,7 +32,7 @@ _allowed: ContextVar[tuple[str, ...]] = ContextVar("allowed", default=())
 
 @dataclass(frozen=True)
 class Plugin:
-    """An installed plug-in. name: the entry point. folder: its configs. problem: why it cannot be used, or ""."""
+    """An installed plug-in. name: the entry point. folder: the configs. problem: why it cannot be used, or ""."""
 
     name: str
     package: str
@@ -64,7 +64,7 @@ class Plugin:
 
 @functools.cache
 def installed_plugins() -> tuple[Plugin, ...]:
-    """Return all installed plug-ins, broken ones included."""
+    """Return all installed plug-ins, including broken ones."""
     entries = importlib.metadata.entry_points(group=GROUP)
     found = [_described(entry) for entry in sorted(entries, key=lambda entry: (entry.name, entry.value))]
     names = Counter(plugin.name for plugin in found)
@@ -73,7 +73,6 @@ def installed_plugins() -> tuple[Plugin, ...]:
 
 
 def folders() -> list[Path]:
-    """Return the config folders of all working plug-ins."""
     return [plugin.folder for plugin in installed_plugins() if not plugin.problem]
 
 
@@ -121,18 +120,18 @@ def _without_clash(
     if plugin.problem:
         return plugin
     if names[plugin.name] > 1:
-        return replace(plugin, problem=f"another plug-in is called {plugin.name}, too")
+        return replace(plugin, problem=f"another plug-in is also called {plugin.name}")
     for group, choice in plugin.choices:
         if (conf_folder() / group / f"{choice}.yaml").exists():
             return replace(plugin, problem=f"{group}={choice} is shipped with the harness. Give it another name")
         if bring[group, choice] > 1:
             other = next(one for one in found if one != plugin and (group, choice) in one.choices)
-            return replace(plugin, problem=f"the plug-in {other} brings {group}={choice}, too")
+            return replace(plugin, problem=f"the plug-in {other} also brings {group}={choice}")
     return plugin
 
 
 def permit(modules: Iterable[str]) -> None:
-    """Let configs name functions of these modules only, in this thread."""
+    """Let configs in this thread name functions of these modules, and of no others."""
     _allowed.set(named := tuple(modules))
     open_here(named)
 
@@ -142,7 +141,7 @@ def permitted() -> tuple[str, ...]:
 
 
 def allowed_by(overrides: Sequence[str]) -> Iterator[str]:
-    """Yield the modules that a command line allows. Malformed values are left to the checks."""
+    """Yield the modules that a command line allows. Skip malformed values, which the checks refuse later."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
@@ -167,6 +166,6 @@ def require_allowed(place: str, where: str) -> None:
     module = place.partition(":")[0]
     if not any(f"{module}.".startswith(f"{one}.") for one in permitted()):
         raise BadInput(
-            f"{where}={place}: the module {module} is not allowed. Configs run only code that the command line allows "
-            f"by name: add {ALLOW}=[{module}] if you trust it."
+            f"{where}={place}: the module {module} is not allowed. Configs may run only modules that the command line "
+            f"names: add {ALLOW}=[{module}] if you trust this module."
         )

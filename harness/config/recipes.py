@@ -1,6 +1,6 @@
-"""Apply recipes, such as `experiment=NAME`, to commands without a recipe group, such as `harness compare`.
+"""Apply recipes (`experiment=NAME`) to commands without the group `experiment`, such as `harness compare`.
 
-They take the keys and groups that they have from the recipe. `run` and `sweep` leave recipes to Hydra.
+Such a command takes the keys and groups that it has from the recipe. For `run` and `sweep`, Hydra applies recipes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from harness.errors import BadInput, did_you_mean
 from retrievers.hosts import host_of
 
 GROUP = "experiment"
-NOTHING = ("null", "~", "")  # spellings in YAML
+NOTHING = ("null", "~", "")  # the spellings of null in YAML
 
 
 def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:
-    """Return the settings of the recipes among a command's overrides, and the other overrides.
+    """Return the settings of the recipes that a command's overrides name, and the other overrides.
 
-    Raise BadInput for an unknown recipe, or a recipe with a key that no command has. name: the primary config.
+    Raise BadInput for an unknown recipe, and for a recipe with a key that no command has. name: the primary config.
     """
     own = manual.manual(name)
     if GROUP in own.groups:
@@ -58,7 +58,7 @@ def own(content: Any, name: str) -> Any:
 
 
 def name_senders(content: Any, file: str) -> None:
-    """Print once for each file that it decides where data go."""
+    """Print a note, once for each file, if the file decides where data go."""
     values = _values(content)
     found = [
         key
@@ -76,7 +76,7 @@ def _say(line: str) -> None:
 
 
 def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -> Iterator[Setting]:
-    """Yield the settings of a recipe, after the settings of its bases. above: the recipes that build on this one."""
+    """Yield the settings of a recipe, after those of its bases. above: the recipes that build on this recipe."""
     known = manual.choice_files(GROUP, folders)
     if choice not in known:
         near = did_you_mean(choice, known)
@@ -84,7 +84,9 @@ def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -
         raise BadInput(f"{where}{GROUP}={choice:.60}: there is no such choice.{near} Known: {', '.join(known)}.")
     path = known[choice]
     if choice in above:
-        raise BadInput(f"{path}: this recipe builds on itself, by {' -> '.join([*above, choice])}. Remove one of them.")
+        raise BadInput(
+            f"{path}: this recipe builds on itself, by {' -> '.join([*above, choice])}. Remove one of these steps."
+        )
     page, content = manual.read_manual(path), yaml_files.load_yaml(path) or {}
     for base in page.bases:
         yield from _settings(base, folders, [*above, choice])

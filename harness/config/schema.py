@@ -1,6 +1,6 @@
-"""The schema of configs: declare the keys of a command, and check a value.
+"""The schema of configs: functions that declare the keys of a command, and the check of a value.
 
-Every command has one class in `harness.config.commands`, with a field for each key. Checks, quoting, help, completion
+Every command has a class in `harness.config.commands`, with a field for each key. Checks, quoting, help, completion
 and the limits of `harness.yaml` and of sweeps are derived from these fields.
 """
 
@@ -23,21 +23,21 @@ from typing import Annotated, Any, Literal, Self
 from harness.errors import BadInput, did_you_mean
 
 Node = Mapping[str, Any]  # the config of one component; `build` makes the component
-LARGEST = 10**15  # limits numbers that state no limit; floats represent all integers up to it exactly
-REQUIRED = "???"  # stands for the default of a key without one
+LARGEST = 10**15  # the limit of keys that state none; floats represent all integers up to it exactly
+REQUIRED = "???"  # stands for the default of a key that has none
 
 
 class Role(enum.Flag):
     """What a key means to the rest of the program.
 
-    READS: names a file or folder that is read, like every key of type `Path` without WRITES.
-    WRITES: names a file or folder that is written.
-    LOCATES: says where runs are logged; commands that follow a run repeat it.
-    ASIDE: changes only the place or look of output. Not in names, params or trial keys; cannot be swept.
-    FIXED: has one value for a whole sweep.
-    ONCE: belongs to one run; proposals do not repeat it.
-    ACTS: runs code, opens this machine to others, overwrites or deletes. Only the command line may set it.
-    LINES: a text that may have line breaks and tabs.
+    READS: the key names a file or folder that is read. So does every key of type `Path` without WRITES.
+    WRITES: the key names a file or folder that is written.
+    LOCATES: the key says where runs are logged. Suggested next commands repeat it.
+    ASIDE: the key changes only the place or look of output. It is not in names, params or trial keys, and not swept.
+    FIXED: the key has one value for a whole sweep.
+    ONCE: the key belongs to one run, and proposals do not repeat it.
+    ACTS: the key runs code, opens this machine to others, overwrites or deletes. Only the command line may set it.
+    LINES: the key takes a text that may have line breaks and tabs.
     """
 
     READS = enum.auto()
@@ -59,7 +59,7 @@ WritePath = Annotated[str, Role.WRITES]
 
 @dataclass(frozen=True)
 class Key:
-    """A plain key. most: also the greatest length of a text. why: the reason for `most`."""
+    """A plain key. most: the greatest number, or the greatest length of a text. why: the reason for `most`."""
 
     hint: Any
     default: Any = REQUIRED
@@ -71,7 +71,7 @@ class Key:
 
     @property
     def is_text(self) -> bool:
-        """Whether every value is a text, so that `experiment_name=2024` means "2024"."""
+        """Whether every value is a text. For such a key, `experiment_name=2024` means "2024"."""
         return all(one in (str, Path, type(None)) for one in _kinds(self.hint))
 
     @property
@@ -96,20 +96,20 @@ class Key:
 
     @property
     def values(self) -> list[str]:
-        """The allowed values of a `Literal` key; else empty."""
+        """The allowed values of a `Literal` key; [] for other keys."""
         return [str(one) for one in _choices(self.hint) if one is not None]
 
 
 @dataclass(frozen=True)
 class Group:
-    """A config group. optional: whether it may be left without a choice. recipe: whether it only sets other keys."""
+    """A config group. optional: whether it may have no choice. recipe: whether its choices only set other keys."""
 
     roles: Role
     optional: bool
     recipe: bool
 
 
-# Stand for the defaults of keys that every choice of a group sets, or some choices.
+# These stand for the default of a key that every choice of a group sets, and of a key that only some choices set.
 FROM_GROUP = "(from the group)"
 IF_GROUP = "(from the group, if it has this key)"
 
@@ -124,7 +124,7 @@ def key(
     roles: Role = NOTHING,
     hint: Any = None,
 ) -> Any:
-    """Declare a plain key. hint: a narrower type than the field's. The other arguments: see `Key`."""
+    """Declare a plain key. hint: a narrower type than the type of the field. For other arguments, see `Key`."""
     return dataclasses.field(metadata={"key": Key(hint, default, help, least, most, why, roles)})
 
 
@@ -134,7 +134,7 @@ def component(roles: Role = NOTHING) -> Any:
 
 
 def inner(roles: Role = NOTHING) -> Any:
-    """Declare a group of plain keys. roles: added to the roles of each key."""
+    """Declare a group of plain keys. roles: roles that every key of the group gets in addition."""
     return dataclasses.field(metadata={"inner": roles})
 
 
@@ -147,13 +147,13 @@ class Keys:
 
 
 class Config(Keys):
-    """The checked config of a command. document: the same as plain values, for trial keys, params and `config.yaml`."""
+    """The checked config of a command. document: the config as plain values, for trial keys, params and config.yaml."""
 
     document: Mapping[str, Any]
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
-        """Return the typed values of a config that `check_config` accepts."""
+        """Return the typed config of a document that `check_config` accepts."""
         return cls(document=document, **_values(cls, document))
 
     def changed(self, **values: Any) -> Self:
@@ -161,37 +161,33 @@ class Config(Keys):
 
 
 def keys(cls: type) -> Mapping[str, Key]:
-    """Return dotted name -> plain key of a config class."""
     return _members(cls)[0]
 
 
 def schema_groups(cls: type) -> Mapping[str, Group]:
-    """Return name -> config group of a config class."""
     return _members(cls)[1]
 
 
 def with_role(cls: type, role: Role) -> tuple[str, ...]:
     """Return the top-level keys and groups of a class that have a role."""
-    roles = {name: one.roles for name, one in keys(cls).items()} | {
-        name: one.roles for name, one in schema_groups(cls).items()
-    }
-    return tuple(dict.fromkeys(name.partition(".")[0] for name, own in roles.items() if role in own))
+    members: dict[str, Key | Group] = {**keys(cls), **schema_groups(cls)}
+    return tuple(dict.fromkeys(name.partition(".")[0] for name, one in members.items() if role in one.roles))
 
 
 def recipes(cls: type) -> tuple[str, ...]:
-    """Return the groups of a class that only set other keys, or have one value for a whole sweep."""
+    """Return the groups of a class whose choices only set other keys, or that have one value for a whole sweep."""
     return tuple(name for name, one in schema_groups(cls).items() if one.recipe or Role.FIXED in one.roles)
 
 
 def absolute_path(value: Any) -> Any:
-    """Return the absolute path, or a list of them; None for None."""
+    """Return the absolute path of a path, or a list of absolute paths; None for None."""
     if isinstance(value, list):
         return [absolute_path(one) for one in value]
-    return os.path.abspath(value) if value else value  # noqa: PTH100 (patterns with wildcards stay as they are)
+    return os.path.abspath(value) if value else value  # noqa: PTH100 - wildcards stay as they are
 
 
 def schema_defaults(cls: type, base: type | None = None) -> dict[str, Any]:
-    """Return the defaults of the plain keys as a nested config, without the keys of a base class."""
+    """Return the defaults of the plain keys as a nested config, without keys that the base class has as well."""
     found: dict[str, Any] = {}
     known = keys(base) if base else {}
     for name, one in keys(cls).items():
@@ -278,7 +274,7 @@ def check_value(value: Any, key: Key, name: str) -> None:
 
 
 def _check_text(text: str, key: Key, name: str) -> None:
-    """Raise BadInput for lone surrogates and control characters: no file, page or terminal can show them."""
+    """Raise BadInput for lone surrogates and control characters, which files, pages and terminals cannot show."""
     for letter in text:
         kind = unicodedata.category(letter)
         if kind == "Cs" or (kind == "Cc" and not (Role.LINES in key.roles and letter in "\n\r\t")):
@@ -297,7 +293,7 @@ def _kinds(hint: Any) -> tuple[Any, ...]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a plain value (JSON types) has the hinted type. Any value fits an unknown hint."""
+    """Return whether a plain value (JSON types) fits a type hint. Any value fits an unknown hint."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:
         return value in inner and not isinstance(value, bool)
@@ -316,16 +312,16 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in (list, tuple) or (inspect.isclass(origin) and issubclass(origin, typing.Sequence)):
         return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
     if _is_mapping(hint):
-        return isinstance(value, Mapping)  # its user checks the values
+        return isinstance(value, Mapping)  # whoever uses the mapping checks its values
     return True
 
 
 def one_spelling(value: Any, hint: Any) -> Any:
-    """Return the one spelling of a value that fits a hint: 1.0 for 1 where a float is expected."""
+    """Return the one spelling of a value that fits a hint, such as 1.0 for 1 where a float is expected."""
     for one in _kinds(hint):
         inner = typing.get_args(one)
         if one is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value) + 0.0  # which makes 0.0 of -0.0
+            return float(value) + 0.0  # turns -0.0 into 0.0
         if isinstance(value, Mapping) and _is_mapping(one) and inner:
             return {key: one_spelling(item, inner[1]) for key, item in value.items()}
         if isinstance(value, list) and inner and _fits(value, one):

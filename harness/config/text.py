@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-WHOLE = 1e15  # below it, floats hold all whole numbers exactly
+WHOLE = 1e15  # floats hold all smaller whole numbers exactly
 _NUMBER = re.compile(r"[+-]?(?!0[0-9_]+$)[0-9_.]+([eE][+-]?[0-9_]+)?")
-# `harness VERB` at the beginning of a line, in backticks, and after a colon.
+# `harness VERB` at the beginning of a line, after a backtick, or after a colon.
 _COMMAND = re.compile(r"(^[ \t]*|`|: )harness (?=[a-z])", re.M)
 _PLURALS = {"query": "queries", "entry": "entries", "reply": "replies"}
 
@@ -24,17 +24,17 @@ def plural(noun: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Return "1 trial", "2 trials", "1,000 labelled queries"."""
+    """Return a count and its noun: "1 trial", "2 trials", "1,000 labelled queries"."""
     return f"{count:,} {noun if count == 1 else plural(noun)}"
 
 
 def short_id(run_id: str) -> str:
-    """Return the first 8 digits of an id. Tables and sentences show them, and commands accept them."""
+    """Return the first 8 digits of an id, which tables and sentences show and commands accept."""
     return run_id[:8]
 
 
 def shortest(value: Any) -> Any:
-    """Return whole numbers without a decimal point, in lists too; other values unchanged."""
+    """Return whole numbers without a decimal point, also in lists, and other values unchanged."""
     if isinstance(value, list):
         return [shortest(one) for one in value]
     whole = isinstance(value, float) and math.isfinite(value) and value.is_integer() and abs(value) < WHOLE
@@ -59,7 +59,7 @@ def short_number(text: str) -> str:
 
 
 def runnable(text: str) -> str:
-    """Replace `harness` in the commands of a text with whatever runs it in the user's shell."""
+    """Replace `harness` in the commands of a text with the words that start it in the user's shell."""
     program = _program()
     return _COMMAND.sub(lambda found: f"{found[1]}{program} ", text) if program != "harness" else text
 
@@ -69,7 +69,7 @@ def is_command(line: str) -> bool:
 
 
 def _program() -> str:
-    """Return "harness" if the PATH leads to this installation, else its path."""
+    """Return "harness" if the PATH leads to this installation, else the path of the program."""
     installed, found = Path(sysconfig.get_path("scripts")) / "harness", shutil.which("harness")
     if not installed.is_file() or (found and installed.samefile(found)):
         return "harness"

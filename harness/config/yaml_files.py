@@ -1,6 +1,6 @@
-"""Read YAML files that may come from a stranger, with short errors that name file and line.
+"""Read YAML files that may come from a stranger. Errors are short, and name the file and the line.
 
-Aliases that contain themselves, or that repeat more values than fit in memory, are refused before anything is built.
+Aliases that contain themselves, or that would fill the memory, are refused before anything is built.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 
 from harness.errors import BadInput
 
-# Beside YAMLError: raised for impossible dates and numbers, deep nesting, and tags such as `!!bool x`.
+# PyYAML raises these for impossible dates and numbers, deep nesting, and tags such as `!!bool x`.
 UNREAD = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-MOST = 10_000  # values that the aliases of a file may repeat
+MOST = 10_000  # the most values that the aliases of a file may repeat
 
 
 def text_of(path: Path) -> str:
     """Return the text of a YAML file. Raise BadInput if it cannot be read or its aliases are harmful."""
-    if not path.is_file():  # reading a pipe or a device could block
-        raise BadInput(f"{path}: this is not a config: it is {'a folder' if path.is_dir() else 'no file'}.")
+    if not path.is_file():  # reading a pipe or a device might never end
+        raise BadInput(f"{path}: this is not a config: it is {'a folder' if path.is_dir() else 'not a file'}.")
     with refusing(path):
         text = path.read_text("utf-8")
         if "&" in text and "*" in text:
@@ -39,7 +39,7 @@ def load_yaml(path: Path) -> Any:
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Turn errors of reading YAML in the block into BadInput with file and line."""
+    """Turn errors in the block, which reads YAML, into BadInput with file and line."""
     from yaml import YAMLError
 
     try:
@@ -63,14 +63,14 @@ def why(error: Exception) -> str:
 def _check_aliases(text: str, path: Path) -> None:
     import yaml
 
-    sizes: dict[str, int] = {}  # anchor -> values in it, including repeated ones
-    opened: list[tuple[str | None, int]] = []  # (anchor, values before it) of each open collection
+    sizes: dict[str, int] = {}  # anchor -> number of values in it, including repeated values
+    opened: list[tuple[str | None, int]] = []  # (anchor, number of values before it) of each open collection
     values = repeated = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
             where = f"{path}:{event.start_mark.line + 1}"
             if event.anchor in dict(opened):
-                raise BadInput(f"{where}: *{event.anchor:.60} stands within &{event.anchor:.60}, so it has no end.")
+                raise BadInput(f"{where}: *{event.anchor:.60} stands within &{event.anchor:.60}, so it never ends.")
             repeated += sizes.get(event.anchor, 1)
             values += sizes.get(event.anchor, 1)
             if repeated > MOST:

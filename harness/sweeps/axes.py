@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Values:
-    """An axis of values as Hydra reads them. ordered: whether they are numbers that rise or fall."""
+    """An axis with listed values, as an override writes them. ordered: whether they are numbers that rise or fall."""
 
     texts: tuple[str, ...]
     ordered: bool
@@ -30,7 +30,7 @@ class Values:
 
     @property
     def extremes(self) -> tuple[str, ...]:
-        """The values to check before a search: the first and the last of an ordered axis, else all."""
+        """The values to check before a search: the first and the last value of an ordered axis, else all values."""
         return (self.texts[0], self.texts[-1]) if self.ordered else self.texts
 
     def overrides(self, key: str) -> list[str]:
@@ -42,20 +42,20 @@ class Values:
         return IntDistribution(0, len(self.texts) - 1) if self.ordered else CategoricalDistribution(self.texts)
 
     def text(self, parameter: Any) -> str:
-        """Return the value of an Optuna parameter, as Hydra reads it."""
+        """Return the value that an Optuna parameter stands for, as an override writes it."""
         return self.texts[parameter] if self.ordered else parameter
 
     def position(self, text: str) -> int:
         return self.texts.index(text)
 
     def parameter(self, position: int) -> int | str:
-        """Return the Optuna parameter of the value at a position."""
+        """Return the Optuna parameter that stands for the value at a position."""
         return position if self.ordered else self.texts[position]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An axis of numbers, ends included: integers if the ends are int, else numbers of 6 significant digits."""
+    """An axis of numbers from low to high: integers if both ends are int, else numbers with 6 significant digits."""
 
     low: float
     high: float
@@ -91,7 +91,7 @@ class Interval:
         if self.size:
             return str(parameter)
         narrow = max(abs(self.low), abs(self.high)) / (self.high - self.low)
-        digits = 6 + max(0, int(math.log10(narrow)))  # interval(100,100.1) needs more than 6 to tell its points apart
+        digits = 6 + max(0, int(math.log10(narrow)))  # a narrow interval, such as (100, 100.1), needs more than 6
         return str(shortest(min(max(float(f"{parameter:.{digits}g}"), self.low), self.high)))
 
     def position(self, text: str) -> int:
@@ -102,14 +102,14 @@ class Interval:
 
 
 Axis = Values | Interval
-MOST = 100_000  # values of an axis, and trials of a grid: checking as many takes minutes
+MOST = 100_000  # limits the values of an axis and the trials of a grid: checking that many takes minutes
 
 
 def axis_of(override: Override) -> Axis:
     """Return the axis of a swept override, such as `top_k=1,3` or `gate.threshold=interval(0,9)`.
 
-    Raise BadInput for an axis without values or with more than MOST, and for an interval that is empty, infinite, or
-    logarithmic and not above 0.
+    Raise BadInput for an axis with no values or with more than MOST, and for an interval that is empty, infinite, or
+    logarithmic without being above 0.
     """
     from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep, Transformer
 
@@ -117,16 +117,18 @@ def axis_of(override: Override) -> Axis:
     interval = isinstance(sweep, IntervalSweep)
     tags: set[str] = getattr(sweep, "tags", set()) - ({"log"} if interval else set())
     if tags:
-        raise BadInput(f"{key} has the tag {', '.join(sorted(tags))}: the only one is tag(log, interval(...)).")
+        raise BadInput(
+            f"{key} has the tag {', '.join(sorted(tags))}: the only tag is log, as in tag(log, interval(1,9))."
+        )
     if isinstance(sweep, IntervalSweep):
         return _interval(key, sweep)
     if isinstance(sweep, RangeSweep):
         _check_range(key, sweep)
         values = [*sweep.range()]
-    else:  # read from the sweep itself, since shuffle() would give another order at every start
+    else:  # not from an iterator: shuffle() would give another order at every start
         values = sweep.list if isinstance(sweep, ChoiceSweep) else [*override.sweep_iterator()]
     if not values:
-        raise BadInput(f"{key}={override.get_value_string()} has no values: give one at least.")
+        raise BadInput(f"{key}={override.get_value_string()} has no values: give at least one.")
     numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
     ordered = numbers and values in (sorted(values), sorted(values, reverse=True))
     return Values(tuple(dict.fromkeys(short_number(Transformer.str(value)) for value in values)), ordered)
@@ -136,7 +138,7 @@ def _check_range(key: str, sweep: RangeSweep) -> None:
     text = f"{key}=range({sweep.start},{sweep.stop},{sweep.step})"
     try:
         start, stop, step = float(sweep.start or 0), float(sweep.stop or 0), float(sweep.step)
-    except OverflowError:  # of a whole number with hundreds of digits
+    except OverflowError:  # a whole number with hundreds of digits
         start = stop = step = math.inf
     if not all(map(math.isfinite, (start, stop, step))):
         raise BadInput(f"{text:.200} is not finite: give three finite numbers, as in range(0,10,0.5).")
@@ -154,5 +156,5 @@ def _interval(key: str, sweep: IntervalSweep) -> Interval:
     if not (math.isfinite(axis.high - axis.low) and axis.low < axis.high):
         raise BadInput(f"{key}={axis} is not an interval: give two finite numbers, the lower one first.")
     if axis.log and axis.low <= 0:
-        raise BadInput(f"{key}={axis} reaches {axis.low}: a logarithmic scale needs a lower end above 0.")
+        raise BadInput(f"{key}={axis} begins at {axis.low}: a logarithmic scale needs a lower end above 0.")
     return axis

@@ -1,4 +1,4 @@
-"""A sweep: its swept keys, its points, its objectives, and the part of Hydra that launches its jobs."""
+"""A sweep: its swept keys, its trials, its objectives, and the part of Hydra that launches its jobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class JobsLost(Failed):
-    """Jobs ended without a result. of: job number -> how it ended, in one line."""
+    """Raised if jobs end without a result. of: job number -> one line that says how the job ended."""
 
     def __init__(self, message: str, of: Mapping[int, str]) -> None:
         super().__init__(message)
@@ -41,8 +41,8 @@ class JobsLost(Failed):
 class HydraLauncher:
     """The part of Hydra that a sweep uses.
 
-    overrides: of a named sweep, then of the command line. check: raises BadInput or Failed if no job can start.
-    launch: (overrides of each job, number of the first job) -> the jobs' returns, or JobsLost. Every job calls `jobs`.
+    overrides: the overrides of a named sweep and of the command line. check: raises BadInput or Failed.
+    launch: (overrides of each job, number of the first job) -> the results of the jobs. Every job calls `jobs`.
     """
 
     overrides: Sequence[str]
@@ -56,38 +56,35 @@ class HydraLauncher:
 
 
 class Way(Protocol):
-    """How a sweep chooses its trials.
+    """A way to choose the trials of a sweep."""
 
-    name: for the parent run; "": its name lists the swept keys. per_job: the most trials in one of several jobs.
-    """
-
-    name: str = ""
-    per_job: int = 25
+    name: str = ""  # the name of the parent run; "": it is named after the swept keys
+    per_job: int = 25  # the most trials in a job if jobs run in parallel
 
     def check(self, config: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
-        """Raise BadInput if keys of the sweep do not go with this way. swept: keys. fixed: overrides."""
+        """Raise BadInput if this way cannot use the swept keys or the fixed overrides."""
         if config.budget is not None:
             raise BadInput(f"budget={config.budget} is read only with sweep=auto: leave it out.")
 
     def points(self, planner: Planner, axes: Mapping[str, Axis]) -> list[Trial]:
-        """Return all trials if they are known before the first one runs; else []."""
+        """Return all trials if they are known before the first trial runs, else []."""
         return []
 
     def planned(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> tuple[dict[str, Any], Iterable[str]]:
-        """Return the plan for the JSON document and in words. finished: trial key -> earlier result."""
+        """Return the plan as JSON values and as lines of text. finished: trial key -> earlier result."""
 
     def runner(self, sweep: Sweep) -> Callable[[Any], Automatic | None]:
-        """Return the function that runs the trials of an `Execution`. Raise BadInput if it cannot begin."""
+        """Return the function that runs the trials of an `Execution`. Raise BadInput if they cannot run."""
 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
     """A sweep that can run.
 
-    fixed: overrides that all trials share. points: the trials of a grid; [] for a search.
-    anchor: the key of one trial that can run; with the axes, it identifies a search.
-    partial: key that applies only to some trials -> the choices that have it, as group=choice.
-    config: of the first trial that can be read.
+    fixed: the overrides that all trials share. points: the trials of a grid; [] for a search.
+    anchor: the key of a trial that can run. Together with the axes, it identifies a search.
+    partial: key that only some trials have -> the choices that have the key, as group=choice.
+    config: the config of the first trial that can be read.
     """
 
     launcher: HydraLauncher
@@ -107,7 +104,7 @@ class Sweep:
 
     @property
     def trials_per_job(self) -> int | None:
-        """The most trials in a job; None: no limit. A parallel launcher gets several jobs."""
+        """The most trials in a job; None: no limit."""
         return self.config.trials_per_job or (None if self.launcher.serial else self.way.per_job)
 
     @cached_property
@@ -115,8 +112,8 @@ class Sweep:
         names = self.config.objectives or [self.config.objective]
         if names[0] != self.config.objective:
             raise BadInput(
-                f"objectives=[{','.join(names)}] must begin with the objective that ranks the trials, "
-                f"{self.config.objective}. Put it first, or set objective={names[0]}."
+                f"objectives=[{','.join(names)}] must begin with the objective that ranks the trials: put "
+                f"{self.config.objective} first, or set objective={names[0]}."
             )
         for name in names:
             self.kind.check_objective(self.config.metrics, name)
@@ -185,9 +182,9 @@ def _refuse_groups(planner: Planner, some: Mapping[str, Sequence[str]]) -> None:
     for key in some:
         trials = [planner.trial(0, tuple((first | {key: one}).values())) for one in some[key]]
         if len({(trial.data, trial.rules) for trial in trials if not trial.error}) > 1:
-            way = f" Or search by objective={SPAN_MEASURES[0]}." if plan.cut_in_different_ways(trials) else ""
+            way = f" Or search with objective={SPAN_MEASURES[0]}." if plan.cut_in_different_ways(trials) else ""
             raise BadInput(
-                f"{key} decides what trials are scored on or how: trials with different values are not comparable, "
-                f"and a search would prefer the easier one. Search once per value, such as {first[key]}, or leave "
-                f"search out: a grid has a best trial for each.{way}"
+                f"{key} decides which data or which rules score a trial: trials with different values are not "
+                f"comparable, and a search would prefer the easier value. Search once for each value, such as "
+                f"{first[key]}, or leave out search=: a grid finds the best trial for each value.{way}"
             )

@@ -1,4 +1,4 @@
-"""The end of a sweep: its summary, the best trial logged in full, the board and the parent run, and the result."""
+"""The end of a sweep: the summary, the full log of the best trial, the board, the parent run, and the answer."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, Tracker, memb
 
 
 def write_boards(execution: Execution, summary: SweepSummary, folder: Path, place: Place) -> None:
-    """Write `board.html`, or `board-0.html` … for groups of trials.
+    """Write `board.html`, or `board-0.html`, `board-1.html` … for groups of trials.
 
-    Write none for a text task, an objective that is not a mean over queries, fewer than two different trials or trials
-    that are not uploaded. Write none if the public part chooses: a board shows all private scores.
+    Write no board for a text task, for an objective that is not a mean over queries, for fewer than two different
+    trials, for trials that are not uploaded, and if the public part chooses: a board shows all private scores.
     """
     kind, config, tracker = execution.sweep.kind, execution.sweep.config, execution.tracker
     shown = kind.task is None and tracker.keeps_runs and config.select_on == "all"
     if not shown or not kind.is_query_mean(config.objective):
         return
     if waiting := len(_unsent(execution.context)):
-        repeat = f"`{place.command('doctor sync')}` uploads them; then repeat the sweep."
+        repeat = f"Upload them with `{place.command('doctor sync')}`, then repeat the sweep."
         tell([f"There is no board of the trials: {counted(waiting, 'run')} not uploaded yet. {repeat}"])
         return
     for number, part in enumerate(summary.parts):
@@ -60,7 +60,7 @@ def write_boards(execution: Execution, summary: SweepSummary, folder: Path, plac
         if len(wanted := set(filter(None, ids.values()))) < 2:
             continue
         try:
-            logged = tracker.runs(config.experiment_name, {}, "FINISHED")  # the latest first
+            logged = tracker.runs(config.experiment_name, {}, "FINISHED")  # the newest first
             trials = [run for run in reversed(logged) if run.run_id in wanted]
             found = of_runs(tracker, trials, config.objective, config.select_on)
             chosen = replace(found, runs=distinct(found.runs))
@@ -80,7 +80,7 @@ def _unsent(context: Context) -> list[Path]:
 
 @dataclass(frozen=True)
 class Ending:
-    """The end of a sweep. parent, record: of the parent run. began: time.perf_counter() at the start."""
+    """The end of a sweep. parent, record: the parent run's id and record. began: time.perf_counter() at the start."""
 
     execution: Execution
     parent: str | None
@@ -89,7 +89,7 @@ class Ending:
     automatic: Automatic | None
 
     def finish(self, raised: BaseException | None) -> CommandAnswer:
-        """Sum up and close the parent run. raised: the error that ended the sweep early; raise it again at the end."""
+        """Sum up the sweep and close the parent run. raised: an error that ended the sweep early. Raise it again."""
         interrupted = isinstance(raised, KeyboardInterrupt)
         if raised is not None:
             self.execution.close_running("KILLED" if interrupted else "FAILED")
@@ -113,7 +113,7 @@ class Ending:
         if interrupted:
             tell(["Interrupted. Repeat the same command to resume."])
         if unsent:
-            tell([f"Not logged yet: {counted(unsent, 'run')}. To upload, use `{self._place.command('doctor sync')}`."])
+            tell([f"{counted(unsent, 'run')} not logged yet. Upload with `{self._place.command('doctor sync')}`."])
         if raised is not None:
             raise raised
         return answer
@@ -185,7 +185,7 @@ class Ending:
         tracker.detail = "full"
         [job] = plan.jobs([trial], plan.depths([trial]), None)
         record = Runner(job, tracker, context).full_record(trial, result.run_id, folder)
-        if result.run_id and "queries/scored" not in result.metrics:  # else it is logged in full already
+        if result.run_id and "queries/scored" not in result.metrics:  # otherwise it is already logged in full
             try:
                 tracker.log(result.run_id, record)
             except Unreachable as error:
@@ -214,7 +214,7 @@ class Ending:
                     continue
                 tags: dict[str, str | None] = {member: None}
                 if part.apart:
-                    label = part.label.replace("'", "’")  # which would end the text in MLflow's filter
+                    label = part.label.replace("'", "’")  # a straight quote would end the text in MLflow's filter
                     tags[f"{member}.group"] = label
                     for run_id in {result.run_id for result in part.results.values() if result.run_id}:
                         tracker.tag(run_id, {f"{member}.group": label})
@@ -247,10 +247,10 @@ def expected(
     config: RunConfig,
     replay: Replay | None = None,
 ) -> Expected | None:
-    """Return the expected score of the best run in the experiment that is comparable with the trial `best`.
+    """Return the expected score of the best run in the experiment, among the runs comparable with the trial `best`.
 
-    If the trials are not logged, the sweep's trials alone count. None if the objective is not a mean over queries or
-    there is only one run.
+    If the trials are not logged, only the trials of the sweep count. Return None if the objective is not a mean over
+    queries, or if there is only one run.
     """
     objective = config.objective
     if not RunKind(config.document.get("task")).is_query_mean(objective):

@@ -1,4 +1,4 @@
-"""Run the trials of a sweep in batches of Hydra jobs, and skip trials that have finished before."""
+"""Run the trials of a sweep in batches of Hydra jobs. Skip trials that finished in an earlier start or sweep."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from harness.tracking.tracker import RunRecord, Tracker, member_tag
 
 
 class Forecast:
-    """Count the trials, jobs and retrievals of a plan. finished: trial key -> earlier result."""
+    """Counts the trials, jobs and retrievals of a plan. finished: trial key -> earlier result."""
 
     def __init__(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> None:
         self._sweep, self._finished = sweep, finished
-        self._cached: dict[str, bool] = {}  # digest of a ranking -> whether it was there when first planned
+        self._cached: dict[
+            str, bool
+        ] = {}  # digest of a ranking -> whether the ranking was in the cache at the first plan
 
     def __call__(self, trials: Sequence[Trial]) -> dict[str, Any]:
         runnable = [trial for trial in trials if not trial.error]
@@ -55,30 +57,30 @@ class Forecast:
         } | (plan.keys_by_cost(trials) if self._sweep.points else {})
 
     def more_retrievals(self, trials: Sequence[Trial]) -> int:
-        """Return the number of retrievals that these trials add to a plan."""
+        """Return how many retrievals these trials add to the plan."""
         known = set(self._cached)
         self(trials)
         return sum(not cached for key, cached in self._cached.items() if key not in known)
 
 
 class Execution:
-    """A sweep in progress. finished: trial key -> earlier result. trials, results: by number."""
+    """A sweep in progress. finished: trial key -> earlier result. trials, results: keyed by trial number."""
 
     def __init__(self, sweep: Sweep, tracker: Tracker, context: Context, finished: Mapping[str, TrialResult]) -> None:
         self.sweep, self.tracker, self.context, self.finished = sweep, tracker, context, finished
         self.forecast = Forecast(sweep, finished)
         self.trials: dict[int, Trial] = {}
         self.results: dict[int, TrialResult] = {}
-        self._launched = 0  # jobs
-        self._job_of: dict[int, int] = {}  # number of a trial -> of its job
+        self._launched = 0  # number of jobs
+        self._job_of: dict[int, int] = {}  # number of a trial -> number of its job
 
     def close_running(self, status: str) -> None:
-        with suppress(Unreachable):  # they stay RUNNING; the next start of the sweep takes them over
+        with suppress(Unreachable):  # the next start of the sweep takes over runs that stay RUNNING
             for run in self.context.left_running(self.tracker).values():
                 self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), status)
 
     def mark_reused(self) -> None:
-        """Tag the runs that this sweep reused, for its view in MLflow."""
+        """Tag the runs that this sweep reused. The tag puts them into the sweep's view in MLflow."""
         tag = member_tag(self.context.sweep_id)
         reused = {result.run_id for result in self.results.values() if result.reused and result.run_id}
         if not reused:
@@ -88,15 +90,17 @@ class Execution:
             for run_id in sorted(reused - marked):
                 self.tracker.tag(run_id, {tag: REUSED})
         except Unreachable as error:
-            tell([f"The view of this sweep will lack the runs that it reused, since {error}. Repeat it to add them."])
+            tell(
+                [f"The view of this sweep lacks the runs that it reused, since {error}. Repeat the sweep to add them."]
+            )
 
     def batch(self, trials: Sequence[Trial], total: int | None = None) -> None:
-        """Run the trials whose results are unknown; collect the results of all. total: trials in all batches."""
+        """Run the trials without known results, and collect all results. total: the trials of all batches."""
         self.trials |= {trial.number: trial for trial in trials}
         known = {one.key: one for one in self.results.values() if one.status == "FINISHED"} | dict(self.finished)
-        waiting: dict[str, Trial] = {}  # one of equal trials
+        waiting: dict[str, Trial] = {}  # one trial for each key
         for trial in trials:
-            if trial.error:  # it never began, so there is nothing to log
+            if trial.error:  # a trial that cannot run is not logged
                 self.results[trial.number] = failed(trial, trial.error)
             elif trial.key not in known:
                 waiting.setdefault(trial.key, trial)
@@ -106,18 +110,18 @@ class Execution:
                 before = list(self.results.values())
                 with watch_trials(self.context, before, total or len(before) + len(waiting), self.trials):
                     self._launch(list(waiting.values()))
-        except Exception as raised:  # such as a dead worker: its trials have failed, the others continue
+        except Exception as raised:  # for example, a worker died: its trials have failed
             error = raised
         finally:
             known = {result.key: result for result in read_journal(self.context)[0]} | known
             self.results |= {one.number: known[one.key] for one in trials if not one.error and one.key in known}
-        if error:  # workers that still run stop before their next trial
+        if error:  # the new token stops other workers before their next trial
             self.context = replace(self.context, token=claim_sweep(self.context.folder))
             self.close_running("FAILED")
         self._fail_lost(trials, error)
 
     def _fail_lost(self, trials: Iterable[Trial], error: Exception | None) -> None:
-        why = f"{type(error).__name__}: {error}" if error else "workers must share the outputs folder"
+        why = f"{type(error).__name__}: {error}" if error else "all workers must share the outputs folder"
         if isinstance(error, JobsLost):
             tell([str(error)])
         elif isinstance(error, Failed):
@@ -141,9 +145,9 @@ class Execution:
 
 
 def finished_trials(sweep: Sweep, tracker: Tracker) -> dict[str, TrialResult]:
-    """Return trial key -> result of the finished trials of the experiment.
+    """Return trial key -> result for the finished trials of the experiment.
 
-    If a time is an objective, times from another machine count only if this sweep measured them.
+    If a time is an objective, leave out trials that another sweep measured on another machine.
     """
     tag, wanted = member_tag(sweep.sweep_id), {trial.key for trial in sweep.points}
     found = {}

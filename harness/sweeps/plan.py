@@ -1,6 +1,6 @@
-"""The plan of a sweep: its trials, what each one needs, and which ones share a Hydra job.
+"""The plan of a sweep: its trials, what each trial needs, and which trials share a Hydra job.
 
-Component rankings and rerankings are expensive and cached by their identities; all other steps of a trial are cheap.
+A trial's component rankings and its reranking are expensive, and cached by their identities. All other steps are cheap.
 Trials with the same expensive steps share a job.
 """
 
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 class Trial:
     """One point of a sweep.
 
-    overrides: the swept ones, key=value. plan: None if it could not be made. error: why the trial cannot run.
-    data, rules: digests of the scoring data and of the scoring rules; trials are comparable if both are equal.
-    ranking_keys: digests of its component rankings.
+    overrides: the swept overrides, key=value. plan: None if it could not be made. error: why the trial cannot run.
+    data, rules: digests of the scoring data and of the scoring rules. Trials are comparable if both are equal.
+    ranking_keys: the digests of the component rankings.
     unwritten: (number of queries that a language model must still write, digest of the queries).
-    job_key: digest of its expensive steps. order_key: digest of the other settings that order its candidates.
+    job_key: digest of the expensive steps. order_key: digest of the other settings that order the candidates.
     """
 
     number: int
@@ -83,7 +83,7 @@ class Trial:
 
 @dataclass
 class Job:
-    """Trials with the same expensive steps. depths: of their component rankings."""
+    """Trials with the same expensive steps. depths: the depths of their component rankings."""
 
     trials: list[Trial]
     depths: tuple[int, ...]
@@ -91,25 +91,27 @@ class Job:
 
 
 class Planner:
-    """Make trials from overrides. Read each dataset and compute each identity once for all trials."""
+    """Makes trials from overrides. Reads each dataset and computes each identity once for all trials."""
 
     def __init__(self, composer: Composer, fixed: Sequence[str]) -> None:
         self.composer, self.fixed = composer, tuple(fixed)
-        self.search: Node = {}  # how the sweep chooses its trials
-        self.config: SweepConfig | None = None  # of the first trial that can be read
-        self.rankings: dict[str, dict[str, Any]] = {}  # digest -> identity of a component ranking
+        self.search: Node = {}  # the component that chooses the trials
+        self.config: SweepConfig | None = None  # the config of the first trial that can be read
+        self.rankings: dict[str, dict[str, Any]] = {}  # digest of a component ranking -> its identity
         self._datasets: dict[str, DataFacts | Exception] = {}
-        self._refused: dict[str, BadInput | None] = {}  # what decides whether a trial can run -> why it cannot
+        self._refused: dict[
+            str, BadInput | None
+        ] = {}  # digest of what decides whether a trial can run -> why it cannot
         self._identities: dict[str, dict[str, Any]] = {}
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-        """Return (fixed, own) overrides of a trial, without keys that its choices do not have."""
+        """Return the fixed overrides and the own overrides of a trial, without keys that its choices lack."""
         kept = set(self.composer.applicable([*self.fixed, *overrides]))
         return [one for one in self.fixed if one in kept], tuple(one for one in overrides if one in kept)
 
     def trial(self, number: int, overrides: Sequence[str]) -> Trial:
-        """Return the trial of these overrides. Store BadInput in its `error`; let Hydra's errors pass."""
+        """Return the trial of these overrides. Store BadInput in its `error`, and raise Hydra's errors."""
         try:
             fixed, applicable = self.words(overrides)
             trial = Trial(number, applicable)
@@ -123,7 +125,10 @@ class Planner:
             self.config = self.config or SweepConfig.of(config)
             run = {name: value for name, value in config.items() if name in self._run_keys}
             cache = config["store"] | {"path": full_place(config["store"]["path"])}
-            run |= {"outputs": str(Path(config["outputs"]).absolute()), "store": cache}  # for workers in other folders
+            run |= {
+                "outputs": str(Path(config["outputs"]).absolute()),
+                "store": cache,
+            }  # workers may run in other folders
             (self._describe_text if "task" in run else self._describe_retrieval)(trial, run, choices)
             chosen_by = [run[name] for name in ("public", "seed")] if config["select_on"] == "public" else []
             trial.rules = digest([RunKind(run.get("task")).rules, run["objective"], chosen_by])
@@ -198,7 +203,7 @@ class Planner:
 
 
 def split_overrides(overrides: Sequence[Override]) -> tuple[list[str], dict[str, Override]]:
-    """Return (overrides that all trials share, key -> swept override). The last override of a key counts."""
+    """Return the overrides that all trials share, and key -> swept override. The last override of a key counts."""
     last = {override.get_key_element(): override for override in overrides}
     fixed = [override.input_line or "" for override in last.values() if not override.is_sweep_override()]
     swept = {key: override for key, override in last.items() if override.is_sweep_override()}
@@ -206,44 +211,44 @@ def split_overrides(overrides: Sequence[Override]) -> tuple[list[str], dict[str,
         about = keys(SweepConfig).get(key) or schema_groups(SweepConfig).get(key.partition(".")[0])
         if about and about.roles & (Role.ASIDE | Role.FIXED):
             raise BadInput(
-                f"{key} cannot be swept, since results do not depend on it. Give it one value, and put a value with "
-                f"a comma in quotes: \"{key}='a,b'\"."
+                f"{key} cannot be swept, since results do not depend on it. Give it one value. A value with a comma "
+                f"needs quotes: \"{key}='a,b'\"."
             )
     return fixed, swept
 
 
 def swept_values(overrides: Iterable[str]) -> dict[str, str]:
-    """Return swept key -> value, without quotes."""
+    """Return swept key -> value without quotes."""
     parts = (override.partition("=") for override in overrides)
     return {key: value.strip("'\"") for key, _, value in parts}
 
 
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return every combination of the overrides; the last key changes fastest. Raise BadInput for more than MOST."""
+    """Return every combination of the overrides. The last key changes fastest. Raise BadInput for more than MOST."""
     if (count := math.prod(map(len, axes.values()))) > MOST:
         sizes = " x ".join(f"{len(values):,} of {key}" for key, values in axes.items())
         raise BadInput(
-            f"This grid has {count:,} trials ({sizes}): the most is {MOST:,}. Sweep fewer values, or let a sampler "
+            f"This grid has {count:,} trials ({sizes}). The most is {MOST:,}: sweep fewer values, or let a sampler "
             "choose: search=tpe search.trials=50."
         )
     return list(itertools.product(*axes.values()))
 
 
 class SweepObjective(NamedTuple):
-    """A number that a sweep optimises. name: a measure or another logged number."""
+    """A number that a sweep optimises. name: the name of a measure or of another logged number."""
 
     name: str
     direction: Literal["maximize", "minimize"]
 
 
 def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
-    """Group trials by their expensive steps. depths: by ranking key. most: trials in a job; None: no limit."""
+    """Group trials by their expensive steps. depths: ranking key -> depth. most: limits the trials in a job."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.job_key, []).append(trial)
     made = []
     for group in groups.values():
-        places: dict[str, int] = {}  # trials that order their candidates alike follow each other
+        places: dict[str, int] = {}  # order key -> place; trials with the same key follow each other
         group.sort(key=lambda trial: places.setdefault(trial.order_key, len(places)))
         job_depths = tuple(depths[key] for key in group[0].ranking_keys)
         size = most or len(group)
@@ -252,7 +257,7 @@ def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -
 
 
 def depths(trials: Iterable[Trial]) -> dict[str, int]:
-    """Return ranking key -> the greatest depth that a trial reads."""
+    """Return ranking key -> the greatest depth that any trial reads."""
     greatest: dict[str, int] = {}
     for trial in trials:
         for key in trial.ranking_keys:
@@ -261,14 +266,14 @@ def depths(trials: Iterable[Trial]) -> dict[str, int]:
 
 
 def keys_by_cost(trials: Sequence[Trial]) -> dict[str, list[str]]:
-    """Return the swept keys of a grid: `expensive` ones change retrieval or reranking, `free` ones do not."""
+    """Return the swept keys of a grid: `expensive` keys change retrieval or reranking, `free` keys do not."""
     keys = dict.fromkeys(word.partition("=")[0] for trial in trials for word in trial.overrides)
     expensive = keys_that_change(trials, lambda trial: trial.job_key)
     return {"expensive": expensive, "free": [key for key in keys if key not in expensive]}
 
 
 def keys_that_change(trials: Iterable[Trial], what: Callable[[Trial], Hashable]) -> list[str]:
-    """Return the swept keys that change `what`, all else equal."""
+    """Return the swept keys that change `what(trial)` while all other keys stay the same."""
     values = [(swept_values(trial.overrides), what(trial)) for trial in trials if not trial.error]
     keys = dict.fromkeys(key for own, _ in values for key in own)
     found = []
@@ -285,15 +290,15 @@ def keys_that_change(trials: Iterable[Trial], what: Callable[[Trial], Hashable])
 
 
 def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str]) -> list[str]:
-    """Return the keys that are absent for some value of `key`, such as gate.threshold for gate=none."""
-    having: dict[str, set[str]] = {}  # value -> the keys beside it
+    """Return the keys that are absent for some value of `key`, as gate.threshold is for gate=none."""
+    having: dict[str, set[str]] = {}  # value of `key` -> the other keys of its trials
     for own in trials:
         having.setdefault(own[key], set()).update(own)
     return [one for one in keys if not all(one in some for some in having.values())]
 
 
 def cut_in_different_ways(trials: Iterable[Trial]) -> bool:
-    """Return whether trials with the same evidence and rules cut documents in different ways."""
+    """Return whether the trials have the same evidence and rules, but documents cut in different ways."""
     given = [{**trial.fingerprints, "rules": trial.rules} for trial in trials if not trial.error]
     same = {(one.get("queries"), one.get("evidence"), one["rules"]) for one in given}
     several = len({one.get("documents") for one in given}) > 1
@@ -306,7 +311,7 @@ def cache_of(trial: Trial) -> Cache:
 
 
 def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the plan of a grid in words. counts: as in the sweep's JSON document."""
+    """Yield the plan of a grid in words. counts: the counts in the sweep's JSON document."""
     retrievals = counts["retrievals"]
     needed = f", {counted(retrievals['compute'], 'retrieval')} to compute, {retrievals['cached']} cached"
     yield f"{counted(counts['trials'], 'trial')}{needed if any(retrievals.values()) else ''}"
@@ -354,10 +359,10 @@ def _check_scores(plan: Plan, qrels: Qrels | None) -> None:
     plan.check(qrels)
     if "answer" in plan.active:
         raise BadInput(
-            "A sweep writes no answers: no score depends on them, and each trial would pay for its own. Sweep with "
-            "answer=none, and run the best trial again with answer=llm."
+            "A sweep writes no answers: no score depends on them, and every trial would pay for new ones. Sweep with "
+            "answer=none, then run the best trial again with answer=llm."
         )
     if plan.objective not in requested(plan.metrics, qrels, plan.top_k):
         raise BadInput(f"objective={plan.objective} is not among the metrics: add it to metrics=[...].")
     if qrels is None:
-        raise BadInput("A sweep needs labels to rank its trials. Give them with dataset.qrels=FILE.")
+        raise BadInput("A sweep needs labels to rank its trials: add dataset.qrels=FILE.")

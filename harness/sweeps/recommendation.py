@@ -1,7 +1,7 @@
-"""Which of a sweep's best trials to take, and where to try more.
+"""Which of a sweep's best trials to take, and where to try more values.
 
-If trials with equal scores differ in keys that are not numbers, prefer one that asks no language model, then the
-quickest. Then take the middle of the plateau: scores on other queries move its edges first.
+If trials with equal scores differ in keys that are not numbers, prefer a trial that asks no language model, then the
+quickest one. Then take the middle of the plateau: on other queries, scores change first at the edges of a plateau.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from harness.config.text import counted
 from harness.gates.calibration import CLOSE
 from harness.sweeps.axes import Axis, Interval
 
-_Others = tuple[tuple[str, str], ...]  # (key, value) of the other keys of a trial
+_Others = tuple[tuple[str, str], ...]  # the other keys of a trial and their values
 
-NEAR = 0.05  # share of an interval that counts as its end
+NEAR = 0.05  # values in this share of an interval lie at its end
 
 
 @dataclass(frozen=True)
 class Points:
-    """Finished trials by number.
+    """Finished trials, keyed by number.
 
-    values: the objective, greater is better. texts: swept key -> value as text. numeric: keys of numbers.
-    ms: milliseconds per query, without language models. asking: trials that ask a language model for each query.
+    values: the objective; greater is better. texts: swept key -> value as text.
+    numeric: the keys whose values are numbers. ms: milliseconds per query, without language models.
+    asking: the trials that ask a language model for each query.
     """
 
     values: Mapping[int, float]
@@ -46,7 +47,7 @@ class Points:
         return list(dict.fromkeys(key for trial in trials for key in self.texts[trial]))
 
     def line(self, trial: int, key: str) -> list[int]:
-        """Return the trials that differ from this one at most in a numeric key, sorted by it."""
+        """Return the trials that differ from this trial in a numeric key only, sorted by the key, itself included."""
         return self._lines[key][self._others(trial, key)]
 
     @cached_property
@@ -65,7 +66,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The trial to take. tied: the trials with its score, itself included. reason: "" if no other trial ties."""
+    """The trial to take. tied: all trials with its score, itself included. reason: "" if no other trial ties."""
 
     trial: int
     tied: tuple[int, ...]
@@ -73,7 +74,7 @@ class Recommendation:
 
 
 def recommend(points: Points) -> Recommendation | None:
-    """Choose among the trials with the greatest value, up to rounding. None without trials."""
+    """Choose among the trials with the greatest value, up to rounding. Return None if there are no trials."""
     if not points.values:
         return None
     most = max(points.values.values())
@@ -112,7 +113,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """Return the trial that is the most steps away, along any key, from a trial that is not tied, and the reason."""
+    """Return the trial with the most steps, along every key, to a trial that is not tied; and the reason in words."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []
@@ -161,9 +162,10 @@ def edges(
     by_query: Callable[[Sequence[int]], np.ndarray],
     grows: Callable[[str], bool],
 ) -> list[Edge]:
-    """Return the keys whose best value is at an edge and better beyond chance, by the rule of boards.
+    """Return the keys whose best value lies at an edge and is better beyond chance, by the rule that boards use.
 
-    by_query: trials -> values, float64 [n, Q]. grows: whether the objective grows with a key by construction.
+    by_query: n trials -> their values by query, float64 [n, Q].
+    grows: key -> whether the objective grows with the key by construction.
     """
     found = []
     for key in (one for one in points.numeric if one in points.texts[best]):

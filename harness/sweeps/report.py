@@ -1,4 +1,4 @@
-"""The progress of a sweep, the table of its best trials, and the files of its summary."""
+"""What a sweep shows and writes: its progress, the table of its best trials, and the files of its summary."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 Swept = Mapping[str, Sequence[str | float | None]]
 Places = tuple[np.ndarray, list[str]]
 
-ABSENT = "–"  # the value of a key that a trial does not have
-MOST_KEYS = 12  # in one figure
-MOST_BINS = 8  # groups of a key's values, to estimate its effect
+ABSENT = "–"  # stands for the value of a key that a trial lacks
+MOST_KEYS = 12  # the most keys in one figure
+MOST_BINS = 8  # the most groups of a key's values when its effect is estimated
 TRIAL, GOOD, BEST = "#8fa8c8", "#2e5eaa", "#d1495b"
 POLL_SECONDS = 0.2
 
@@ -121,7 +121,7 @@ def _steps(summary: SweepSummary, place: Place) -> Iterator[str]:
 
 
 def write_sweep_files(summary: SweepSummary, folder: Path) -> Path:
-    """Write trials.csv, summary.json and, if any trial has a value, figures."""
+    """Write trials.csv, summary.json, and figures if any trial has a value."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "trials.csv", csv_text(summary.table()))
     write_text(folder / "summary.json", json.dumps(encoded(summary.document()), ensure_ascii=False, indent=2))
@@ -148,10 +148,11 @@ def _write_figures(summary: SweepSummary, folder: Path, suffix: str) -> None:
 
 
 def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure:
-    """Return one panel per swept key (the 12 with the largest effect): all trials, best and median at each value.
+    """Draw a panel for each swept key: all trials, and the best and the median trial at each value.
 
+    Of more than 12 keys, draw those with the largest effect.
     axes: swept key -> its value in each of T trials, all numbers or all texts; None if the trial lacks the key.
-    values: the objective, float64 [T], NaN if the trial failed. best: place of the best one.
+    values: the objective, float64 [T]; NaN if the trial failed. best: the place of the best trial among the T.
     """
     from harness.reports.figure import new_figure, shortened, with_fonts
 
@@ -181,7 +182,7 @@ def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | Non
 
 
 def draw_pareto(values: np.ndarray, names: tuple[str, str], front: np.ndarray) -> Figure:
-    """Return the trials by two objectives. values: float64 [T, 2], NaN: failed. front: bool [T], the Pareto front."""
+    """Draw the trials by two objectives. values: float64 [T, 2]; NaN: failed. front: bool [T], on the Pareto front."""
     from harness.reports.figure import new_figure, with_fonts
 
     figure = new_figure(5.6, 4.2)
@@ -212,7 +213,7 @@ def _places(given: Sequence[str | float | None]) -> tuple[np.ndarray, list[str]]
 
 
 def _strongest(keys: dict[str, Places], values: np.ndarray) -> dict[str, Places]:
-    """Return the MOST_KEYS keys whose values, or bins of values, have the most different means, in their order."""
+    """Return the MOST_KEYS keys whose values, or bins of values, differ most in their means. Keep the order of keys."""
     done = np.isfinite(values)
 
     def effect(name: str) -> float:
@@ -239,7 +240,7 @@ def _draw_panel(panel: Axes, places: np.ndarray, values: np.ndarray, best: int |
     if best is not None:
         panel.plot(places[best], values[best], "*", color=BEST, ms=12, mec="white", mew=0.7, label="best trial")
     if not done.any():
-        panel.scatter(places, np.zeros(len(places)), alpha=0)  # gives the axis its range
+        panel.scatter(places, np.zeros(len(places)), alpha=0)  # sets the range of the axis
         panel.set_yticks([])
 
 
@@ -271,7 +272,7 @@ def _failures(values: np.ndarray) -> str:
 def watch_trials(
     context: Context, known: Collection[TrialResult], total: int, trials: Mapping[int, Trial]
 ) -> Iterator[None]:
-    """Follow the journal while jobs run: print a line for each trial on a terminal, else a count now and then."""
+    """Follow the journal while jobs run: print a line for each trial on a terminal, else sometimes a count."""
     over, terminal = threading.Event(), sys.stderr.isatty()
     position = read_journal(context)[1]
 
@@ -280,7 +281,7 @@ def watch_trials(
         done, best, last = len(known), max(map(_value, known), default=-math.inf), False
         with nullcontext(silent) if terminal else watch("sweep") as progress:
             while not last:
-                last = over.wait(POLL_SECONDS)  # after the end, the journal is read once more
+                last = over.wait(POLL_SECONDS)  # the journal is read once more after the end
                 results, position = read_journal(context, position)
                 for result in results:
                     done, best = done + 1, max(best, _value(result))

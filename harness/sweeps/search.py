@@ -1,7 +1,7 @@
-"""How a sweep chooses its points: the whole grid, or batches that one of Optuna's samplers proposes.
+"""The ways to choose the trials of a sweep: a whole grid, the batches of an Optuna sampler, or `sweep=auto`.
 
-A study saves every proposed point with its values in an SQLite file. A new sampler draws each point from the earlier
-points, seeded with the search's seed and the point's number: a restarted search proposes the same points.
+A study saves every proposed point and its values in an SQLite file. A new sampler draws each point. It gets the earlier
+points, and its seed is made of the search's seed and the point's number: a restarted search proposes the same points.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import math
 import random
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -42,11 +41,11 @@ log = logging.getLogger(__name__)
 
 Sampler = Literal["random", "tpe", "cmaes", "gp"]
 
-Trials = Annotated[int, AtMost(100_000, "every proposal reads all trials before it")]
-STARTUP = 10  # points drawn at random before tpe and gp fit a model to them
-PATIENCE = 20  # repeated proposals in a row before a point is drawn at random
-STUDY = "study.db"  # in the folder of a sweep
-_BATCH_END = "batch_end"  # attribute of a stored point
+Trials = Annotated[int, AtMost(100_000, "every proposal reads all earlier trials")]
+STARTUP = 10  # points that tpe and gp draw at random before they fit a model
+PATIENCE = 20  # known points that a sampler may propose in a row before a point is drawn at random
+STUDY = "study.db"  # a file in the folder of a sweep
+_BATCH_END = "batch_end"  # an attribute of each stored point: the number of points at the end of its batch
 
 
 class Grid(Way):
@@ -74,7 +73,7 @@ class Grid(Way):
 
 
 class Auto(Way):
-    """The installed proposals of the catalogue, within a time budget such as 90s, 10m or 2h. None: 10m."""
+    """The proposals of the catalogue that can run here, within a time budget such as 90s, 10m or 2h; None: 10m."""
 
     recorded_as = "search/auto"
     name = "auto"
@@ -92,20 +91,19 @@ class Auto(Way):
         return loop.AutoLoop(sweep, self.seconds)
 
 
-@dataclass(frozen=True)
-class DrawnPoint:
-    """A point of a study. number: from 0. overrides: key=value, in the order of the space."""
+class DrawnPoint(NamedTuple):
+    """A point of a study. number: counted from 0. overrides: key=value, in the order of the axes."""
 
     number: int
     overrides: tuple[str, ...]
 
 
 class Search(Way):
-    """Points proposed by one of Optuna's samplers, from the values of earlier points.
+    """Points that one of Optuna's samplers proposes, given the values of earlier points.
 
-    sampler: random; tpe (tree-structured Parzen estimator), for any space; cmaes (covariance matrix adaptation), for
-        numbers; gp (Gaussian process), for few and expensive trials.
-    trials: points in all. batch: points proposed at a time.
+    sampler: random | tpe (tree-structured Parzen estimator), for any axes | cmaes (covariance matrix adaptation), for
+        numbers | gp (Gaussian process), for few and expensive trials.
+    trials: the number of points. batch: the number of points proposed together.
     """
 
     recorded_as = "search/sampler"
@@ -120,10 +118,10 @@ class Search(Way):
             if value < least:
                 raise BadInput(f"search.{name}={value} is too small: give {least} or more.")
         self.sampler, self.trials, self.batch, self.seed = sampler, trials, batch, seed
-        self.patience = 2 if sampler == "gp" else PATIENCE  # a proposal of gp takes about a second
+        self.patience = 2 if sampler == "gp" else PATIENCE  # gp takes about a second for each proposal
 
     def planned(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> tuple[dict[str, Any], Iterable[str]]:
-        started = (sweep.folder / STUDY).is_file()  # opening a study would create its file
+        started = (sweep.folder / STUDY).is_file()  # opening a study would create the file
         counts = self._counts(sweep, finished, self._study(sweep) if started else None)
         return counts, plan.search_lines(counts, sweep.swept)
 
@@ -134,36 +132,36 @@ class Search(Way):
         return self.open(sweep.folder / STUDY, sweep.axes, sweep.objectives, sweep.sweep_id)
 
     def _counts(self, sweep: Sweep, finished: Mapping[str, TrialResult], study: Study | None) -> dict[str, Any]:
-        earlier = [sweep.planner.trial(point.number, point.overrides) for point in study.finished] if study else []
-        known = sum(trial.key in finished for trial in earlier)
+        known = sum(sweep.planner.trial(*point).key in finished for point in study.finished) if study else 0
         return {"trials": self.trials, "finished_before": known, "only_with": sweep.partial}
 
     def _run(self, execution: Execution, study: Study) -> None:
         sweep, trial = execution.sweep, execution.sweep.planner.trial
+
+        def so_far() -> None:
+            values = [one.objective.value for one in execution.results.values() if one.objective]
+            best = f"best so far {max(values):.4f}" if values else "none has a score yet"
+            tell([f"{len(execution.results)}/{self.trials}, {best}"])
+
         tell(plan.search_lines(self._counts(sweep, execution.finished, study), sweep.swept))
-        if earlier := study.finished:  # by an earlier start: their results are known, unless they failed
-            execution.batch([trial(point.number, point.overrides) for point in earlier], self.trials)
-            tell([self._so_far(execution)])
+        if earlier := study.finished:  # their results are known from an earlier start, unless they failed
+            execution.batch([trial(*point) for point in earlier], self.trials)
+            so_far()
         while (count := len(study.finished)) < self.trials:
             proposals = study.ask(min(self.batch, self.trials - count))
             if not proposals:
                 tell([f"The search space is exhausted after {counted(count, 'trial')}."])
                 break
-            planned = [trial(proposal.number, proposal.overrides) for proposal in proposals]
+            planned = [trial(*point) for point in proposals]
             if compute := execution.forecast.more_retrievals(planned):
                 tell([f"{counted(compute, 'retrieval')} to compute"])
             execution.batch(planned, self.trials)
-            for proposal in proposals:
-                study.tell(proposal.number, _objectives(sweep, execution.results[proposal.number]))
-            tell([self._so_far(execution)])
-
-    def _so_far(self, execution: Execution) -> str:
-        done = f"{len(execution.results)}/{self.trials}"
-        values = [one.objective.value for one in execution.results.values() if one.objective]
-        return f"{done}, best so far {max(values):.4f}" if values else f"{done}, none has a score yet"
+            for number, _ in proposals:
+                study.tell(number, _objectives(sweep, execution.results[number]))
+            so_far()
 
     def open(self, file: Path, space: Mapping[str, Axis], objectives: Sequence[SweepObjective], name: str) -> Study:
-        """Open or create a study. Raise BadInput if the sampler cannot search this space or the file is not a study."""
+        """Open or create a study. Raise BadInput if the sampler cannot use these axes or the file is not a study."""
         self._check(space, objectives)
         import optuna
         from optuna.exceptions import OptunaError
@@ -178,34 +176,36 @@ class Search(Way):
             stored = optuna.create_study(
                 storage=url,
                 study_name=name,
-                sampler=optuna.samplers.RandomSampler(),  # never used here: points are drawn in memory
+                sampler=optuna.samplers.RandomSampler(),  # unused: points are drawn in memory
                 directions=[direction for _, direction in objectives],
                 load_if_exists=True,
             )
         except (SQLAlchemyError, OptunaError, RuntimeError, ValueError, LookupError) as error:
-            # RuntimeError: another version of Optuna made the file. ValueError, LookupError: it is damaged
+            # RuntimeError: another version of Optuna made the file. ValueError, LookupError: the file is damaged.
             reason = str(error).partition("\n")[0]
             raise BadInput(f"{file} cannot be opened as a study: {reason}. Move the file away.") from None
         return Study(self, stored, space)
 
     def _check(self, space: Mapping[str, Axis], objectives: Sequence[SweepObjective]) -> None:
         if not space:
-            raise BadInput("There is nothing to search: give a key several values, such as gate.threshold=range(0,10).")
+            raise BadInput("There is nothing to search: give a key several values, as in gate.threshold=range(0,10).")
         package, command = {
             "gp": ("torch", "pip install 'retrieval-harness[dense]'"),
             "cmaes": ("cmaes", "pip install cmaes"),
         }.get(self.sampler, ("optuna", "pip install optuna"))
         if importlib.util.find_spec(package) is None:
-            raise BadInput(f"search={self.sampler} needs the package {package}: {command}. Without it: search=random.")
+            raise BadInput(
+                f"search={self.sampler} needs the package {package}: {command}. search=random works without it."
+            )
         if self.sampler != "cmaes":
             return
         if len(objectives) > 1:
-            raise BadInput("search=cmaes takes one objective: for several, choose search=tpe, gp or random.")
+            raise BadInput("search=cmaes takes one objective. For several, choose search=tpe, gp or random.")
         unordered = [key for key, axis in space.items() if not axis.ordered]
         if len(unordered) == len(space):
-            raise BadInput("search=cmaes needs a key with numbers, and there is none: choose search=tpe or random.")
+            raise BadInput("search=cmaes needs a key with numbers, and none is swept: choose search=tpe or random.")
         if unordered:
-            log.warning("search=cmaes draws %s at random: it models numbers only.", ", ".join(unordered))
+            log.warning("search=cmaes models only numbers: it draws %s at random.", ", ".join(unordered))
 
     def new_sampler(self, seed: int, dimensions: int, objectives: int) -> optuna.samplers.BaseSampler:
         from optuna import samplers
@@ -214,14 +214,14 @@ class Search(Way):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             if self.sampler == "tpe":
-                # With several objectives, Optuna models each axis by itself.
+                # For several objectives, Optuna models each axis separately.
                 return samplers.TPESampler(
                     n_startup_trials=STARTUP, multivariate=objectives == 1, constant_liar=True, seed=seed
                 )
             if self.sampler == "gp":
                 return samplers.GPSampler(n_startup_trials=STARTUP, seed=seed)
             if self.sampler == "cmaes":
-                # A generation as large as a batch wastes none of its points. The margin keeps integers changing.
+                # A generation as large as a batch uses every point. Without a margin, integers would stop changing.
                 size = max(self.batch, 4 + int(3 * math.log(max(dimensions, 1))))
                 return samplers.CmaEsSampler(popsize=size, with_margin=True, warn_independent_sampling=False, seed=seed)
             return samplers.RandomSampler(seed=seed)
@@ -235,12 +235,12 @@ def _objectives(sweep: Sweep, result: TrialResult) -> list[float]:
 
 
 def _create(file: Path) -> None:
-    """Create a study's file under another name, then rename it: with some tables missing, it cannot be opened."""
+    """Create the file of a study under another name, then rename it: a file without all tables cannot be opened."""
     import optuna
     from sqlalchemy import URL
 
     unfinished = file.with_name(f"{file.name}.unfinished")
-    for left in file.parent.glob(f"{unfinished.name}*"):  # left by a killed process, with its journal
+    for left in file.parent.glob(f"{unfinished.name}*"):  # of a killed process, with SQLite's journal
         left.unlink()
     storage = optuna.storages.RDBStorage(URL.create("sqlite", database=str(unfinished)).render_as_string())
     storage.engine.dispose()
@@ -248,11 +248,11 @@ def _create(file: Path) -> None:
 
 
 class Study:
-    """A search in progress: its points and their values. Search.open opens it, in one process at a time."""
+    """A search in progress: its points and their values. Only one process at a time may open it."""
 
     def __init__(self, search: Search, stored: optuna.Study, space: Mapping[str, Axis]) -> None:
         self._search, self._stored, self._space = search, stored, space
-        # Sorted, so that the order of the keys on the command line does not change what is drawn.
+        # Sorted: the order of the keys on the command line must not change the points.
         self._distributions = {key: space[key].distribution() for key in sorted(space)}
         sizes = [axis.size for axis in space.values()]
         self._size = math.prod(size for size in sizes if size) if all(sizes) else math.inf
@@ -263,10 +263,10 @@ class Study:
         return [DrawnPoint(one.number, self._overrides(one.params)) for one in trials if one.state.is_finished()]
 
     def ask(self, n: int) -> list[DrawnPoint]:
-        """Return at most n different points without values; [] if none is left. Complete an interrupted batch first."""
+        """Return at most n points without values; [] if no point is left. Finish an interrupted batch first."""
         trials = self._stored.get_trials(deepcopy=False)
         waiting = [trial for trial in trials if not trial.state.is_finished()]
-        # A process that was killed while proposing may have saved only the first points of its batch.
+        # A process that was killed during a proposal may have saved only the first points of its batch.
         end = waiting[-1].user_attrs[_BATCH_END] if waiting else len(trials) + n
         while len(trials) < end and (new := self._new(trials)):
             new.user_attrs[_BATCH_END] = end
@@ -276,7 +276,7 @@ class Study:
         return [DrawnPoint(trial.number, self._overrides(trial.params)) for trial in waiting[:n]]
 
     def tell(self, number: int, values: Sequence[float] | None) -> None:
-        """Save the values of a point, one per objective; a point without finite values failed."""
+        """Save the values of a point, one for each objective. Without finite values, the point has failed."""
         from optuna.trial import TrialState
 
         if values is None or not all(map(math.isfinite, values)):
@@ -293,7 +293,7 @@ class Study:
             return None
         import optuna
 
-        # In memory, repeated proposals stay running, which samplers avoid, and the point is saved in one write.
+        # In memory, a repeated proposal stays a running trial, and samplers avoid those. The new point is saved once.
         memory = optuna.create_study(directions=self._stored.directions)
         memory.add_trials(trials)
         numbers = sum(axis.ordered for axis in self._space.values())
@@ -304,7 +304,7 @@ class Study:
                 memory.sampler = self._search.new_sampler(seed, numbers, len(memory.directions))
             else:
                 memory.sampler = optuna.samplers.RandomSampler(seed=seed)
-                if self._size < 2**31:  # in a larger space, a point drawn at random is new
+                if self._size < 2**31:  # in a larger space, a random point is new
                     memory.enqueue_trial(self._untried(tried, seed))
             proposed = memory.ask(self._distributions)
             if self._overrides(proposed.params) not in tried:

@@ -1,8 +1,8 @@
-"""Jobs that submitit starts, on SLURM or on this machine, and a wait for them that always ends.
+"""Jobs that submitit starts, on SLURM or on this machine, and a wait for these jobs that always ends.
 
-submitit waits until `sacct` says that a job is over: for ever if the job is killed and the cluster keeps no accounts.
-This module asks `squeue`, which knows every element of an array until some minutes after its end (SLURM's MinJobAge),
-and `sacct` for older ones. A job that is over or unknown to both is lost if it leaves no result within GRACE_SECONDS.
+submitit waits until `sacct` says that a job is over. Without accounts of the cluster, it never learns of a killed job.
+This module asks `squeue`, which knows an element of an array until some minutes after its end (SLURM's MinJobAge), and
+`sacct` about older ones. A job that is over, or unknown to both, is lost if no result appears within GRACE_SECONDS.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from hydra_plugins.hydra_submitit_launcher.submitit_launcher import BaseSubmititLauncher
     from submitit import Job
 
-SECONDS = 60.0  # that a command of SLURM may take to answer
+SECONDS = 60.0  # time for a command of SLURM to answer
 COMMANDS = ("sbatch", "srun", "squeue", "scancel")
 UNKNOWN_JOB = "Invalid job id specified"
 NO_ACCOUNTS = "accounting storage is disabled"
 NODE = "To keep jobs off a node: hydra.launcher.exclude=NODE."
 
-ENDS = {  # SLURM's state of a job that is over -> (what it means, what to do)
+ENDS = {  # SLURM's state of a job that is over -> (meaning, what to do)
     "BOOT_FAIL": ("its node did not start", NODE),
     "CANCELLED": ("it was cancelled", ""),
     "COMPLETED": ("SLURM says that it completed", "All nodes must share the outputs folder."),
@@ -45,20 +45,17 @@ ENDS = {  # SLURM's state of a job that is over -> (what it means, what to do)
     "FAILED": ("its process ended or was killed", "The log may say why."),
     "NODE_FAIL": ("its node failed", NODE),
     "OUT_OF_MEMORY": ("it needed more memory than it had", "Give more memory: hydra.launcher.mem_gb=32."),
-    "PREEMPTED": (
-        "jobs of higher priority took its place",
-        "Try another hydra.launcher.partition or qos.",
-    ),
+    "PREEMPTED": ("jobs of higher priority took its place", "Try another hydra.launcher.partition or qos."),
     "TIMEOUT": (
         "it ran out of time",
-        "Give more time or smaller jobs: hydra.launcher.timeout_min=240 trials_per_job=5.",
+        "Allow more time or make jobs smaller: hydra.launcher.timeout_min=240 trials_per_job=5.",
     ),
 }
 FEATURES = "`sinfo -o %f` lists what nodes have: hydra.launcher.constraint=NAME."
-ADVICE = {  # words of a refusal or of a reason to wait, without blanks -> what to do
+ADVICE = {  # words in a refusal or in a reason to wait, without blanks -> what to do
     "partitionname": "`sinfo` lists the partitions: hydra.launcher.partition=NAME.",
     "account": "`sacctmgr show associations user=$USER` lists your accounts: hydra.launcher.account=NAME.",
-    "qos": "`sacctmgr show qos` lists them: hydra.launcher.qos=NAME.",
+    "qos": "`sacctmgr show qos` lists the qualities of service: hydra.launcher.qos=NAME.",
     "feature": FEATURES,
     "constraint": FEATURES,
     "(gres)": "`sinfo -o %G` lists what nodes have: hydra.launcher.gres=NAME.",
@@ -68,27 +65,32 @@ ADVICE = {  # words of a refusal or of a reason to wait, without blanks -> what 
     "configurationsource": "Start the sweep on a machine of the cluster, or set SLURM_CONF.",
     "contact": "Use a machine of the cluster, and see whether its controller is up: `scontrol ping`.",
 }
-NEVER = (  # reasons why a job waits for ever, unless the cluster changes
+NEVER = (  # reasons why a job would never start, unless the cluster changes
     "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS",
     "PartitionNodeLimit", "PartitionTimeLimit", "not permitted to use this partition",
 )  # fmt: skip
-FOR_NOW = ("not available now", "down, drained", "partition not available", "is busy")  # sbatch: a job would wait
-SILENT = ("contact slurm controller", "timed out")  # what commands say when the controller is silent
+FOR_NOW = (
+    "not available now",
+    "down, drained",
+    "partition not available",
+    "is busy",
+)  # words of sbatch about a job that would only have to wait
+SILENT = ("contact slurm controller", "timed out")  # words of commands if the controller does not answer
 
-LOOK_SECONDS = 1.0  # between two checks for results
-ASK_SECONDS = 10.0  # between two questions to SLURM's controller, which serves many users
-GRACE_SECONDS = 15.0  # for the result of a job that is over: file systems of clusters show files late
-CANCEL_SECONDS = 8.0  # for a cancelled job to end; its process stops within 1 or 2 s
-AGAIN = "Repeat the same command to run what is missing."
+LOOK_SECONDS = 1.0  # time between two checks for results
+ASK_SECONDS = 10.0  # time between two questions to SLURM's controller, which serves many users
+GRACE_SECONDS = 15.0  # time for the result of a finished job to appear: clusters' file systems show files late
+CANCEL_SECONDS = 8.0  # time for a cancelled job to end; its process stops within 1 or 2 s
+AGAIN = "Repeat the same command to run the missing trials."
 
 
 class SlurmSilent(Exception):
-    """SLURM did not answer, for example because its controller restarts. The text is its message."""
+    """Raised if SLURM does not answer, for example while its controller restarts. The text is SLURM's message."""
 
 
 @dataclass(frozen=True)
 class State:
-    """The state of a job in SLURM's words, such as RUNNING. nodes: where it runs or ran. reason: why it waits."""
+    """The state of a job. name: SLURM's word, such as RUNNING. nodes: the nodes of the job. reason: why it waits."""
 
     name: str
     nodes: str = ""
@@ -113,16 +115,8 @@ class State:
         return f"{what}{where} ({self.name})", remedy
 
 
-def check_slurm() -> None:
-    if missing := [name for name in COMMANDS if shutil.which(name) is None]:
-        raise BadInput(
-            f"hydra/launcher=submitit_slurm needs SLURM's commands, and PATH has no {' or '.join(missing)}. Start the "
-            "sweep on a machine of the cluster, or choose hydra/launcher=submitit_local, joblib or ray."
-        )
-
-
 def try_submission(script: str) -> None:
-    """Raise BadInput with SLURM's answer if it would never take the job; Failed if it does not answer."""
+    """Raise BadInput with SLURM's answer if SLURM would never take the job, and Failed if it does not answer."""
     try:
         asked = _run(["sbatch", "--test-only"], script)
     except SlurmSilent as error:
@@ -141,7 +135,7 @@ def advice(said: str) -> str:
 
 
 def states(array: str) -> dict[str, State]:
-    """Return the state of each array element in the queue: `12_3`, or `12` for a single job."""
+    """Return the state of each array element in the queue. Elements are named `12_3`; a single job is named `12`."""
     asked = _run(["squeue", "--array", "--noheader", "--states=all", f"--jobs={array}", "--format=%i|%T|%N|%r"])
     if asked.returncode == 0:
         return _parsed(asked.stdout)
@@ -151,7 +145,7 @@ def states(array: str) -> dict[str, State]:
 
 
 def ended(array: str) -> dict[str, State]:
-    """Return how each element ended, by the cluster's accounts; {} if it keeps none."""
+    """Return how each element ended, by the cluster's accounts; {} if the cluster keeps no accounts."""
     columns = "--format=JobID,State,NodeList"
     try:
         asked = _run(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={array}", columns])
@@ -161,7 +155,7 @@ def ended(array: str) -> dict[str, State]:
 
 
 def cancel(array: str) -> None:
-    """Cancel all elements of an array. Tell the user if SLURM does not."""
+    """Cancel all elements of an array. Tell the user if SLURM does not cancel them."""
     try:
         asked = _run(["scancel", array])
         said = "" if asked.returncode == 0 or UNKNOWN_JOB in asked.stderr else last_words(asked.stderr)
@@ -172,7 +166,7 @@ def cancel(array: str) -> None:
 
 
 def _parsed(lines: str) -> dict[str, State]:
-    """Parse lines of element|state|nodes|reason. A state may be `CANCELLED by 1000`."""
+    """Parse lines of the form element|state|nodes|reason. A state may be `CANCELLED by 1000`."""
     found = {}
     for line in lines.splitlines():
         fields = [field.strip() for field in line.split("|", maxsplit=3)]
@@ -199,8 +193,8 @@ def _run(command: Sequence[str], text: str | None = None) -> subprocess.Complete
 class Element:
     """One job of the sweep: submitit sends it to a worker and calls it there.
 
-    SLURM warns a job of its end by SIGTERM (cancelled, preempted) or SIGUSR2 (out of time). submitit ignores the first
-    and raises an error for the second, which a trial would record as its own. Here both end the trial in progress.
+    Before SLURM ends a job, it sends SIGTERM (cancelled, preempted) or SIGUSR2 (out of time). submitit ignores SIGTERM.
+    For SIGUSR2 it raises an error, which a trial would record as its own. Here, both signals end the job.
     """
 
     launcher: BaseSubmititLauncher
@@ -216,7 +210,7 @@ class Element:
         def warned(received: int, frame: Any) -> None:
             try:
                 if callable(plain):
-                    plain(received, frame)  # puts the job back into the queue, and exits
+                    plain(received, frame)  # puts the job back into the queue and exits
             except UncompletedJobError as error:
                 reasons.append(str(error))
                 raise interruption.Terminated from None
@@ -230,27 +224,32 @@ class Element:
             raise
 
     def checkpoint(self, *arguments: Any) -> Any:
-        """Return the job for SLURM's next attempt. It skips trials that have finished."""
+        """Return the job for SLURM's next attempt, which skips finished trials."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, *arguments)
 
 
 class Submitted:
-    """Launch the jobs of a sweep by submitit. launcher: set up by Hydra's plugin."""
+    """Launches the jobs of a sweep with submitit. launcher: set up by Hydra's plugin."""
 
     def __init__(self, launcher: BaseSubmititLauncher) -> None:
         self._launcher = launcher
         self._on_slurm = launcher._EXECUTOR == "slurm"
 
     def check(self) -> None:
-        """Raise BadInput if SLURM is missing or would not take the jobs; Failed if it does not answer."""
-        if self._on_slurm:
-            check_slurm()
-            try_submission(self._executor()._executor._make_submission_file_text("true", "try"))
+        """Raise BadInput if SLURM is missing or would not take the jobs, and Failed if it does not answer."""
+        if not self._on_slurm:
+            return
+        if missing := [name for name in COMMANDS if shutil.which(name) is None]:
+            raise BadInput(
+                f"hydra/launcher=submitit_slurm needs SLURM's commands, and PATH has no {' or '.join(missing)}. Start "
+                "the sweep on a machine of the cluster, or choose hydra/launcher=submitit_local, joblib or ray."
+            )
+        try_submission(self._executor()._executor._make_submission_file_text("true", "try"))
 
     def launch(self, overrides: list[list[str]], first: int) -> list[JobReturn]:
-        """Submit the jobs and wait; cancel them if interrupted. first: number of the first job."""
+        """Submit the jobs and wait. If interrupted, cancel them. first: the number of the first job."""
         from hydra.core.singleton import Singleton
         from submitit.core.utils import FailedJobError
 
@@ -258,7 +257,7 @@ class Submitted:
         state = [Singleton.get_state() for _ in numbers]
         try:
             jobs = self._executor().map_array(Element(self._launcher), overrides, numbers, state)
-        except FailedJobError as error:  # of sbatch
+        except FailedJobError as error:  # raised by sbatch
             said = last_words(str(error))
             raise Failed(f"SLURM does not take the jobs: {said}. {advice(said)}".strip()) from None
         waiting = Waiting(dict(zip(numbers, jobs, strict=True)), self._on_slurm)
@@ -279,8 +278,8 @@ class Submitted:
 
         kind, given = self._launcher._EXECUTOR, dict(self._launcher.params)
         place = Path(given.pop("submitit_folder"))
-        folder = place.parent / secrets.token_hex(4) / place.name  # new: submitit executes files from it
-        if self._on_slurm:  # jobs may begin without this environment
+        folder = place.parent / secrets.token_hex(4) / place.name  # a new folder, since submitit executes files in it
+        if self._on_slurm:  # jobs may start without this environment
             given["setup"] = [*(f"export {name}={value}" for name, value in SAFE.items()), *(given.get("setup") or ())]
         retries = {f"{kind}_{name}": given.pop(name) for name in ("max_num_timeout",) if name in given}
         executor = AutoExecutor(folder=folder, cluster=kind, **retries)
@@ -293,10 +292,10 @@ class Submitted:
 
 @dataclass
 class Waiting:
-    """The wait for jobs: elements of one array on SLURM, else processes of this machine.
+    """The wait for jobs: the elements of one array on SLURM, or processes of this machine.
 
-    lost: job number -> (how it ended without a result, what to do). said: the last line about the jobs' states.
-    over: job number -> when SLURM first said that it is over, or no longer knew it.
+    lost: job number -> (how the job ended without a result, what to do). said: the last line about the jobs' states.
+    over: job number -> when SLURM first said that the job is over, or first did not know it.
     """
 
     jobs: Mapping[int, Job[Any]]
@@ -316,7 +315,7 @@ class Waiting:
         return next(iter(self.jobs.values())).job_id.partition("_")[0]
 
     def wait(self) -> None:
-        """Collect results until every job has one or is lost."""
+        """Collect results until every job has a result or is lost."""
         asking = time.monotonic() + 2 * LOOK_SECONDS
         while self.open:
             self._collect()
@@ -327,7 +326,7 @@ class Waiting:
                 time.sleep(LOOK_SECONDS)
 
     def cancel(self) -> None:
-        """Cancel the jobs and wait up to CANCEL_SECONDS for their end, so that the caller can close their runs."""
+        """Cancel the jobs, and wait up to CANCEL_SECONDS for their end. Then the caller can close their runs."""
         self._end()
         until = time.monotonic() + CANCEL_SECONDS
         with suppress(SlurmSilent):
@@ -345,7 +344,10 @@ class Waiting:
     def _states(self) -> dict[str, State]:
         if self.on_slurm:
             return states(self.array)
-        names = {"RUNNING": "RUNNING", "FINISHED": "FAILED"}  # a job with a result is not asked for its state
+        names = {
+            "RUNNING": "RUNNING",
+            "FINISHED": "FAILED",
+        }  # finished without a result: jobs with results are not asked
         return {job.job_id: State(names.get(job.state, "CANCELLED")) for job in self.jobs.values()}
 
     def _collect(self) -> None:
@@ -353,11 +355,11 @@ class Waiting:
 
         for number in self.open:
             job = self.jobs[number]
-            if not any(job.paths.folder.glob("*_result.pkl")):  # listing a folder lets NFS look for new files
+            if not any(job.paths.folder.glob("*_result.pkl")):  # listing the folder makes NFS look for new files
                 continue
             try:
                 self.results[number] = job.result()
-            except FailedJobError as error:  # it holds the traceback between two lines of dashes
+            except FailedJobError as error:  # its text holds the traceback between two lines of dashes
                 trace = str(error).split("-" * 22 + "\n")[1].strip()
                 self._lose(number, trace.rpartition("\n")[2].removeprefix("harness.errors.Failed: "))
 
@@ -366,7 +368,7 @@ class Waiting:
             known = self._states()
         except SlurmSilent as error:
             if self.answers:
-                tell([f"SLURM does not answer ({error}): waiting. Results still count."])
+                tell([f"SLURM does not answer ({error}): waiting. Results are still collected."])
             self.answers = False
             return
         if not self.answers:
@@ -374,7 +376,9 @@ class Waiting:
         self.answers, now = True, time.monotonic()
         of = {number: known.get(self.jobs[number].job_id) for number in self.open}
         gone = [number for number, state in of.items() if state is None or state.is_over or state.never_starts]
-        self.over = {number: self.over.get(number, now) for number in gone}  # SLURM may start a job again
+        self.over = {
+            number: self.over.get(number, now) for number in gone
+        }  # leaves out jobs that SLURM has started again
         self._say({number: state for number, state in of.items() if state})
         if late := [number for number in gone if now - self.over[number] >= GRACE_SECONDS]:
             last = (ended(self.array) if self.on_slurm else {}) | known

@@ -1,7 +1,7 @@
 """A sweep in numbers: the best trials, the Pareto front, counts, and the parent run's metrics and tags.
 
-Trials are comparable if the same queries and labels score them by the same rules. If not all are, the summary has
-a group, with its best trial, for each set of trials that do.
+Trials are comparable if the same queries and labels score them by the same rules. If some trials are not comparable,
+the summary has a group for each set of comparable trials, and each group has a best trial.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from harness.sweeps.recommendation import Edge, Points, Recommendation, recommen
 from harness.sweeps.trials import Status, TrialResult
 from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, measured
 
-SHOWN = 10  # best trials that are listed
+SHOWN = 10  # how many of the best trials are listed
 
 
 @dataclass(frozen=True)
 class System:
     """One setting of the swept keys that do not separate the groups, with its trial and score in each group.
 
-    values: NaN without a trial. mean: over the groups; NaN if a value is missing or the groups have different rules.
+    values: the scores; NaN if the group has no such trial.
+    mean: the mean over the groups; NaN if a value is missing or the groups have different rules.
     """
 
     overrides: tuple[str, ...]
@@ -52,8 +53,8 @@ class System:
 class TrialRow:
     """A trial in the JSON document, the table of all trials and the report.
 
-    objectives: name -> value, NaN if absent; the first ranks the trials. interval, kind: of the first; kind may be
-        `out of fold`.
+    objectives: name -> value, NaN if absent. The first objective ranks the trials.
+    interval, kind: those of the first objective's value. A kind is, for example, `out of fold`.
     """
 
     trial: int
@@ -94,13 +95,12 @@ def _systems(parts: Sequence[SweepSummary]) -> list[System]:
 
 @dataclass(frozen=True, eq=False)
 class SweepSummary:
-    """The trials of a sweep and their results, by number.
+    """The trials of a sweep and their results, keyed by number.
 
-    run_id: of the parent run. skipped: keys of the trials that finished before.
-    expected: the score to expect of the best run in the experiment that is comparable with the best trial.
+    run_id: the id of the parent run. skipped: the keys of trials that finished before this start.
+    expected: the score to expect on new queries, of the best run in the experiment that is comparable with these.
     apart: swept key -> the values that separate these trials from the other groups.
-    groups: one summary for each group of comparable trials; () if all are comparable. With groups, there is no best
-        trial.
+    groups: a summary for each group of comparable trials; () if all are comparable. With groups, no trial is the best.
     """
 
     sweep_id: str
@@ -119,7 +119,7 @@ class SweepSummary:
     systems: Sequence[System] = ()
 
     def grouped(self) -> SweepSummary:
-        """Split the trials into groups of comparable ones, unless all are. Trials that cannot run are in no group."""
+        """Split the trials into groups of comparable trials, if there are several. Leave out trials that cannot run."""
         members: dict[tuple[str, str], list[int]] = {}
         for number, trial in self.trials.items():
             if not trial.error:
@@ -148,7 +148,7 @@ class SweepSummary:
 
     @property
     def finished(self) -> list[int]:
-        """The finished trials, best first; [] if they are not all comparable."""
+        """The finished trials, the best first; [] if not all trials are comparable."""
         value, best = self._finished, self.best
         return [] if self.groups else sorted(value, key=lambda n: (n != best, -value[n], n))
 
@@ -171,7 +171,7 @@ class SweepSummary:
 
     @cached_property
     def recommended(self) -> Recommendation | None:
-        """The finished trial to take; None if no trial finished or not all trials are comparable."""
+        """The finished trial to take; None if no trial has finished or not all trials are comparable."""
         return None if self.groups else recommend(self.points)
 
     @property
@@ -191,7 +191,7 @@ class SweepSummary:
         if one is None:
             return []
         own = {result.run_id for result in self.results.values()}
-        before = f"The best run of the experiment is another one, {short_id(one.run_id or '')}: {one.best:.4f}."
+        before = f"The best run of the experiment, {short_id(one.run_id or '')}, is not in this sweep: {one.best:.4f}."
         return [*([] if one.run_id in own else [before]), one.sentence]
 
     def _notes_on_labels(self) -> list[str]:
@@ -200,7 +200,7 @@ class SweepSummary:
             return []
         found = objective.estimate
         return [
-            f"Values are raw, {markup.raw_share(found)}, and have no interval. For the best trial: "
+            f"Values are raw, {markup.raw_share(found)}, and have no interval. The best trial has "
             f"{markup.estimated(found, objective.title)}."
         ]
 
@@ -210,20 +210,20 @@ class SweepSummary:
             return []
         precision = names[0].replace("recall", "precision")
         return [
-            f"Longer documents show more evidence: {names[0]} rises with their length. To see the cost: "
+            f"Longer documents show more evidence, so {names[0]} rises with their length. To see the cost, add "
             f"'objectives=[{names[0]},{precision}]'."
         ]
 
     def _notes_on_groups(self) -> list[str]:
         keys, count = " or ".join(dict.fromkeys(key for one in self.groups for key in one.apart)), len(self.groups)
-        found = [f"Trials that differ in {keys} are not comparable: {count} groups, each with its best trial."]
+        found = [f"Trials that differ in {keys} are not comparable: {count} groups, each with a best trial."]
         if system := self.best_system:
             mean = f"{system.mean:.4f}{f' with {system.name}' if system.name else ''}"
             found.append(f"The best mean {self.objectives[0].name} over the {count} groups is {mean}.")
         if cut_in_different_ways(self.trials.values()):
             found.append(
-                "Their evidence is the same, and their documents are cut from the same texts in different ways: "
-                f"objective={SPAN_MEASURES[0]} counts characters of evidence, and ranks all of them."
+                "The groups have the same evidence, and their documents are cut from the same texts in different ways: "
+                f"objective={SPAN_MEASURES[0]} counts characters of evidence, and can rank all trials together."
             )
         return found
 
@@ -233,7 +233,7 @@ class SweepSummary:
 
     @property
     def front(self) -> list[int]:
-        """The trials that no other trial matches in every objective and beats in one, best first."""
+        """The trials that no other trial equals in every objective and beats in one, the best first."""
         whole = [number for number in self.finished if np.isfinite(self.rows[number].values).all()]
         points = np.array([self.rows[number].values for number in whole]).reshape(-1, len(self.objectives))
         points *= [1 if direction == "maximize" else -1 for _, direction in self.objectives]
@@ -276,7 +276,10 @@ class SweepSummary:
         return list(dict.fromkeys(row.kind for row in self.top))
 
     def counts(self) -> dict[str, int]:
-        """Count the trials. skipped: finished before. reused: from another sweep or run. same: with another's key."""
+        """Count the trials.
+
+        skipped: finished before this start. reused: taken from another sweep or run. same: share the key of a trial.
+        """
         results = self.results.values()
         keys = [result.key for result in results if result.key]
         return {
@@ -297,7 +300,7 @@ class SweepSummary:
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str | None]]:
-        """Return swept key -> its value in each trial, None if absent; numbers if all values are."""
+        """Return swept key -> its value in each trial, None if absent. Values are numbers if all of them can be."""
         rows = [swept_values(trial.overrides) for trial in self.trials.values()]
         keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
         return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}
@@ -331,7 +334,7 @@ class SweepSummary:
         return metrics | {f"trials/{name}": float(count) for name, count in self.counts().items()}
 
     def parent_tags(self, pages: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags of the parent run. pages: label of a group or "" -> link to the list of its trials."""
+        """Return the tags of the parent run. pages: label of a group, or "" -> link to the list of its trials."""
         if all(part.best is None for part in self.parts):
             return {}
         tags = {NOTE: as_note(self._note(pages))} | ({"sweep.page": page} if (page := pages.get("")) else {})
@@ -346,11 +349,11 @@ class SweepSummary:
         if self.groups:
             notes.insert(0, " ".join(self.notes))
         reused = self.counts()["reused"]
-        again = f" {reused} of them reused earlier runs, which are marked and not nested below."
+        again = f" {reused} of them reused earlier runs: these are marked, and not nested below."
         return "\n\n".join([*notes, f"All trials: trials.json, trials.csv.{again if reused else ''}"])
 
     def best_note(self, page: str) -> str:
-        """Describe the best trial in Markdown. page: link to the list of trials, or ""."""
+        """Describe the best trial in Markdown. page: the link to the list of trials, or ""."""
         best = self.rows[self.best or 0]
         low, high = best.interval
         interval = "" if np.isnan(low) else f" ({low:.3f} to {high:.3f})"
@@ -390,7 +393,7 @@ class SweepSummary:
 
 
 def objective_values(result: TrialResult, objectives: Sequence[SweepObjective], select_on: str) -> list[float]:
-    """Return the objectives of a trial on the part that ranks runs; NaN if absent."""
+    """Return the values of a trial's objectives on the part of the queries that ranks runs; NaN if absent."""
     parts = ["all" if name.startswith(LESS_IS_BETTER) else select_on for name, _ in objectives[1:]]
     others = (measured(result.metrics, name, part) for (name, _), part in zip(objectives[1:], parts, strict=True))
     return [one.value if one else np.nan for one in (result.objective, *others)]

@@ -1,6 +1,6 @@
 """A Hydra job of a sweep: retrieve once, then log each trial as a run.
 
-A worker also appends each result to the sweep's journal. It shows progress, and keeps the results of a job that dies.
+A worker also appends each result to the sweep's journal. The journal shows progress, and keeps results if a job dies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CHANGED = "The data or the queries have changed since the sweep was planned. Sta
 
 
 class RetrievalTrials:
-    """The retrieval trials of a job: retrieve once, then gate and score for each trial."""
+    """The retrieval trials of a job. Retrieves once, then gates and scores for each trial."""
 
     def __init__(self, job: Job) -> None:
         first = job.trials[0]
@@ -53,7 +53,7 @@ class RetrievalTrials:
         self.session = replace(session, timed="always") if job.timed else session
         index = steps.index_identity(next(iter(plan.retriever.values())), dataset)
         queries = {session.queries_digest}
-        if plan.writer:  # the plan had stand-ins for the queries that a language model writes
+        if plan.writer:  # the plan used stand-ins for queries that a language model writes
             queries.add(queries_digest(plan.writer.stand_ins(session.dataset.queries)))
         if first.ranking_keys[0] not in {digest(steps.ranking_identity(index, one)) for one in queries}:
             raise RuntimeError(CHANGED)
@@ -62,10 +62,10 @@ class RetrievalTrials:
             self._deepest += steps.retrieve({name: node}, self.session, depth).values()
         self._sizes = retrieval_run.index_sizes(plan, session)
         self._at_depth: dict[int, list[Ranking]] = {}
-        self._last_order: tuple[str, Ordered] | None = None  # (order key, result); trials are sorted by order key
+        self._last_order: tuple[str, Ordered] | None = None  # (order key, result). Trials are sorted by order key.
 
     def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
-        """Write a trial's files, tags and metrics. full: everything that a run logs, with its page for `run_id`."""
+        """Write a trial's files, tags and metrics. full: write all that a run logs, including the page of `run_id`."""
         plan, dataset = trial.retrieval, self.session.dataset
         outcome = self._outcome(plan, None if full else [plan.objective])
         record.end_tags |= retrieval_run.write_run_files(folder, plan, dataset, outcome, light=not full)
@@ -102,7 +102,7 @@ def dataset_of(trial: Trial) -> Dataset:
     return _read_expected(expected, trial.choices["dataset"] or "")
 
 
-@lru_cache(maxsize=2)  # the jobs of a process mostly share their dataset
+@lru_cache(maxsize=2)  # most jobs of a process share a dataset
 def _read_expected(expected: str, name: str) -> Dataset:
     node, shard, store, fingerprints = json.loads(expected)
     dataset = read_dataset(build(node, where="dataset"), shard, store, name)
@@ -114,12 +114,13 @@ def _read_expected(expected: str, name: str) -> Dataset:
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 PATIENCE = 60.0  # seconds that a job waits for a tracking server
-COMPUTED, REUSED = "computed", "reused"  # values of `member_tag`
+JOURNAL = "journal.jsonl"  # in the folder of a sweep
+COMPUTED, REUSED = "computed", "reused"  # values of the tag `member_tag`
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """metrics: by MLflow's names. error: one line. reused: from another sweep or a run. hashes: tag of file hashes."""
+    """metrics: MLflow's name -> value. error: one line. reused: whether another sweep or run made it."""
 
     number: int
     key: str
@@ -143,7 +144,8 @@ class TrialResult:
 class Context:
     """What all trials of a sweep share.
 
-    token: of this start; workers stop once the file `owner` holds another one. tracking: digest of its config.
+    token: identifies this start of the sweep; workers stop if the file `owner` holds another token.
+    tracking: digest of the tracker's config.
     """
 
     sweep_id: str
@@ -154,10 +156,6 @@ class Context:
     tracking: str
 
     @property
-    def journal(self) -> Path:
-        return self.folder / "journal.jsonl"
-
-    @property
     def jobs(self) -> Path:
         return self.folder / "jobs"
 
@@ -166,16 +164,16 @@ class Context:
         return self.folder / "owner"
 
     def left_running(self, tracker: Tracker) -> dict[str, LoggedRun]:
-        """Return trial key -> its RUNNING run in this sweep. Its worker may be dead."""
+        """Return trial key -> its RUNNING run in this sweep. The worker may have died."""
         runs = tracker.runs(self.experiment, {"harness.verb": "run", "sweep.id": self.sweep_id}, "RUNNING")
         return {run.tags["trial_key"]: run for run in runs if "trial_key" in run.tags}
 
 
 class Jobs:
-    """The task function of a sweep's Hydra jobs: run the job whose number is in Hydra's config.
+    """The task function of a sweep's Hydra jobs: runs the job whose number is in Hydra's config.
 
-    A worker reads its trials from the sweep's folder. They are stored without the tracking address, which may contain
-    a password; the worker takes the address from its config.
+    A worker reads its trials from the sweep's folder. The tracking address may contain a password, so it is not stored
+    there: the worker takes it from its config.
     """
 
     def __init__(self) -> None:
@@ -203,7 +201,7 @@ class Jobs:
         tracking = OmegaConf.to_container(config.tracking, resolve=True)
         if digest(tracking) != self.context.tracking:
             raise RuntimeError(
-                "This worker does not log to the place of the sweep: set MLFLOW_TRACKING_URI to the same value on both."
+                "This worker would log to another place than the sweep: set MLFLOW_TRACKING_URI to the same value here."
             )
         content = json.loads((self.context.jobs / f"{HydraConfig.get().job.num}.json").read_text("utf-8"))
         trials = []
@@ -216,10 +214,10 @@ class Jobs:
 
 
 def run_job(job: Job, context: Context) -> list[TrialResult]:
-    """Run the trials of a job. If the job restarts, skip the trials in the journal and adopt RUNNING runs."""
+    """Run the trials of a job. If the job was restarted, skip trials in the journal and continue RUNNING runs."""
     if context.owner.read_text() != context.token:
-        return []  # another start has taken over while this job was queued
-    gc.set_threshold(50_000)  # logging makes many objects; the default took 6 % of the time
+        return []  # another start took over while this job was queued
+    gc.set_threshold(50_000)  # logging makes many objects, and the default threshold took 6 % of the time
     first = job.trials[0]
     assert first.plan is not None
     document = first.plan.document
@@ -237,14 +235,14 @@ def run_job(job: Job, context: Context) -> list[TrialResult]:
 
 
 class Runner:
-    """Log each trial of a job as a run, after one retrieval for all."""
+    """Logs each trial of a job as a run. Retrieves once for all trials."""
 
     def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
         self.tracker, self.context = tracker, context
         self._shared: RetrievalTrials | Exception | None = None
         try:
             self._shared = None if isinstance(job.trials[0].plan, TextPlan) else RetrievalTrials(job)
-        except Exception as error:  # every trial is recorded as failed with it
+        except Exception as error:  # recorded as the error of every trial
             self._shared = error
 
     def _write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
@@ -256,7 +254,7 @@ class Runner:
             _write_scored_file(trial, folder, record, full)
 
     def run(self, trial: Trial, adopted: LoggedRun | None = None) -> TrialResult:
-        """Run and record one trial. Record and return an error instead of raising it."""
+        """Run a trial and record it. An error is recorded and returned, not raised."""
         began = time.perf_counter()
         record = _record(trial, self.context)
         run_id = None
@@ -284,7 +282,7 @@ class Runner:
         )
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
-        """Return the parts of a full record that the light one of `run_id` lacks. folder: emptied first."""
+        """Return the full record of a trial, to add to the light record of `run_id`. Empty the folder first."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         record = RunRecord(self.context.experiment, trial.name, folder=folder)
@@ -295,22 +293,22 @@ class Runner:
 
 @contextmanager
 def sweep_lock(folder: Path) -> Iterator[str]:
-    """Lock a sweep's folder for this process and claim it; yield the token of this start."""
+    """Lock a sweep's folder for this process, claim the sweep, and yield the token of this start."""
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / "lock", timeout=0):
-            (folder / "journal.jsonl").unlink(missing_ok=True)  # of an earlier start
+            (folder / JOURNAL).unlink(missing_ok=True)  # the journal of an earlier start
             yield claim_sweep(folder)
     except Timeout:
         raise BadInput(
-            f"This sweep is running already: {folder / 'lock'} is locked. Wait for the other process, or stop it."
+            f"This sweep is already running: {folder / 'lock'} is locked. Wait for the other process, or stop it."
         ) from None
 
 
 def claim_sweep(folder: Path) -> str:
-    """Claim a sweep with a new token, and return it. Workers with an older token stop after their trial."""
+    """Claim a sweep with a new token, and return the token. Workers with an older token stop after their trial."""
     token = secrets.token_hex(8)
     write_text(folder / "owner", token)
     return token
@@ -318,14 +316,14 @@ def claim_sweep(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class JournalLine:
-    """A result with the token of the start that wrote it."""
+    """A result and the token of the start that wrote it."""
 
     token: str
     result: TrialResult
 
 
 def _journal(context: Context) -> AppendLog[JournalLine]:
-    return AppendLog(context.journal, JournalLine, lenient=True)
+    return AppendLog(context.folder / JOURNAL, JournalLine, lenient=True)
 
 
 def write_journal(context: Context, result: TrialResult) -> None:
@@ -333,7 +331,7 @@ def write_journal(context: Context, result: TrialResult) -> None:
 
 
 def read_journal(context: Context, position: Position = START) -> tuple[list[TrialResult], Position]:
-    """Return this start's results after a position, and the next position."""
+    """Return the results of this start after a position, and the next position."""
     lines, position = _journal(context).since(position)
     return [line.result for line in lines if line.token == context.token], position
 
@@ -353,7 +351,7 @@ def _record(trial: Trial, context: Context) -> RunRecord:
 
 
 def failed(trial: Trial, error: Exception, run_id: str | None = None, seconds: float = 0.0) -> TrialResult:
-    known = isinstance(error, BadInput | Failed)  # their messages are for users
+    known = isinstance(error, BadInput | Failed)  # these errors have messages for users
     line = str(error).strip() if known else traceback.format_exception_only(error)[-1].strip()
     return TrialResult(trial.number, trial.key, run_id, "FAILED", {}, seconds, redacted(line))
 

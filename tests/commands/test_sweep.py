@@ -256,7 +256,7 @@ def test_a_sweep_that_is_running_is_not_started_twice(harness, toy, tmp_path):
     folder = tmp_path / "outputs" / "sweeps" / harness(*PAIR, "dry_run=true").json["sweep_id"]
     folder.mkdir(parents=True)
     with FileLock(folder / "lock"):
-        assert "running already" in harness(*PAIR, *QUIET).refusal
+        assert "already running" in harness(*PAIR, *QUIET).refusal
 
 
 # ---- What is refused
@@ -289,7 +289,7 @@ def test_bad_input_is_refused_before_anything_runs(harness, other, tmp_path):
         ("sweep=treshold",): "Did you mean 'threshold'",
         ("+gate.k=1,2",): "gate.k",  # the gate `none` takes no k
         ("top_k=1,2", "dataset.path=unlabelled"): "A sweep needs labels",
-        ("dataset.path=toy,other", *drawn): "dataset.path decides what trials are scored on",
+        ("dataset.path=toy,other", *drawn): "dataset.path decides which data or which rules score a trial",
         ("select_on=public", "public=0.4,0.9", *drawn): "public decides",
     }.items():
         assert expected in harness("sweep", *TOY, *QUIET, *words).refusal, words

@@ -99,7 +99,7 @@ def test_the_leash_goes_along_to_workers():
         (["--config-path=pkg://antigravity"], "--config-path is not an option|--config-path=pkg.* is not an option"),
         (["--config-name=score"], "is not an option"),
         (["--config-dir=nowhere"], "nowhere' not found"),
-        (["--resolve"], "--resolve and --package go with"),
+        (["--resolve"], "--resolve and --package work only with"),
         (["--cfg=job", "-m"], "--cfg and --multirun exclude each other"),
         (["hydra.searchpath=[pkg://antigravity]"], r"hydra\.searchpath is refused"),
         (["++hydra.searchpath=[foo://x]"], r"hydra\.searchpath is refused"),
@@ -151,7 +151,7 @@ def test_a_config_reads_no_environment_variable_that_may_be_a_secret(refused, tm
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://hunter2@127.0.0.1")
     write(tmp_path, "folder/experiment/mine", f'kind: env\nrun_name: "{value}"')
     message = refused("--config-dir=folder", "experiment=mine")
-    assert re.match(r"run_name reads the environment variable \w+: .* HARNESS_", message)
+    assert re.match(r"run_name reads the environment variable \w+\. .* HARNESS_", message)
     assert "hunter2" not in message
 
 

@@ -54,7 +54,7 @@ def test_bad_input_and_failures_whose_reason_is_known_have_messages(error, expla
     ("word", "expected"),
     [
         ("retriever=bm26", "retriever=bm26: there is no such choice. Did you mean 'bm25'?"),
-        ("fusion.weights={mate: 1}", "fusion.weights.mate is unknown here: names are free there, so a new one needs"),
+        ("fusion.weights={mate: 1}", "fusion.weights.mate is unknown here: names are free there, and a new name needs"),
         ("retriever.bm25.runtime={thread: 1}", "retriever.bm25.runtime.thread is unknown here. Did you mean"),
         ("top_k=(", "See `harness run --help`."),
     ],
@@ -71,10 +71,10 @@ def elsewhere(tmp_path, monkeypatch):
 WORDS = [
     ("search 달은 왜", r"Put the query in quotation marks: harness search query='달은 왜'$"),
     ("search moon", r"harness search query='moon'$"),
-    ("run --retriever bm25", r"--retriever bm25: options have no dashes here\. Write retriever=bm25\.$"),
-    ("run --format=json", r"Write format=json\.$"),
-    ("run --dataset.path data", r"Write dataset\.path=data\.$"),
-    ("run --top-k=5", r"Write top_k=5\.$"),
+    ("run --retriever bm25", r"--retriever bm25: write options without dashes, as retriever=bm25\.$"),
+    ("run --format=json", r"dashes, as format=json\.$"),
+    ("run --dataset.path data", r"dashes, as dataset\.path=data\.$"),
+    ("run --top-k=5", r"dashes, as top_k=5\.$"),
     ("run --halp", r"--halp is not an option of `harness run`\. Did you mean '--help'"),
     ("run bm25", r"'bm25' has no key\. Did you mean retriever=bm25\?"),
     ("run retriever bm25", r"Write retriever=bm25 instead of 'retriever bm25'"),

@@ -143,8 +143,8 @@ def test_two_plugins_with_the_same_choice_are_both_named(site):
     site(files, name="second-search", entry="second = second")
     problems = [plugin.problem for plugin in plugins.installed_plugins()]
     assert problems == [
-        "the plug-in second (second-search 1.0) brings retriever=overlap, too",
-        "the plug-in overlap (overlap-search 1.0) brings retriever=overlap, too",
+        "the plug-in second (second-search 1.0) also brings retriever=overlap",
+        "the plug-in overlap (overlap-search 1.0) also brings retriever=overlap",
     ]
 
 

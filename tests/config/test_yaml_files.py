@@ -41,6 +41,6 @@ def test_aliases_that_repeat_little_are_read(tmp_path):
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.yaml")
-    for name, what in ((".", "a folder"), ("pipe.yaml", "no file"), ("nothing.yaml", "no file")):
+    for name, what in ((".", "a folder"), ("pipe.yaml", "not a file"), ("nothing.yaml", "not a file")):
         with pytest.raises(BadInput, match=f"this is not a config: it is {what}"):
             yaml_files.text_of(tmp_path / name)

@@ -105,7 +105,7 @@ def test_two_values_of_an_ordered_axis_are_checked_before_a_search_and_all_of_an
         ("a=interval(0,inf)", "is not an interval"),
         ("a=interval(nan,1)", "is not an interval"),
         ("a=int(interval(5,5))", r"a=int\(interval\(5,5\)\) is not an interval"),
-        ("a=tag(log,interval(0,1))", r"reaches 0\.0: a logarithmic scale"),
+        ("a=tag(log,interval(0,1))", r"begins at 0\.0: a logarithmic scale"),
         ("a=tag(lgo,interval(1,2))", "has the tag lgo"),
         ("a=tag(log,range(1,9))", "has the tag log"),
         ("a=range(3,1)", r"a=range\(3,1\) has no values"),
@@ -139,13 +139,13 @@ def test_arguments_that_make_no_search():
 def test_what_a_sampler_does_not_support(study, monkeypatch, caplog):
     with pytest.raises(BadInput, match="takes one objective"):
         study(Search("cmaes"), *MIXED, objectives=TWO)
-    with pytest.raises(BadInput, match="there is none"):
+    with pytest.raises(BadInput, match="none is swept"):
         study(Search("cmaes"), "k=a,b")
     with pytest.raises(BadInput, match="nothing to search"):
         study(Search("tpe"))
     study(Search("cmaes"), *MIXED)
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["search=cmaes draws k at random: it models numbers only."]
+    assert said == ["search=cmaes models only numbers: it draws k at random."]
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for sampler, command in (("gp", r"pip install 'retrieval-harness\[dense\]'"), ("cmaes", "pip install cmaes")):
         with pytest.raises(BadInput, match=command):

@@ -1,1 +1,1 @@
-"""`sweep=auto`: try the catalogue's proposals until the budget ends, and score the choice out of fold."""
+"""`sweep=auto`: try the proposals of the catalogue until the budget ends, and score the choice out of fold."""

@@ -10,14 +10,14 @@ from harness.errors import BadInput
 from harness.storage.append_log import AppendLog
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
-LEAST, MOST = 1, 168 * 3600  # seconds: a week
-TELLING = 1.0  # seconds: shorter estimates say nothing about a machine
-SWING = 5.0  # greatest pace, and 1 / the least
+LEAST, MOST = 1, 168 * 3600  # seconds; MOST is a week
+TELLING = 1.0  # seconds; shorter estimates say nothing about the machine
+SWING = 5.0  # the greatest pace; the least is 1 / SWING
 _TEXT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smh])")
 
 
 def seconds_of(budget: object) -> float:
-    """Return the seconds of a text such as 90s, 10m or 2h. Raise BadInput outside 1 second to 1 week."""
+    """Return the seconds that a text such as 90s, 10m or 2h means. Raise BadInput outside 1 second to 1 week."""
     found = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
     if found is None:
         raise BadInput(f"budget={budget!s:.40} is not a time: give a number and its unit, such as 90s, 10m or 2h.")
@@ -28,7 +28,7 @@ def seconds_of(budget: object) -> float:
 
 
 def seconds_text(seconds: float) -> str:
-    """Return seconds for people: 42 s, 3.5 min, 2.0 h."""
+    """Format seconds for people: 42 s, 3.5 min, 2.0 h."""
     if seconds < 120:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -36,7 +36,7 @@ def seconds_text(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """A completed step. name: its first word is the kind. estimate: in seconds; 0: none."""
+    """A completed step. name: begins with the kind of step. estimate: the expected seconds; 0: no estimate."""
 
     name: str
     seconds: float
@@ -44,9 +44,9 @@ class Step:
 
 
 class StepLog:
-    """The completed steps, with the seconds that each took the first time.
+    """The log of completed steps, with the seconds that each step took the first time.
 
-    A restarted sweep repeats these steps whatever is left of its budget.
+    A restarted sweep repeats these steps even if nothing is left of its budget.
     """
 
     def __init__(self, file: Path) -> None:
@@ -67,13 +67,13 @@ class StepLog:
 
     @property
     def pace(self) -> float:
-        """Seconds taken / seconds estimated, from 1/SWING to SWING; 1 without steps of TELLING or more."""
+        """Seconds taken / seconds estimated, from 1/SWING to SWING; 1 if no estimate reaches TELLING."""
         told = [step for step in self._steps.values() if step.estimate >= TELLING]
         took, expected = sum(step.seconds for step in told), sum(step.estimate for step in told)
         return min(max(took / expected, 1 / SWING), SWING) if told else 1.0
 
     def note(self, name: str, seconds: float, estimate: float = 0.0) -> None:
-        """Log a completed step, unless it is known."""
+        """Log a completed step, unless it is already in the log."""
         if name not in self._steps:
             self._steps[name] = Step(name, seconds, estimate)
             self._log.append([self._steps[name]])

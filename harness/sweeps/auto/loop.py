@@ -1,6 +1,6 @@
 """The loop of `sweep=auto`: try systems within the budget, choose the best configuration, and score the choice.
 
-Labels never decide which systems are tried, so the replays without each fold find every ranking in the cache.
+Labels do not decide which systems are tried, so the replays without a fold find all rankings in the cache.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from harness.sweeps.trials import dataset_of
 if TYPE_CHECKING:
     from harness.sweeps.execution import Execution
 
-VERSION = 2  # increase it when the same labels give another choice
-SYSTEMS = 0.6  # share of the budget for component rankings
-LEARNING = 0.25  # share for each kind of gate, with the replays
-REPLAYS = "replays"  # in the cache
+VERSION = 2  # increase it if the same labels would lead to another choice
+SYSTEMS = 0.6  # the share of the budget for component rankings
+LEARNING = 0.25  # the share of the budget for each kind of gate, including the replays
+REPLAYS = "replays"  # folder in the cache
 
 
 class AutoLoop:
-    """One automatic sweep. seconds: its budget."""
+    """One automatic sweep. seconds: the time budget."""
 
     def __init__(self, sweep: Sweep, seconds: float) -> None:
         self._sweep, self._budget = sweep, seconds
         self._log = StepLog(sweep.folder / "steps.jsonl")
         self._numbers: dict[Words, int] = {}
-        self._made: set[str] = set()  # what the systems tried so far have computed
+        self._made: set[str] = set()  # what the systems that were tried have computed
         began = time.perf_counter()
         self._space, self._costs = space_and_costs(sweep)
         self._untried = list(self._space.left_out)
@@ -65,7 +65,7 @@ class AutoLoop:
         tell(auto_plan_lines(self._space, self._costs, self._budget))
         ran = self._run_systems(execution)
         if not ran:
-            raise Failed("sweep=auto: the baseline failed, so there is nothing to compare with.")
+            raise Failed("sweep=auto: the baseline failed, so other systems cannot be compared with it.")
         space = SearchSpace(tuple(ran), self._affordable_gates())
         began = time.perf_counter()
         winner = best_of(space, lambda asked: self._values(execution, asked))
@@ -120,7 +120,7 @@ class AutoLoop:
         return tuple(kept)
 
     def _values(self, execution: Execution, asked: Sequence[Words]) -> dict[Words, float]:
-        """Run the trials that are not known yet; return the objectives of all, NaN if failed."""
+        """Run the trials without results. Return the objective of every trial, NaN if the trial failed."""
         planned: dict[Words, Trial] = {}
         for words in asked:
             number = self._numbers.setdefault(words, len(self._numbers))
@@ -165,7 +165,7 @@ class AutoLoop:
 
 
 def space_and_costs(sweep: Sweep) -> tuple[SearchSpace, CostModel]:
-    """Return what a sweep may try and cost estimates. Raise BadInput with fewer than two labelled queries."""
+    """Return what a sweep may try, and the cost model. Raise BadInput if fewer than two queries have labels."""
     base = sweep.planner.trial(0, ())
     if base.error:
         raise base.error
@@ -175,15 +175,15 @@ def space_and_costs(sweep: Sweep) -> tuple[SearchSpace, CostModel]:
     rows = queries_to_learn_from(list(turns), dataset.qrels, plan.objective, plan.split, turns).rows
     if len(rows) < 2:
         raise BadInput(
-            f"sweep=auto has {len(rows)} labelled queries that {plan.objective} counts: it "
-            "needs two or more, to score its choice on queries that it has not seen."
+            f"sweep=auto has {len(rows)} labelled queries that {plan.objective} counts: it needs two or more, to "
+            "score its choice on queries that it has not seen."
         )
     costs = CostModel.of(cache_of(base), dataset)
     return SpaceFinder(sweep.planner, dataset, base).space(costs), costs
 
 
 def planned(sweep: Sweep, budget: float) -> tuple[dict[str, Any], list[str]]:
-    """Return the plan of a sweep, for the JSON document and in words."""
+    """Return the plan of a sweep as JSON values and as lines of text."""
     space, costs = space_and_costs(sweep)
     rows = _estimates(space, costs)
     orders = dict.fromkeys(word for one in space.systems for order in one.orders for [word, *_] in order)
@@ -199,7 +199,7 @@ def planned(sweep: Sweep, budget: float) -> tuple[dict[str, Any], list[str]]:
 
 
 def auto_plan_lines(space: SearchSpace, costs: CostModel, budget: float) -> list[str]:
-    """Return the plan in words, without its systems."""
+    """Return the plan in words, without the list of systems."""
     total = sum(cost for _, cost in _estimates(space, costs))
     gates = ", ".join(" ".join(gate) for gate in space.gates if gate)
     orders = max((sum(map(len, one.orders)) for one in space.systems), default=0)

@@ -1,7 +1,7 @@
 """The score of `sweep=auto` on queries that it has not seen: nested cross-validation.
 
-For each fold of the queries, the whole procedure is repeated without its labels: gates learn, configurations are tried,
-and the best one scores the fold. Component rankings do not depend on labels: all are in the cache.
+The whole procedure is repeated without the labels of each fold: gates learn, configurations are tried, and the best
+configuration is scored on the fold. Component rankings do not depend on labels, so all are in the cache.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from harness.sweeps.trials import dataset_of
 from retrievers.base import Progress, Ranking
 
 FOLDS = 10
-REPEATS = 3  # at most: as many as the budget allows
-LEAST = 20  # labelled queries; with fewer, intervals and tests mean nothing
+REPEATS = 3  # at most; the budget may allow fewer
+LEAST = 20  # labelled queries; with fewer, intervals and tests mean little
 RESAMPLES = 10_000
-SHOWN = 12  # lines about systems that were not tried
-_SPLITS = 500  # gates draw their own folds by lower numbers
+SHOWN = 12  # the most lines about systems that were not tried
+_SPLITS = 500  # seeds of the folds begin here; gates use lower seeds for their own folds
 
-# The value of a configuration for each query, where the labels of some queries are known; see `Arithmetic.values`.
+# (configuration, queries with known labels) -> the value for each query. See `Arithmetic.values`.
 ByQuery = Callable[[Words, np.ndarray], np.ndarray]
 
 
@@ -70,7 +70,7 @@ class _Retrieved:
 
 @dataclass(eq=False)
 class Arithmetic:
-    """Values of configurations with all labels or with some hidden, each computed once."""
+    """Computes the values of configurations, each once, with all labels or with some labels hidden."""
 
     planner: Planner
     _retrieved: dict[Words, _Retrieved] = field(default_factory=dict)
@@ -79,15 +79,15 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """Return a payoff: `rows` are the queries that choose, `needs` says which need retrieval."""
+        """Return a payoff. Its `rows` are the queries that choose; its `needs` says which queries need documents."""
         made = self._retrieve(words)
         return made.payoff(next(iter(made.rankings.values())))
 
     def values(self, words: Words, known: np.ndarray) -> np.ndarray:
-        """Return the objective of each query, float64 [Q]; NaN for queries outside its mean.
+        """Return the objective of each query, float64 [Q]; NaN for queries that its mean leaves out.
 
-        known: int [n], the queries whose labels a gate or fusion may learn from. For these, the
-        gate or fusion learns without the query's own label, as in a trial; for every other query, from all of `known`.
+        known: int [n], the queries whose labels a gate or fusion may learn from. For a query in `known`, it learns
+        without the query's own label, as in a trial. For any other query, it learns from all of `known`.
         """
         made = self._retrieve(words)
         key = (words, known.tobytes() if made.learns else b"")
@@ -124,7 +124,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Replayed:
-    """values: for each query, by the configuration chosen without its fold. chosen: one for each fold."""
+    """values: the score of each query, by the configuration chosen without its fold. chosen: one for each fold."""
 
     values: tuple[float, ...]
     chosen: tuple[Words, ...]
@@ -133,7 +133,7 @@ class Replayed:
 def replay(
     space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
-    """Repeat the procedure for each fold without that fold's queries. number: of the repeat; it decides the folds."""
+    """Repeat the procedure for each fold without its queries. number: counts repeats; decides the folds."""
     rows = labelled.rows
     fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []
@@ -153,11 +153,12 @@ def replay(
 
 @dataclass(frozen=True)
 class Procedure:
-    """The score of the procedure on queries whose labels it has not seen, beside the baseline.
+    """The score of the procedure on queries whose labels it has not seen, and the score of the baseline.
 
     value, low, high: the mean over queries and repeats, and its 95 % interval; NaN if there is none.
-    winner: the value of the configuration that all labels chose, on these labels. baseline: of the first configuration.
-    difference: procedure - baseline. p: of a paired randomisation test. agreement: share of folds with the winner.
+    winner: the value of the configuration that was chosen with all labels, on these labels.
+    baseline: the value of the first configuration. difference: value - baseline.
+    p: the p-value of a paired randomisation test. agreement: the share of folds that chose the winner.
     """
 
     objective: str
@@ -197,9 +198,9 @@ def judge_procedure(
     baseline: tuple[Words, np.ndarray],
     raw: bool,
 ) -> Procedure:
-    """Sum up some replays. winner: (configuration, value). baseline: (configuration, values [n]).
+    """Sum up the replays. winner: (configuration, value). baseline: (configuration, values [n]).
 
-    raw: whether labels come partly from a model; then there is no interval and no test.
+    raw: whether some labels come from a model. If so, there is no interval and no test.
     """
     values = np.mean([one.values for one in replays], axis=0)
     rows = np.stack([values, values - baseline[1]])
@@ -208,9 +209,9 @@ def judge_procedure(
     p = float(sign_flip_test(rows[1:], config.seed, RESAMPLES)[0][0])
     notes = []
     if n < LEAST:
-        notes.append(f"Only {n} labelled queries choose: no interval and no test means much with fewer than {LEAST}.")
+        notes.append(f"Only {n} labelled queries choose. With fewer than {LEAST}, intervals and tests mean little.")
     if raw:
-        notes.append("Labels come partly from a model: values are raw means, without interval and test.")
+        notes.append("Some labels come from a model: values are raw means, without an interval and a test.")
     if notes:
         low = high = gap_low = gap_high = p = math.nan
     counts = Counter(words for one in replays for words in one.chosen)
@@ -237,7 +238,7 @@ def judge_procedure(
 
 @dataclass(frozen=True)
 class Budget:
-    """seconds: allowed. spent: part of the work -> seconds taken in all starts of the sweep."""
+    """A time budget. seconds: the limit. spent: part of the work -> seconds taken in all starts of the sweep."""
 
     seconds: float
     spent: Mapping[str, float] = field(default_factory=dict)
@@ -245,7 +246,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Automatic:
-    """What an automatic sweep found, apart from its trials. systems: how many were tried."""
+    """The findings of an automatic sweep, apart from its trials. systems: the number of systems tried."""
 
     procedure: Procedure
     systems: int = field(metadata=HIDDEN)

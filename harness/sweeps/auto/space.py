@@ -20,17 +20,17 @@ from harness.sweeps.plan import Planner, Trial
 
 Words = tuple[str, ...]  # the overrides of a trial, as key=value
 
-LEADERS = 3  # systems that go on to other orders and to gates
-ORDERS = ("fusion", "weights")  # kinds of proposals that reorder the same documents, tried one after the other
-VARIATIONS = ("tokenizer", "bm25", "query", "reranker")  # kinds of proposals that are tried one at a time
+LEADERS = 3  # the number of systems that are tried with other orders and with gates
+ORDERS = ("fusion", "weights")  # kinds of proposals that reorder the same documents, in the order of trying
+VARIATIONS = ("tokenizer", "bm25", "query", "reranker")  # kinds of proposals that are tried one by one
 
 
 @dataclass(frozen=True)
 class Candidate:
     """A system to try: a retriever, its tokenizer, the text of the queries, perhaps a reranker.
 
-    words: its overrides. orders: the overrides of each other fusion, and of each other weight, of its rankings.
-    trial: without a gate. promise: rough gain over BM25, for spending the budget.
+    words: the overrides of the system. orders: the overrides of each other fusion, and of each other weight.
+    trial: the trial of the system without a gate. promise: the rough gain over BM25, which decides what is tried first.
     """
 
     words: Words
@@ -48,7 +48,7 @@ class Untried:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The systems and gates to try. The first of each is the baseline; the most promising and cheapest follow."""
+    """The systems and gates to try. The first of each is the baseline. Then come the most promising and cheapest."""
 
     systems: tuple[Candidate, ...]
     gates: tuple[Words, ...]
@@ -60,10 +60,10 @@ class SearchSpace:
 
 
 def best_of(space: SearchSpace, score: Callable[[list[Words]], Mapping[Words, float]]) -> Words:
-    """Return the best configuration. score: configurations -> values, NaN if failed.
+    """Return the best configuration; of equal ones the first. score: configurations -> values, NaN if failed.
 
-    Try all systems without a gate; then other fusions, other weights and gates, each for the LEADERS of the step
-    before. Ties go to the first.
+    Try all systems without a gate. Then try other fusions, other weights and gates, each with the LEADERS of the
+    previous step.
     """
     values: dict[Words, float] = {}
     of: dict[Words, Candidate] = {}
@@ -91,16 +91,16 @@ def best_of(space: SearchSpace, score: Callable[[list[Words]], Mapping[Words, fl
 
 
 def changed(words: Words, others: Words) -> Words:
-    """Return `words` after `others` have replaced those with the same keys."""
+    """Return `words` with the overrides in `others`, which replace those with the same keys."""
     return tuple({override_key(word): word for word in (*words, *others)}.values())
 
 
 class SpaceFinder:
-    """Find the systems to try: the baseline, retrievers with a fitting tokenizer, and variations of each."""
+    """Finds the systems to try: the baseline, retrievers with a fitting tokenizer, and variations of each."""
 
     def __init__(self, planner: Planner, dataset: Dataset, base: Trial) -> None:
         assert dataset.qrels is not None, "the planner refuses trials without labels"
-        self._found: dict[str, Candidate] = {}  # by trial key: equal trials are tried once
+        self._found: dict[str, Candidate] = {}  # trial key -> system; equal trials are tried once
         self._left_out: dict[str, str] = {}
         self._planner, self._fixed = planner, {override_key(word): word for word in planner.fixed}
         known = {kind: {} if kind in self._fixed else models(kind) for kind in ("encoder", "rerank")}
@@ -125,10 +125,10 @@ class SpaceFinder:
             self._start += (f"tokenizer={tokenizer}",)
 
     def space(self, costs: CostModel) -> SearchSpace:
-        """Return what can be tried. Raise BadInput if nothing can run."""
+        """Return the systems and gates that can run. Raise BadInput if no system can run."""
         if (anchor := self._add(self._start, 0.0)) is None:
             name, why = list(self._left_out.items())[-1]
-            raise BadInput(f"sweep=auto finds nothing that can run here: {name}: {why}")
+            raise BadInput(f"sweep=auto finds no system that can run here: {name}: {why}")
         if self._setup.writing.better_tokenizer(self._setup.plan.tokenizer_of(anchor.trial.choices)):
             fitting = itertools.islice(self._options(anchor.trial, "tokenizer"), 1)
             anchor = next((self._add(changed(self._start, words), share) for words, share in fitting), None) or anchor
@@ -146,7 +146,7 @@ class SpaceFinder:
         if any(key == "gate" or key.startswith("gate.") for key in self._fixed):
             return ((),)
         if not self._setup.needless:
-            why = "every labelled query needs documents: there is nothing to withhold"
+            why = "every labelled query needs documents, so a gate has nothing to withhold"
             self._left_out[f"gate={','.join(GATES)}"] = why
         ungated = replace(self._setup, choices={**self._setup.choices, "gate": "none"})
         found = [one.changes["gate"] for one in proposals(ungated) if one.kind == "gate"]
@@ -158,7 +158,7 @@ class SpaceFinder:
             self._left_out[" ".join(words)] = str(trial.error).partition("\n")[0]
             return None
         plan = trial.retrieval
-        reranked = "rerank" in plan.active  # other orders would have other pairs to score
+        reranked = "rerank" in plan.active  # other orders would give the reranker other pairs to score
         orders = [] if reranked else [self._values(one) for kind in ORDERS for one in self._proposals(trial, kind)]
         work = Workload(plan, [self._planner.rankings[key] for key in trial.ranking_keys])
         made = Candidate(words, tuple(filter(None, orders)), trial, work, promise)
@@ -169,7 +169,7 @@ class SpaceFinder:
             yield from ((words, one.share) for words in self._values(one))
 
     def _proposals(self, trial: Trial, *kinds: str) -> list[Proposal]:
-        """Return the catalogue's proposals. Leave out fusions that learn: they take long."""
+        """Return the catalogue's proposals of these kinds, without fusions that learn: these take long."""
         setup = replace(self._setup, plan=trial.retrieval, choices=trial.choices)
         return [one for one in proposals(setup) if one.kind in kinds and one.changes.get("fusion") != ["learned"]]
 
@@ -183,14 +183,14 @@ class SpaceFinder:
         return tuple(found)
 
     def _is_fixed(self, key: str) -> bool:
-        """Return whether a key or a key beside it, such as the weight of another ranking, is fixed."""
+        """Return whether a key is fixed, or a key of the same group, such as the weight of another ranking."""
         group = key.rpartition(".")[0]
         return key in self._fixed or any(bool(group) and one.startswith(f"{group}.") for one in self._fixed)
 
 
 def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
-    """Put the baseline first, then the greatest promise per second of work that earlier systems have not done."""
-    always = replace(costs, cache=None)  # the order is the same when a sweep is started again
+    """Sort systems by promise per second of work that earlier systems have not done, after the baseline."""
+    always = replace(costs, cache=None)  # without the cache, a restarted sweep has the same order
     first, *left = found
     ordered, made = [first], set(first.work.makes)
     while left:
@@ -202,22 +202,22 @@ def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
 
 
 def check_request(base: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
-    """Raise BadInput if sweep=auto cannot run with these keys. swept: keys. fixed: overrides."""
+    """Raise BadInput if sweep=auto cannot run with these swept keys and fixed overrides."""
     if keys := list(swept):
         raise BadInput(
-            f"sweep=auto chooses the values of keys itself: leave out the list of {keys[0]}. One value, such as "
-            f"{keys[0]}=NAME, narrows what it tries."
+            f"sweep=auto chooses the values of keys itself: leave out the list of {keys[0]}. A single value, as in "
+            f"{keys[0]}=NAME, is kept in all trials."
         )
     if recipe := next((word for word in fixed if override_key(word) == "experiment"), None):
-        raise BadInput(f"{recipe} sets what sweep=auto chooses: leave one of them out.")
+        raise BadInput(f"{recipe} sets what sweep=auto chooses: use only one of the two.")
     if "retriever" not in base.document:
-        raise BadInput("sweep=auto tries retrievers: it has nothing to try for a text task.")
+        raise BadInput("sweep=auto tries retrievers, and a text task has none.")
     if base.objectives and len(base.objectives) > 1:
-        raise BadInput("sweep=auto goes by one objective: leave out objectives, or give one.")
+        raise BadInput("sweep=auto takes one objective: leave out objectives=, or give one.")
     try:
         fixed_mean(base.objective)
     except BadInput:
         raise BadInput(
-            f"objective={base.objective} is not a mean over a fixed set of queries, which sweep=auto needs to score "
-            "its choice on queries that it has not seen. Choose another, such as objective=mrr@10."
+            f"objective={base.objective} is not a mean over a fixed set of queries. sweep=auto needs one to score its "
+            "choice on queries that it has not seen. Choose another, such as objective=mrr@10."
         ) from None
