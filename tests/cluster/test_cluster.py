@@ -133,7 +133,6 @@ def test_rankings_are_those_of_this_machine_alone(nodes, harness, toy):
     remote = ["cluster=ray", f"cluster.runtime.address={nodes.address}", "store.path=remote"]
     here, there = harness("run", *words, "store.path=here"), harness("run", *words, *remote)
     assert there.json["metrics"] == here.json["metrics"]
-    assert there.out.count("\n") == here.out.count("\n")
 
 
 @pytest.mark.slow

@@ -84,7 +84,7 @@ WORDS = [
     ("run top_k", r"top_k has no value\. Write top_k=VALUE"),
     ("run =3", r"'=3' has no key"),
     ("run what", r"'what' has no key\. Write KEY=VALUE"),
-    ("compare objective=map", r"objective is unknown here: it ranks runs when they are made.*; metric=NAME chooses"),
+    ("compare objective=map", r"objective is unknown here: it ranks runs when they are made.*, and metric=NAME"),
     ("export record best.csv", r"Did you mean submission=best\.csv\?"),
     ("score best.csv", r"Did you mean predictions=best\.csv\?"),
     ("doctor caches", r"no command 'doctor caches'\. Did you mean 'doctor cache'"),

@@ -132,7 +132,6 @@ def test_submitit_runs_a_job_in_a_process_of_its_own_which_imports_what_is_allow
 
 
 def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(one_by_one, place):
-    """And what joblib's workers have finished has the numbers that it has one by one."""
     folder = place("killed")
     words = [*WORDS, "gate.threshold=range(0,5)", "trials_per_job=5"]
     child = start(folder, *words, *JOBLIB)

@@ -244,7 +244,6 @@ def test_the_last_axis_changes_fastest():
     assert [" ".join(one).replace("=", "") for one in plan.combinations(axes)] == [
         "a1 bx", "a1 by", "a1 bz", "a2 bx", "a2 by", "a2 bz",
     ]  # fmt: skip
-    assert plan.combinations({}) == [()]
     # A grid that is too large is not expanded.
     axes = {"a": range(1000), "b": range(1000), "c": range(9)}
     with pytest.raises(BadInput, match=r"9,000,000 trials \(1,000 of a x 1,000 of b x 9 of c\)\. The most is"):

@@ -47,10 +47,9 @@ def value(words):
 def study(tmp_path):
     """study(search, *words) -> the search's study of these axes, in a file."""
 
-    def opened(search, *words, file="study.db", objectives=ONE):
-        return search.open(tmp_path / file, space(*words), objectives, "study")
-
-    return opened
+    return lambda search, *words, file="study.db", objectives=ONE: search.open(
+        tmp_path / file, space(*words), objectives, "study"
+    )
 
 
 def searched(study, measure=value):
@@ -269,14 +268,12 @@ def test_proposals_without_values_are_proposed_again(study):
     opened = study(search := Search("tpe", seed=1), *MIXED)
     first = opened.ask(4)
     assert [proposal.number for proposal in first] == [0, 1, 2, 3]
-    assert len(opened.finished) == 0
     opened.tell(1, [0.5])
     opened.tell(2, None)
     opened.tell(0, [math.nan])  # no value to learn from
     assert len(opened.finished) == 3
     again = study(search, *MIXED)
     assert again.ask(4) == first[3:]
-    assert again.ask(0) == []
     with pytest.raises(ValueError, match="COMPLETE"):
         again.tell(1, [0.5])
     with pytest.raises(ValueError, match="did not match the number of the objectives"):

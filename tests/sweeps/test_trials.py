@@ -94,8 +94,7 @@ def test_a_job_started_again_does_nothing_twice(handed, runs, tracker, concluded
     assert concluded == [0, 1, 2]
     assert [run.run_id for run in runs()] == [result.run_id for result in first]
     # It takes up what was left running.
-    journal = mine.folder / trials.JOURNAL
-    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    (journal := mine.folder / trials.JOURNAL).write_bytes(b"".join(journal.read_bytes().splitlines(True)[:-1]))
     tracker.client.update_run(first[2].run_id, status="RUNNING")  # as a worker leaves it that dies
     second = run_job(job, mine)
     assert second[:2] == first[:2]
