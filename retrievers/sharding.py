@@ -32,7 +32,7 @@ TOGETHER = 8  # rankings merged at a time
 class Summed(Retriever, Protocol):
     """Weighs the terms of a shard by statistics of the whole corpus, in two passes.
 
-    surveyed_by: the arguments that decide surveys and summaries. If only other arguments change, these are reused.
+    surveyed_by: the arguments that decide surveys and summaries. If only other arguments change, surveys are reused.
     """
 
     surveyed_by: tuple[str, ...]

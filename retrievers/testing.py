@@ -154,7 +154,7 @@ def _independent(subject: Subject) -> None:
 
 
 def _no_queries(subject: Subject) -> None:
-    assert subject.opened().search([], subject.k).query_ids == (), "rows without queries"
+    assert subject.opened().search([], subject.k).query_ids == (), "a search without queries returns rows"
 
 
 def _odd_queries(subject: Subject) -> None:
@@ -214,18 +214,18 @@ def _cut(subject: Subject) -> None:
 
 
 KNOWN_QUERIES: dict[str, Rule] = {
-    "each query has a row, in the order given, of documents of the dataset": _rows,
-    "at most k documents; a smaller k gives the first ones": _at_most_k,
-    "the same ranking from each search and each instance": _repeatable,
-    "the same ranking from a second index": _rebuilt,
+    "each query has a row of the dataset's documents, in the order of the queries": _rows,
+    "a row has at most k documents, and a smaller k gives the first of them": _at_most_k,
+    "each search and each instance gives the same ranking": _repeatable,
+    "a second index gives the same ranking": _rebuilt,
     "a query's documents do not depend on the other queries": _independent,
-    "no queries, no rows": _no_queries,
+    "a search without queries returns no rows": _no_queries,
 }
 ANY_QUERIES: dict[str, Rule] = KNOWN_QUERIES | {
     "queries without a word and long queries are answered": _odd_queries,
     "a document is found by its own text": _found_by_text,
 }
-IN_SHARDS: dict[str, Rule] = {"shards give the ranking of the whole": _cut}
+IN_SHARDS: dict[str, Rule] = {"shards give the same ranking as one index": _cut}
 
 
 def check_encoder(make: Callable[[], Encoder], tmp_path: Path) -> None:
@@ -248,10 +248,10 @@ def check_encoder(make: Callable[[], Encoder], tmp_path: Path) -> None:
     assert queries.shape == documents.shape, "queries and documents have vectors of one length"
     again = make().encode_queries(texts[::-1], folder)[::-1]
     assert np.allclose(again, queries, atol=1e-5), "vectors in the order of the queries, from every instance"
-    assert len(encoder.encode_queries([], folder)) == 0, "no queries, no vectors"
+    assert len(encoder.encode_queries([], folder)) == 0, "without queries there are no vectors"
     empty = _new_folder(tmp_path, "empty")
     make().encode_documents([], empty)
-    assert len(np.load(empty / "embeddings.npy", allow_pickle=False)) == 0, "no documents, no vectors"
+    assert len(np.load(empty / "embeddings.npy", allow_pickle=False)) == 0, "without documents there are no vectors"
 
 
 def _check_vectors(vectors: np.ndarray, count: int) -> None:
@@ -277,7 +277,7 @@ def check_fusion(make: Callable[[], Fusion]) -> None:
     assert [set(row) for row in fused.to_dict().values()] == [{"a", "b", "d", "e"}, {"c"}, set()]
     for k in (0, 1, 2):
         assert same(fusion.fuse({"first": first, "second": second}, k), fused.top(k)), "a smaller k gives a prefix"
-    assert same(make().fuse({"second": second, "first": first}, 10), fused), "the order of rankings does not matter"
+    assert same(make().fuse({"second": second, "first": first}, 10), fused), "the order of the rankings does not matter"
     alone = fusion.fuse({"first": first}, 10)
     assert [set(row) for row in alone.to_dict().values()] == [{"a", "b"}, {"c"}, set()]
 

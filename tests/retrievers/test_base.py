@@ -159,6 +159,6 @@ def falling(count):
 )
 def test_the_first_difference(rows, expected, tmp_path):
     found = dict(contract(lambda: Fake(rows), CORPUS, [Query.of("q1", "text")], tmp_path))
-    said = found["at most k documents; a smaller k gives the first ones"]
+    said = found["a row has at most k documents, and a smaller k gives the first of them"]
     assert expected in said
     assert bool(said) == bool(expected)
