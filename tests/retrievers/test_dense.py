@@ -90,7 +90,7 @@ def test_a_document_has_the_score_of_its_best_passage(tmp_path, short):
     assert calls == [(6, 6, "passages")]
     queries = [Query.of("q", "3 1"), Query.of("r", "0 1"), Query.of("none", "0 0")]
     ranking = dense.search(queries, 3)
-    # q: the passages of a score 3, 2 and 4, those of the others 2, 4 and 9; a comes before c, which scores the same.
+    # q: the passages of a score 3, 2 and 4; b, c and d score 2, 4 and 9. a comes before c, which has the same score.
     # r: 0, 2 and 1; then 2, 1 and 0.
     assert ranking.to_dict() == {"q": {"d": 9.0, "a": 4.0, "c": 4.0}, "r": {"a": 2.0, "b": 2.0, "c": 1.0}, "none": {}}
     reader = Dense(Numbers(), Flat(), passages="sentences")
@@ -245,7 +245,7 @@ def by_force(queries, vectors, starts, k):
 
 
 def search(queries, vectors, count):
-    """What an exact index does: the best passages, of equal ones the first; queries of zeros find nothing."""
+    """Search as an exact index does: equal passages stay in order, and a query of zeros finds no passage."""
     scores = queries.astype(float) @ vectors.T
     found = np.argsort(-scores, axis=1, kind="stable")[:, :count].astype(np.int32)
     values, nothing = np.take_along_axis(scores, found, axis=1), ~queries.any(axis=1)

@@ -53,7 +53,7 @@ BY_HAND = [
     (WeightedSum("min_max"), {"d1": 1, "d2": 0.5, "d3": 0 + 1, "d4": 0}),
     (WeightedSum("min_max", {"a": 0.3, "b": 0.7}), {"d1": 0.3, "d2": 0.15, "d3": 0.7, "d4": 0}),
     # a: mean 6, variance (16 + 0 + 16) / 3, so 4 / sqrt(32 / 3) = sqrt(1.5), 0, -sqrt(1.5). b: mean .7, sd .2: 1, -1.
-    # Documents that b did not return get its lowest, -1; those that a did not return get -sqrt(1.5).
+    # Documents that b did not return get its lowest, -1; documents that a did not return get -sqrt(1.5).
     (WeightedSum(), {"d1": R - 1, "d2": 0 - 1, "d3": -R + 1, "d4": -R - 1}),
     (WeightedSum("z_score", {"a": 2}), {"d1": 2 * R - 1, "d2": -1, "d3": -2 * R + 1, "d4": -2 * R - 1}),
     # a: s / 10 is 1, .6, .2; b: (s + 1) / 1.9 is 1, 1.5 / 1.9.

@@ -1,4 +1,4 @@
-"""The retriever that asks a search service, against stand-ins that speak the formats of several products and err."""
+"""The retriever that asks a search service, against imitations of several products, with and without faults."""
 
 import json
 import math
