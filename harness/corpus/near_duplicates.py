@@ -60,7 +60,7 @@ def find_near_duplicates(
 
 class _Signed:
     def __init__(self, texts: Iterable[str], count: int, folder: Path, progress: Progress | None) -> None:
-        self._folder = folder
+        self._folder, self._texts = folder, folder / "texts"
         factors = np.random.default_rng(0).integers(0, 1 << 32, (BANDS * ROWS, 2), np.uint32)
         factors[:, 0] |= 1
         ends = [np.zeros(1, np.int64)]
@@ -82,10 +82,6 @@ class _Signed:
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
-
-    @property
-    def _texts(self) -> Path:
-        return self._folder / "texts"
 
     def _band(self, band: int) -> Path:
         return self._folder / f"band{band}"

@@ -113,13 +113,6 @@ class Manifest:
         write_text(file, json_line({"version": VERSION} | encoded(self)))
         file.replace(folder / MANIFEST)
 
-    def changed(self, folder: Path) -> str | None:
-        """Return the name of the first file whose sha256 differs from the manifest; None if there is none."""
-        for name, sha256 in self.sha256.items():
-            if not (folder / name).is_file() or sha256_of(folder / name) != sha256:
-                return name
-        return None
-
     @classmethod
     def read(cls, folder: Path) -> Manifest:
         """Read the manifest of a finished folder. Raise BadInput, with the file, if the folder is not finished."""
@@ -492,11 +485,12 @@ def _checked(place: Path, output: Path) -> Manifest | None:
         )
     DocumentsFolder(place, "output")
     manifest = Manifest.read(place)
-    if changed := manifest.changed(place):
-        raise BadInput(
-            f"{output / changed} has changed since `harness prepare` wrote it. Choose another output, or delete "
-            f"{output} and run the command again."
-        )
+    for name, sha256 in manifest.sha256.items():
+        if not (place / name).is_file() or sha256_of(place / name) != sha256:
+            raise BadInput(
+                f"{output / name} has changed since `harness prepare` wrote it. Choose another output, or delete "
+                f"{output} and run the command again."
+            )
     return manifest
 
 

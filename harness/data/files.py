@@ -141,7 +141,16 @@ def _row(line: str, path: Path, number: int) -> dict[str, Any]:
 
 def text_file(path: Path, most: int) -> str:
     """Return the text of a file with LF line ends. Raise BadInput if it has more than `most` bytes."""
-    return _decode(_read(path, most), path, 1).replace("\r\n", "\n")
+    raw = bytearray()
+    try:
+        with open_unpacked(path) as file:
+            while len(raw) <= most and (block := file.read(BLOCK)):  # one read would reserve `most` bytes
+                raw += block
+    except DAMAGED as error:
+        raise _unreadable(path, error) from None
+    if len(raw) > most:
+        raise BadInput(f"{path}: the file has more than {most:,} bytes, which is too long. Is it the right one?")
+    return _decode(bytes(raw), path, 1).replace("\r\n", "\n")
 
 
 def json_file(path: Path) -> dict[str, Any]:
@@ -285,21 +294,6 @@ def listing(folder: Path, names: Collection[str]) -> str:
 
 def _whole(path: Path) -> Any:
     return _parse(text_file(path, LONGEST_JSON), path, None)
-
-
-def _read(path: Path, most: int) -> bytes:
-    raw = bytearray()
-    try:
-        with open_unpacked(path) as file:
-            while len(raw) <= most and (
-                block := file.read(BLOCK)
-            ):  # reading all at once would reserve memory for `most`
-                raw += block
-    except DAMAGED as error:
-        raise _unreadable(path, error) from None
-    if len(raw) > most:
-        raise BadInput(f"{path}: the file has more than {most:,} bytes, which is too long. Is it the right one?")
-    return bytes(raw)
 
 
 def _decode(raw: bytes, path: Path, number: int) -> str:

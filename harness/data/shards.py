@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -141,11 +141,7 @@ class _Lazy(Sequence[T]):
     def _at(self, number: int) -> T:
         raise NotImplementedError
 
-    @overload
-    def __getitem__(self, place: int) -> T: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[T, ...]: ...
-    def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
+    def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return tuple(map(self._at, range(len(self))[place]))
         return self._at(range(len(self))[place])

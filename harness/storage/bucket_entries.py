@@ -73,20 +73,8 @@ class BucketEntries(FolderEntries):
                     yield
 
     def get(self, name: str, held: bool = False) -> bool:
-        """Return whether an entry is there and undamaged, after fetching it to this machine.
-
-        held: the caller holds its `turn`. Then remove the manifest of a damaged entry, with a warning.
-        """
-        place = self.root / name
-        if intact(place):
-            return True
-        if os.path.lexists(place):
-            log.warning("%s is damaged and will be fetched or built again", place)
-        if self._fetched(name, held):
-            return True
-        if held:
-            delete(place)
-        return False
+        """Like `FolderEntries.get`, after fetching an entry that this machine lacks."""
+        return intact(self.root / name) or self._fetched(name, held) or super().get(name, held)
 
     def put(self, name: str) -> None:
         """Send an entry that was built. If another machine was first, fetch that machine's entry instead."""
@@ -210,7 +198,9 @@ class BucketEntries(FolderEntries):
                     self._bucket.delete([f"{name}/{MANIFEST}"])
                 delete(arriving)
                 return False
-            delete(place)
+            if os.path.lexists(place):
+                log.warning("%s was damaged and has been fetched again", place)
+                delete(place)
             arriving.rename(place)
         return True
 

@@ -94,7 +94,7 @@ def test_a_damaged_copy_is_fetched_again(place, caplog):
     folder = cache.folder("things", {}, counted())
     HARMS["changed"](folder)
     assert (cache.folder("things", {}, None) / "data.txt").read_text() == "내용"
-    assert f"{folder} is damaged and will be fetched or built again" in caplog.text
+    assert f"{folder} was damaged and has been fetched again" in caplog.text
 
 
 def test_folders_that_the_cache_did_not_make_are_listed_and_stay(tmp_path):
