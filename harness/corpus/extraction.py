@@ -52,7 +52,7 @@ class Apart:
         self.function, self.seconds, self.memory = function, seconds, memory
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0  # id of the process that started the other one: a fork must start its own
+        self._owner = 0  # id of the process that started `_process`; a fork must start another
         atexit.register(self.close)
 
     def __call__(self, argument: str) -> Any:

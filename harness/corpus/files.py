@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from harness.data.files import listing
 from harness.errors import BadInput, did_you_mean
 
-# Temporary files of editors, browsers and systems. A pattern finds one only if it spells the start of its name.
+# Temporary files of editors, browsers and systems. A pattern must spell the beginning of such a name to match it.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
 _SHOWN = 100  # greatest number of problems in a message
 

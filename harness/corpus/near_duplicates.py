@@ -26,9 +26,9 @@ from retrievers.base import Progress, cores
 
 THRESHOLD = 0.8  # least similarity of near-duplicates
 BANDS, ROWS = 20, 6
-BLOCK = 1 << 21  # number of characters signed at a time, and of bytes of text compared at a time
-LEADERS = 3  # greatest number of documents that are compared with all others in a bucket
-COMPARISONS = 40  # greatest number for a document, so that a bucket of unlike documents does not take quadratic time
+BLOCK = 1 << 21  # number of characters that are signed, or of bytes that are compared, at a time
+LEADERS = 3  # number of documents in a bucket that are compared with all others
+COMPARISONS = 40  # greatest number per document, since a bucket of unlike documents must not take quadratic time
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class _Signed:
     def buckets(self, band: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (documents that share their key in a band, their buckets), both int64, sorted by bucket."""
         keys = np.fromfile(self._band(band), np.uint64)
-        documents = np.flatnonzero(np.diff(self._offsets))  # without empty texts
+        documents = np.flatnonzero(np.diff(self._offsets))  # documents that are not empty
         documents = documents[np.argsort(keys[documents], kind="stable")]
         begins = np.ones(len(documents) + 1, bool)
         begins[1:-1] = np.diff(keys[documents]) != 0

@@ -68,7 +68,7 @@ def decoded(data: bytes, path: Path, declared: str = "") -> str:
                 byte = error.object[error.start]
                 raise BadInput(
                     f"{path}: its byte order mark says {encoding.upper()}, but byte 0x{byte:02x} at {error.start:,} "
-                    "after the mark is not. Is the file complete? Save it as UTF-8."
+                    "after the mark is invalid. Is the file complete? Save it as UTF-8."
                 ) from None
             _check_printed(text.encode() if encoding != "utf-8" else data, path)
             return text
@@ -87,7 +87,7 @@ def _check_printed(data: bytes, path: Path) -> None:
     zero = data.find(b"\0")
     if zero >= 0:
         start = data[:1000]
-        every_other = max(start[::2].count(0), start[1::2].count(0)) > len(start) / 5  # as in Western texts
+        every_other = max(start[::2].count(0), start[1::2].count(0)) > len(start) / 5  # like Western texts in UTF-16
         hint = " Is it UTF-16 without a byte order mark? Save it as UTF-8." if every_other else ""
         line = data.count(b"\n", 0, zero) + 1
         raise BadInput(f"{path}:{line}: byte 0x00 at {zero:,}: the file is binary, not text.{hint}")
@@ -349,7 +349,9 @@ class _Section:
         return self._lines[0].text()
 
     def _doctype(self, *_: object) -> None:
-        raise BadInput(f"{self.where}: it declares a document type, which HWPX does not. Entities are not expanded.")
+        raise BadInput(
+            f"{self.where}: it declares a document type, which HWPX files do not have. Save the document again."
+        )
 
     def _start(self, full_name: str, attributes: dict[str, str]) -> None:
         name = full_name.rpartition(" ")[2]

@@ -135,7 +135,7 @@ def _row(line: str, path: Path, number: int) -> dict[str, Any]:
         )
     row = _parse(line, path, number)
     if not isinstance(row, dict):
-        raise BadInput(f"{path}:{number}: {row!r:.60} is not a JSON object. Each line must be one, in braces.")
+        raise BadInput(f"{path}:{number}: {row!r:.60} is not a JSON object. Each line must be an object, in braces.")
     return row
 
 
@@ -170,7 +170,7 @@ def json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, item in enumerate(_whole(path), start=1):
         where = f"{path}: item {number}"
         if not isinstance(item, dict):
-            raise BadInput(f"{where}: {item!r:.60} is not a JSON object. Each item must be one, in braces.")
+            raise BadInput(f"{where}: {item!r:.60} is not a JSON object. Each item must be an object, in braces.")
         yield where, item
 
 

@@ -214,7 +214,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # such queries are already known by their lack of labels and evidence
+        counts_unanswerable=False,  # the lack of labels and evidence already distinguishes them
         evidence=evidence,
         places=spans,
         findings=tuple(findings),

@@ -139,7 +139,7 @@ class AppendLog(Generic[T]):
                 if not self._last.is_file():  # reading a pipe would wait for ever
                     raise BadInput(f"{self._last} is not a file. Remove it, and restore the original.")
                 known = self._last.read_text("utf-8", "replace").strip()
-            if known not in (end.check, end.before):  # a process may have died before it wrote this file
+            if known not in (end.check, end.before):  # the last writer may have died before this file
                 raise BadInput(f"{self.path}: the last line was edited or removed. {self._remedy}")
         return rows, end
 
@@ -188,7 +188,7 @@ class AppendLog(Generic[T]):
         content = asdict(cast(Any, row))
         try:
             text = json.dumps(content, ensure_ascii=False).encode()
-        except UnicodeEncodeError:  # half a surrogate pair
+        except UnicodeEncodeError:  # the text has half a surrogate pair
             text = json.dumps(content).encode()
         check = self._checksum(text[:-1], before)
         return text[:-1] + _FIELD + check.encode() + b'"}\n', check
@@ -241,7 +241,7 @@ class AppendLog(Generic[T]):
             raise
 
 
-SEND_SECONDS = 30.0  # time between two segments, the most that a lost machine loses
+SEND_SECONDS = 30.0  # time between two segments; a lost machine loses at most the rows of this time
 FILE = "replies.log"
 OTHERS = "*-*.log"  # files of the other machines that share a log
 WRITER = "writer"  # the file with the name of the writer of `replies.log`
@@ -252,7 +252,7 @@ class SharedLog:
 
     def __init__(self, bucket: Bucket, start: str, folder: Path) -> None:
         self._bucket, self._start, self._folder = bucket, start, folder
-        self._sent = 0  # number of bytes of our file that are in the bucket
+        self._sent = 0  # number of bytes of this machine's file that are in the bucket
         self._sending = threading.Lock()
         create_text(folder / WRITER, uuid.uuid4().hex)
 
@@ -289,7 +289,7 @@ class SharedLog:
         """Fetch other machines' rows, and send the rows added in this context. The caller must hold the log's locks."""
         self.fetch()
         file = self._folder / FILE
-        if self._sent > (file.stat().st_size if file.exists() else 0):  # it was lost, but the bucket has it
+        if self._sent > (file.stat().st_size if file.exists() else 0):  # the file was lost
             write_text(self._folder / WRITER, uuid.uuid4().hex)
             self.fetch()
         over = threading.Event()

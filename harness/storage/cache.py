@@ -28,7 +28,7 @@ from harness.storage.entries import CacheEntry, FolderEntries, fill, missing_ent
 from retrievers.base import Ranking, load_array
 
 LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable that names the folder of local copies
-FLUSH_SECONDS = 5.0  # time between two segments of scored pairs, the most that a killed process loses
+FLUSH_SECONDS = 5.0  # time between two segments of scored pairs, which limits the loss of a killed process
 AT_ONCE = 4  # number of segments of scored pairs that are fetched in parallel
 
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
 _PART_WRITTEN = re.compile(r"\d+ requested and \d+ written")  # numpy's words for a full disk, without an errno
-KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # name of an entry's folder; that of a ranking ends with its depth
+KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # name of an entry's folder: the key, and the depth of a ranking
 
 _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mtime) of a file -> its sha256
 
@@ -156,7 +156,7 @@ class FolderEntries:
         if not intact(place):
             with self.lock(name):
                 place.mkdir(parents=True, exist_ok=True)
-                if not intact(place):  # if its manifest alone is lost, keep its content, which may have cost money
+                if not intact(place):  # if only the manifest is lost, keep the content, which may have cost money
                     delete(place / MANIFEST)
                     write_text(place / MANIFEST, _manifest_text(identity, {}))
         return self.used(name)

@@ -189,7 +189,9 @@ class Lease:
             except (BadInput, Failed):
                 continue  # the server may answer the next time
             if etag is None:
-                log.warning("Another machine has taken over %s, because this one did not renew it.", self._name)
+                log.warning(
+                    "Another machine has taken over %s, because this machine did not renew it in time.", self._name
+                )
             self._etag = etag or ""
 
     def _is_ours(self, content: bytes) -> bool:
