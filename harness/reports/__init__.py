@@ -1,1 +1,1 @@
-"""Terminal tables, HTML pages and figures. This package decides no number."""
+"""Terminal tables, HTML pages and figures. No score is computed here."""

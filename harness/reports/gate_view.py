@@ -306,8 +306,8 @@ def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
 def _apart(heights: Sequence[float], least: float) -> np.ndarray:
     """Return heights that are at least `least` apart and at most 1, as near as possible to the given ones."""
     order, steps = np.argsort(heights, kind="stable"), least * np.arange(len(heights))
-    moved = np.maximum.accumulate(np.array(heights, float)[order] - steps)  # upwards
-    moved = np.minimum(moved, 1 - steps[-1])  # the highest one down to 1, and so the ones below it
+    moved = np.maximum.accumulate(np.array(heights, float)[order] - steps)  # each at least `least` above the one before
+    moved = np.minimum(moved, 1 - steps[-1])  # room for those above, up to 1
     apart: np.ndarray = (moved + steps)[np.argsort(order)]
     return apart
 

@@ -391,8 +391,7 @@ def measure_row(
 def first_number(
     one: Objective | None, whole: Mapping[str, Summary], public: Mapping[str, Summary]
 ) -> dict[str, Any] | None:
-    """Return the number at the top of a page; None without a value. whole, public: measure -> summary of all queries
-    and of the public part."""
+    """Return the number at the top of a page; None without a value. whole, public: summaries by measure."""
     if one is None:
         return None
     about = {"name": one.name, "kind": one.kind, "n": (public if one.select_on == "public" else whole)[one.name].n}
@@ -405,7 +404,7 @@ def first_number(
 def scored_note(first: str, facts: Facts, found: Iterable[str], notes: Sequence[str], files: Iterable[str]) -> str:
     """Return the description of a run.
 
-    first: the result in one line, since MLflow hides all but the first lines at first.
+    first: the result in one line. MLflow folds all but the first lines.
     found: tables and sentences.
     files: the names of the run's files. The tracker turns the name of the page into a link.
     """
@@ -512,8 +511,7 @@ def _losses(of: Evaluation, table: Table | None) -> str:
 
 
 def _confusion(table: Table) -> str:
-    """Return the table of labelled queries by need and decision. A query that passes the gate but finds nothing counts
-    as shown."""
+    """Return the table of labelled queries by need and decision. A query that passes the gate counts as shown."""
     wrong = {"wrongly_returned", "wrongly_withheld"}
     cells = zip(table["needs"], table["decision"], strict=True)
     count = Counter((needs, needs != (decision in wrong)) for needs, decision in cells if needs is not None)

@@ -28,7 +28,7 @@ MARK = "†"
 MANY = 2  # if more columns have intervals, LaTeX puts the intervals on a second line
 PASTED = 3  # most decimals of a pasted number
 GAP = 2  # characters between columns of a terminal
-WHOLE = 18  # a terminal never breaks a word of at most so many characters
+WHOLE = 18  # a terminal never breaks a word of at most this many characters
 FOLDED = 10  # the fewest characters to which a column of long texts shrinks
 BROKEN = 14  # a terminal breaks longer headings between words, since the numbers below are narrower
 KEY, AT_DOTS = re.compile(r"[a-z]\w*(\.\w+)*"), re.compile(r"(?<=\.)")

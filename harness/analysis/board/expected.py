@@ -3,7 +3,7 @@
 The best of many runs scores too high on the queries that chose it. Three numbers correct this, the most honest first:
 1. private: the mean over private queries, which had no part in the choice;
 2. replay: `sweep=auto` repeats its choices without the queries that score them;
-3. choice: the choice among the runs is cross-validated, whatever made the runs.
+3. choice: the choice among the runs is cross-validated, no matter how the runs were made.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harness.statistics.bootstrap import bootstrap_means
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 
 FOLDS, REPEATS, SEED = 10, 5, 0
-MOST = 200  # quick commands read the scores by query of at most so many runs
+MOST = 200  # a quick command reads the scores by query only if there are at most this many runs
 LUCK = 0.0005  # a smaller excess of the best score is not called luck
 
 How = Literal["private", "replay", "choice", "unknown"]
@@ -134,7 +134,7 @@ class RunFamily:
     def expected(self, replay: Replay | None, most: int | None = None) -> Expected | None:
         """Return the score to expect of the best run; None with fewer than two runs or two queries that choose.
 
-        replay: the replay of a sweep whose best trial may be the best run. most: read no scores of more runs.
+        replay: the replay of a sweep whose best trial may be the best run. most: read no scores if there are more runs.
         """
         if len(self.runs) < 2:
             return None
@@ -226,7 +226,7 @@ def of_experiment(
 ) -> Expected | None:
     """Return the score to expect of the best run of an experiment; None with fewer than two comparable runs.
 
-    asked: its `runs` are ignored. most: read no scores of more runs. replay: the replay of a sweep about to end.
+    asked: its `runs` are ignored. most: read no scores if there are more runs. replay: of a sweep about to end.
     """
     try:
         check_by_query(asked.metric)

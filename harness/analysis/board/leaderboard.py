@@ -29,7 +29,7 @@ from harness.storage.typed import HIDDEN, key_named
 
 INDEX = "index_mb"
 KOREAN = {"query": "질의", "item": "항목"}
-MUCH = 10  # a run that is so many times as quick is named beside the recommended run
+MUCH = 10  # a run that is this many times quicker is named beside the recommended run
 LOST = {
     "wrongly_returned": Words("documents are returned where none are needed", "필요 없는 문서를 반환"),
     "wrongly_withheld": Words("the gate withholds documents that are needed", "필요한 문서를 게이트가 막음"),
@@ -50,7 +50,7 @@ class Row:
     run: the place in `BoardRuns.runs`. value: the score that decides the order.
     group: "same" if the run is not told apart from the best; None if nothing was tested.
     difference: the mean of this run minus the mean of the best run, over the queries that count in both.
-    p, p_holm: of the paired randomisation test against the best run; NaN for the best run itself and if labels come
+    p, p_holm: from the paired randomisation test against the best run; NaN for the best run itself and if labels come
         partly from a model.
     ms: milliseconds per query, without a language model's time; None if unknown.
     mb: megabytes of the indexes; None if unknown.

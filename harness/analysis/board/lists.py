@@ -64,7 +64,7 @@ class Retrieved:
 def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[LoggedRun, str]]:
     """Return (run, name) of the files that a ListReader reads, in order.
 
-    detailed: the number of first runs of which all files are read; of later runs, only the predictions are read.
+    detailed: of this many first runs all files are read; of later runs only the predictions.
     """
     found = []
     for place, run in enumerate(runs):

@@ -1,8 +1,8 @@
 """The keys that matter: their shares in the variance of the runs' scores, and the effect of each value.
 
-For a number, also whether its best value lies on a plateau. A value is on the plateau if it and all values between it
-and the best value score within one standard error of the best. The standard error is that of the differences by query,
-as in `gates.calibration.plateau`.
+For a number, the analysis also says whether the best value lies on a plateau. A value is on the plateau if it and all
+values between it and the best value score within one standard error of the best. The standard error is computed from
+the differences by query, as in `gates.calibration.plateau`.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def matters(runs: BoardRuns) -> Matters | None:
     """Return the keys that matter on the queries that decide the order of the runs.
 
     Return None if no key varies, if no query has a value in every run, and for text tasks, whose measures are not means
-    over items. Scored files are left out, since they have no settings. Runs with the same results as another count.
+    over items. Scored files are left out, since they have no settings. Runs with equal results are all included.
     """
     found: dict[str, tuple[int, LoggedRun]] = {}  # trial key -> (row, run), the best first
     for row, one in enumerate(runs.runs):
@@ -342,7 +342,7 @@ def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> lis
 # ---- Plateau or spike: how far a number can move from its best value before the scores fall
 
 LEAST = 3  # fewer values have no shape
-BEYOND = 1.96  # a value so many standard errors below the best is worse beyond chance
+BEYOND = 1.96  # a value this many standard errors below the best is worse beyond chance
 
 
 @dataclass(frozen=True)
@@ -368,7 +368,7 @@ class Plateau:
 
     @property
     def clear(self) -> bool:
-        """Whether some value lies below the best one beyond chance."""
+        """Whether some value is worse than the best value beyond chance."""
         return any(below > BEYOND * error + CLOSE for below, error in zip(self.below, self.error, strict=True))
 
     @property

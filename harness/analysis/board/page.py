@@ -22,7 +22,7 @@ from harness.storage.typed import encoded
 from harness.tracking.tracker import Tracker
 
 TEMPLATE = TEMPLATES / "board.html"
-PAIRED = 40  # so many best runs are tested pair by pair; all other runs only against the best
+PAIRED = 40  # the number of best runs that are tested pair by pair; other runs are only tested against the best
 PAIRED_SUMS = 5  # the same for submissions to a text task, whose tests take longer
 
 
@@ -88,7 +88,7 @@ def document(board: Board) -> dict[str, Any]:
 def pairs_on_parts(runs: BoardRuns) -> dict[str, list[tuple[float | None, ...]]]:
     """Return part of the queries -> (first run, second run, mean difference, low, high, p) of each tested pair.
 
-    p, uncorrected, and the interval equal the results of `harness compare` for this pair alone. Return {} if labels
+    The interval and the uncorrected p equal the results of `harness compare` for this pair alone. Return {} if labels
     come partly from a model.
     """
     if any(one.score.estimate for one in runs.runs):

@@ -29,10 +29,10 @@ from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import one_word
 
 PARTS = ("data.documents", "data.queries", "data.qrels")
-DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value; the fewer if there are more than LISTED pairs
+DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value; the smaller number if there are more than LISTED pairs
 LISTED = 65_536  # distinct pairs of a value and a kind of loss
 _DEFLATED = -15  # zlib's wbits for raw deflate, "deflate-raw" of DecompressionStream
-DETAILED = 200  # so many best runs are shown with scores, signals and the documents before the gate
+DETAILED = 200  # the number of best runs shown with scores, signals and the documents before the gate
 MISSED = 5  # relevant documents of a query that are shown from below the first DEPTH of a list
 RELEVANT = 20  # relevant documents of a query on the page, the highest grades first
 BLOCK = 64  # documents that are packed together

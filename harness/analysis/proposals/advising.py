@@ -58,7 +58,7 @@ from retrievers.base import Ranking
 from retrievers.dense.models import INSTALL
 
 LEAST = 0.001  # proposals that usually add less are left out
-MOST = 100  # the scores by query are read of so many best runs
+MOST = 100  # the number of best runs whose scores by query are read
 KNOWN = ("top_k", "depth", "seed", "public")  # no proposal goes beyond the tried values of these numbers
 ELSEWHERE_MADE = "The run is a file made elsewhere: only its scores are known, and no command can repeat the run."
 NOT_CACHED = "The run's rankings are not in the cache (store.path): its component rankings are unknown."
