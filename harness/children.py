@@ -34,8 +34,8 @@ def refuse_settings(file: Path, library: str, decides: str, instead: str) -> Non
     """
     if file.exists():
         raise BadInput(
-            f"{file}: {library} takes settings from this file, such as {decides}. Remove it, and give the settings you "
-            f"want in environment variables, such as {instead}."
+            f"{file}: {library} takes settings from this file, such as {decides}. Remove the file, and give the "
+            f"settings that you want in environment variables, such as {instead}."
         )
 
 

@@ -84,7 +84,7 @@ def _ceilings(found: list[Ceiling]) -> Table:
         by.setdefault(round(one.bound, 4), []).append(one.of)
     rows: Rows = [[bound, "; ".join(parts)] for bound, parts in by.items()]
     columns = [Column("bound", "difference"), Column("by")]
-    return Table("The most that could be won, everything else unchanged", columns, rows)
+    return Table("The most that each change could gain, with everything else unchanged", columns, rows)
 
 
 def _to_try(found: list[Proposal], commands: list[str]) -> Table:
@@ -100,7 +100,7 @@ def _to_try(found: list[Proposal], commands: list[str]) -> Table:
         lines += [f"{place}. {one.title}: {worth}{bound}. {_cost(one)}"]
         lines += [f"   {line}" for line in ([] if one.why in said else [one.why])] + [f"   {command}"]
         said |= {limit, one.why}
-    return Table("To try, the likeliest gain first", notes=lines or [NOTHING])
+    return Table("What to try, the likeliest gain first", notes=lines or [NOTHING])
 
 
 def _cost(one: Proposal) -> str:

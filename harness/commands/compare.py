@@ -42,7 +42,7 @@ CUT = (
     "The documents of these runs were cut from the same texts in different ways. Measures that count documents depend "
     "on the cut, since the runs have different documents. Measures of spans count characters of evidence instead"
 )
-LABELS = string.ascii_uppercase  # the labels of runs in tables and figures; no more runs can be compared
+LABELS = string.ascii_uppercase  # labels of runs in tables and figures: at most 26 runs are compared
 
 
 def _compared(
@@ -113,7 +113,7 @@ def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
 def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
     """Compare runs pair by pair, and log the result unless files are compared."""
     kind = RunKind(config.task)
-    if config.metric is not None and not kind.task:  # the runs' own task knows its measures, not the config's
+    if config.metric is not None and not kind.task:  # the measures of a text task are known from its runs
         measures.parse_measure(config.metric)
     with tempfile.TemporaryDirectory() as folder:
         files = run_files.open_run_files(config.runs or (), config, invocation, Path(folder) / "files", config.seed)
@@ -218,7 +218,7 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
         require_kind(kind, run, "compare it")
         for tag, meaning in shared.items():
             first = next((other for other in chosen if tag in other.tags), run)
-            if tag in run.tags and run.tags[tag] != first.tags[tag]:  # a file that was scored without queries has none
+            if tag in run.tags and run.tags[tag] != first.tags[tag]:  # some scored files lack the tag
                 raise BadInput(
                     f"Run {run.named} does not have the {meaning} of run {first.named}: {tag} is {run.tags[tag][:12]} "
                     f"and {first.tags[tag][:12]}. Only runs with the same data and measures can be compared."
@@ -229,9 +229,9 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
 def tested_family(
     tracker: Tracker, choice: Choice, config: CompareConfig, folder: Path
 ) -> tuple[np.ndarray | None, Expected | None]:
-    """Return p of the best run against each run of its family, corrected by Holm, float64 [R]; and its expected value.
+    """Return p of the best run against each run of its family, float64 [R], and the value to expect of the best run.
 
-    Return (None, None) if the runs were named, and for measures without values by query.
+    Holm's method corrects p. Return (None, None) if the runs were named, and for measures without values by query.
     """
     metric, ranked = config.metric, choice.family
     pooled = not config.task and parse_measure(metric).family is MeasureFamily.POOLED

@@ -1,4 +1,4 @@
-"""`harness power`: compute how many labelled queries tell two runs apart, and the difference that today's can show."""
+"""`harness power`: compute how many labelled queries are needed to tell two runs apart."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from harness.reports.tables import Column, Rows, Table
 from harness.statistics.power import MOST, TellingApart, telling_apart
 from harness.tracking.tracker import Tracker
 
-BAR = 20  # characters for a power of 100 %
-DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> of the run
+BAR = 20  # characters of the bar for a power of 100 %
+DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> key of the run
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from harness.reports.result import CommandAnswer
 SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
 BAR = 40  # characters of the longest bar
 WORDS, LONGEST = 4, 60  # most words and most characters of the proposed query
-MODEL = "gpt-4o-mini"  # named in the proposed draft command, which has dry_run=true and does not ask the model
+MODEL = "gpt-4o-mini"  # in the proposed draft, which has dry_run=true and asks no model
 SHOWN = 5  # most skipped files to show; the manifest lists all
 
 

@@ -1,4 +1,4 @@
-"""`harness run`: one experiment, from a checked config to a tracked result."""
+"""`harness run`: run one experiment, from a checked config to a tracked result."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def _group_document(group: RunGroup, top: int) -> dict[str, Any]:
 
 
 def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) -> str | None:
-    """Return the experiment to list; None for all. Raise BadInput for an unknown one that was asked for."""
+    """Return the experiment to list; None for all. Raise BadInput if the user names an unknown experiment."""
     name: str | None = config.experiment_name
     known = tracker.experiments()
     if name is None or name in known:
@@ -188,7 +188,7 @@ def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) ->
             f"experiment_name={name!r}: no such experiment in {shown_address(tracker.uri)}.{did_you_mean(name, known)} "
             "`harness runs experiment_name=null` lists all."
         )
-    return None  # the default name was not asked for
+    return None  # the user did not name the default experiment
 
 
 def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:

@@ -62,8 +62,8 @@ def score_file(config: ScoreConfig, invocation: Invocation) -> CommandAnswer:
             same = is_same(best, own)
             verdict = [terminal.standing(record.objective, best.objective, best.short_id)]
             if same:
-                unit = "file" if task else "lists"
-                verdict = [f"The same {unit} as run {best.named}: on a board, both are one row."]
+                unit = "predictions" if task else "lists"
+                verdict = [f"This file has the same {unit} as run {best.named}: on a board, both are one row."]
             elif all(best.params.get(name) == own.params.get(name) for name in ("public", "seed") if task):
                 steps.append(place.command("compare", f"runs=[{best.short_id},{own.short_id}]"))
         if task:

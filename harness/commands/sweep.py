@@ -114,7 +114,7 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
 
 @contextmanager
 def _ended(tracker: Tracker, parent: str | None, record: RunRecord, claim: Claim[ProcessWork] | None) -> Iterator[None]:
-    """End the parent run if an error, such as Ctrl-C at its end, leaves it RUNNING; release its claim."""
+    """End the parent run if an error, such as a late Ctrl-C, leaves it RUNNING. Release its claim."""
     try:
         yield
     except BaseException as error:

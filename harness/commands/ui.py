@@ -61,7 +61,7 @@ def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
     # Uvicorn, which MLflow starts, puts a folder first on the import path: by default the working folder.
     command += ["--uvicorn-opts", shlex.join(["--app-dir", sysconfig.get_path("stdlib")])]
     if tracker.artifacts:
-        command += ["--artifacts-destination", tracker.artifacts]  # of runs that are logged through this server
+        command += ["--artifacts-destination", tracker.artifacts]  # for runs that are logged through this server
     # The store's address may hold a password: pass it by the environment, since a list of processes shows arguments.
     jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # processes that these pages do not need
     variables = jobs | os.environ | {"MLFLOW_BACKEND_STORE_URI": str(tracker.uri)}

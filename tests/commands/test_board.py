@@ -84,7 +84,7 @@ def test_what_returns_the_same_is_one_row(harness, runs, toy):
     harness("export", f"run={better}", "experiment_name=e", "submission=first.csv")
     score = ("score", "predictions=first.csv", *RUN[1:3], "experiment_name=e")
     said = harness(*score).out
-    assert f"The same lists as run {better[:8]}" in said
+    assert f"This file has the same lists as run {better[:8]}" in said
     assert "harness compare" not in said
     harness(*score)
     twin = harness(*RUN, "top_k=2").json["run_id"]

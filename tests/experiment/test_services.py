@@ -105,7 +105,7 @@ def test_a_sweep_over_a_service_that_changes(harness, toy, server):
 
 def test_a_run_that_cannot_be_repeated_is_no_model():
     run, plan = SimpleNamespace(short_id="3f2a91b0"), Plan({}, {}, {"far": {"_target_": "x", "cache": False}}, {}, 3, 9)
-    with pytest.raises(BadInput, match=r"Run 3f2a91b0 has retriever\.far\.cache=false: what it finds may change"):
+    with pytest.raises(BadInput, match=r"Run 3f2a91b0 has retriever\.far\.cache=false: its results may change"):
         model._require_same_key(run, plan, None)
 
 

@@ -1,1 +1,1 @@
-"""`harness doctor`: checks the set-up, prunes the cache, uploads unsent runs."""
+"""`harness doctor`: check the set-up, prune the cache, upload unsent runs."""

@@ -65,7 +65,7 @@ def plugin_findings(config: DoctorConfig) -> Iterator[Finding]:
         except BadInput as error:
             problem = str(error)
         if twice := [name for name in names if name in seen]:
-            problem = f"records a class as {twice[0]!r}, as the plug-in {seen[twice[0]]} does"
+            problem = f"gives a class the recorded name {twice[0]!r}; the plug-in {seen[twice[0]]} uses it too"
         if problem:
             yield Finding(about, "error", problem, f"Fix it, or remove it: pip uninstall {plugin.distribution}")
         else:
@@ -90,7 +90,7 @@ def retrievers(config: DoctorConfig) -> Iterator[Finding]:
 
 
 ELSEWHERE = "Choose another folder: store.path=FOLDER or HARNESS_CACHE."
-_TRY_LOCK = "import sys, filelock; filelock.FileLock(sys.argv[1]).acquire(timeout=0)"  # fails if it is held
+_TRY_LOCK = "import sys, filelock; filelock.FileLock(sys.argv[1]).acquire(timeout=0)"  # fails if the lock is held
 
 
 def cache_findings(config: DoctorConfig) -> Iterator[Finding]:
@@ -172,7 +172,7 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
-    """List the entries of the cache by size or age. Prune old entries, then more of them until a size is reached."""
+    """List the entries of the cache by size or age. On request, first prune old entries, then down to a size."""
     kept = open_cache(full_place(config.store.path))
     now = time.time()
     left, removed, busy = _prune(kept, config.prune.unused_days, config.prune.keep_gb, now)

@@ -33,7 +33,7 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     """Write the submission of the best run by `metric`, or of `run`, and enter it in the ledger."""
     kind = RunKind(config.task)
     tracker = open_store(config)
-    verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # files of ranked lists were made elsewhere
+    verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # scored files of ranked lists are not exported
     config, notes = settled(tracker, config, kind.name, verbs)
     if not kind.task:
         parse_measure(config.metric)
@@ -84,7 +84,7 @@ def _lines(document: Mapping[str, Any], run: LoggedRun, submission: Submission, 
     ends = interval(document["low"], document["high"], absent="")
     value = f"{document['value']:.4f}{f' (95 % interval {ends})' if ends else ''}" if document["kind"] else ""
     score = f"{value}, {document['kind']}" if value else "not scored"
-    yield f"Run {run.named}, {document['metric']} {score}: {document[unit]} {unit}, valid."
+    yield f"Run {run.named}, {document['metric']} {score}: a valid submission of {document[unit]} {unit}."
     if expected := document["expected"]:
         yield expected.sentence
     yield f"Submission: {document['submission']}{'' if document['written'] else ' (already there)'}"

@@ -231,7 +231,7 @@ def _settle(ledger: Ledger, config: HistoryConfig) -> None:
 
 
 def _fractions(given: Mapping[str, float], scale: str, metric: str) -> dict[str, float]:
-    """Return leaderboard scores on our scale. Raise BadInput for one outside the range of the measure."""
+    """Return leaderboard scores on our scale. Raise BadInput for a score outside the range of the measure."""
     most, unit = (100, " in percent") if scale == "percent" else (1, "")
     for part, score in given.items():
         if metric in UNBOUNDED or 0 <= score <= most:
@@ -345,7 +345,7 @@ def _draw(found: History) -> None:
             axes.plot([low, high], [board, board], color=colour, alpha=0.4, zorder=1)
             axes.plot(here, board, "o", color=colour, mfc=colour if part == "public" else "white", label=label)
             axes.annotate(str(row.number), (high, board), (5, -3), textcoords="offset points", color=colour)
-            label = "_"  # once in the legend
+            label = "_"  # the legend names a run once
     axes.axline((shown[0].local,) * 2, slope=1, color="#888", linewidth=0.8, zorder=0, label="no drift")
     axes.margins(0.1)
     axes.set(xlabel=f"{found.metric} here, with 95 % interval", ylabel="leaderboard (filled: public, hollow: private)")

@@ -158,7 +158,7 @@ class Ledger:
                 answers = {part: score for part in PARTS if (score := getattr(line.answer, part)) is not None}
                 found[sha256] = replace(one, answers={**one.answers, **answers}, files=files)
             else:
-                raise BadInput(f"{self.file} has an answer to {sha256:.12}…, but not its export.")
+                raise BadInput(f"{self.file} has scores for the file {sha256:.12}…, but not its export.")
         return found
 
     def require_free(self, line: Export) -> None:
@@ -202,7 +202,7 @@ class Ledger:
                 path.unlink()
                 continue
             if begun.provenance is not None and valid:
-                create_text(provenance_of(Path(step.file)), begun.provenance)  # an existing file is about this content
+                create_text(provenance_of(Path(step.file)), begun.provenance)  # an existing file describes this content
             if not entered:
                 self._add(begun.line)
             submission = self.submissions()[step.sha256]

@@ -86,7 +86,7 @@ def prepared_model(
             raise BadInput(f"retriever.{retriever} calls your own function. A model cannot contain that function.")
     if size := plan.deciding_shard:
         raise BadInput(
-            f"Run {run.short_id} encoded its documents in shards of about {size:,}, and a model carries one index: its "
+            f"Run {run.short_id} encoded its documents in shards of about {size:,}, but a model has one index: its "
             "vectors may differ in the last digits. Run the experiment again with cluster.shard=null, and export that "
             "run."
         )
@@ -149,7 +149,7 @@ def _champion(client: MlflowClient, name: str) -> str | None:
 
 
 def load_model(folder: Path) -> Searcher:
-    """Return the searcher of a package. Raise BadInput, naming the file, if one has changed or is missing."""
+    """Return the searcher of a package. Raise BadInput, with its name, if a file has changed or is missing."""
     verify_entry(folder)
     plan = Plan.of(read_config(folder / "config.yaml"))
     plan = _with_rules(plan, {group: file for group in FITTED if (file := folder / f"{group}.json").exists()})
@@ -164,8 +164,8 @@ def load_model(folder: Path) -> Searcher:
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
     """Return one row per query: query_id, whether to retrieve, the gate's signal, and its documents, the best first.
 
-    table: columns `query`, a text, or `messages`, a list of {role, content}; and optionally `query_id`, by default the
-    number of the row from 0. Raise BadInput, naming the row, for anything else.
+    table: has the column `query`, texts, or `messages`, lists of {role, content}; and maybe `query_id`, by default the
+    number of the row from 0. Raise BadInput, with the row, for anything else.
     """
     from pandas import DataFrame
 
@@ -200,7 +200,7 @@ def _require_same_key(run: LoggedRun, plan: Plan, dataset: Dataset) -> None:
     for name, node in plan.retriever.items():
         if not reusable(node):
             raise BadInput(
-                f"Run {run.short_id} has retriever.{name}.cache=false: what it finds may change at any time, so no "
+                f"Run {run.short_id} has retriever.{name}.cache=false: its results may change at any time, so no "
                 "model can answer as the run did."
             )
     if retrieval_run.trial_key_of(plan, dataset) != run.tags.get("trial_key"):

@@ -1,4 +1,4 @@
-"""The code that MLflow copies into a model and runs to serve it; it calls this package."""
+"""The code that MLflow copies into a model and runs to serve the model. It calls this package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.errors import BadInput
 
 
 class RetrievalModel(PythonModel):
-    """Queries or conversations in, ranked documents and the gate's decision out; see `export.model.answer`."""
+    """Answers queries or conversations with ranked documents and the gate's decision; see `export.model.answer`."""
 
     def load_context(self, context: PythonModelContext) -> None:
         self._searcher = load_model(Path(context.artifacts["package"]))
@@ -25,7 +25,7 @@ class RetrievalModel(PythonModel):
     def predict(
         self, context: PythonModelContext, model_input: DataFrame, params: dict[str, Any] | None = None
     ) -> DataFrame:
-        """Answer requests. Status 400 for invalid ones, 503 if a language model that the gate asks is down."""
+        """Answer requests. Status 400: an invalid request. Status 503: the language model of the gate is down."""
         try:
             return answer(self._searcher, model_input)
         except BadInput as error:
