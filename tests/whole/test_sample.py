@@ -17,7 +17,7 @@ import pytest
 import harness
 
 SAMPLE = Path(harness.__file__).parent / "sample"
-FILES = ("documents.jsonl", "eval.jsonl", "qrels.jsonl")
+FILES = [path for path in sorted(SAMPLE.rglob("*")) if path.suffix in (".csv", ".json", ".jsonl", ".md", ".txt")]
 HANGUL = re.compile("[가-힣]")
 
 
@@ -43,9 +43,9 @@ def labels() -> dict[int, dict[str, int]]:
     return by_query
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_file_is_plain_json_lines(name: str) -> None:
-    raw = (SAMPLE / name).read_bytes()
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SAMPLE)))
+def test_files_are_plain_utf_8(path: Path) -> None:
+    raw = path.read_bytes()
     assert raw.endswith(b"\n")
     assert b"\r" not in raw
     assert b"\\u" not in raw  # Hangul is not escaped

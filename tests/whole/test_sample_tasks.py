@@ -19,9 +19,6 @@ from harness.tasks.scored_file import in_public, measure_all, tallied
 from harness.tasks.task import JudgedItems
 
 CORRECTIONS, ANSWERS = (Path(harness.__file__).parent / "sample" / name for name in ("corrections", "answers"))
-FILES = [CORRECTIONS / f"{name}.csv" for name in ("references", "careful", "eager", "untouched")] + [
-    ANSWERS / f"{name}.json" for name in ("references", "first", "second", "culture", "culture_first")
-]
 PLAIN = ("accuracy", "exact_match", "rouge_1")  # measures that need no model
 
 
@@ -53,15 +50,6 @@ def answered(store: Cache, predictions: Path, references: str = "references", **
 def sums(judged: JudgedItems, rows: list[int] | slice = slice(None)) -> tuple[int, ...]:
     """tp, fp, fn, fr."""
     return tuple(int(values[rows].sum()) for values in judged.item_counts.values())
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_files_are_plain_utf_8(path: Path) -> None:
-    raw = path.read_bytes()
-    assert raw.endswith(b"\n")
-    assert b"\r" not in raw
-    assert b"\\u" not in raw  # Hangul is not escaped
-    assert not raw.startswith(b"\xef\xbb\xbf")
 
 
 def test_sentences_have_their_kinds() -> None:
