@@ -25,6 +25,28 @@ def launched():
         opened.close()
 
 
+class Windows:
+    """Windows of their own, in which nothing may go wrong. patience: ms to wait. bad: the types of console messages."""
+
+    def __init__(self, browser, patience, bad):
+        self.browser, self.patience, self.bad = browser, patience, bad
+        self.contexts, self.errors = [], []
+
+    def opened(self, address, width, height, **how):
+        self.contexts.append(self.browser.new_context(viewport={"width": width, "height": height}, **how))
+        page = self.contexts[-1].new_page()
+        page.set_default_timeout(self.patience)
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda said: self.errors.append(said.text) if said.type in self.bad else None)
+        page.goto(address)
+        return page
+
+    def close(self):
+        for one in self.contexts:
+            one.close()
+        assert not self.errors
+
+
 def narrow(tab):
     """Whether nothing is wider than the window."""
     return tab.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,18 +1,21 @@
 """Commands that log runs are run once for all the tests that only read those runs: each test gets a copy."""
 
 import hashlib
+import io
 import json
 import os
 import shlex
 import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import chdir, closing
+from contextlib import chdir, closing, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
+
+from harness import cli
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
 RUN = ("run", *TOY, "format=json")  # right for each of the three queries
@@ -77,6 +80,21 @@ class Done:
         return self.err
 
 
+def with_store(folder: Path, database: Path) -> Path:
+    """Give a folder a tracking store without runs."""
+    (folder / "outputs").mkdir()
+    shutil.copyfile(database, folder / "outputs" / "mlflow.db")
+    return folder
+
+
+def told(folder: Path, *commands: Sequence[str]) -> list[Any]:
+    """Return the JSON documents of commands that are run in a folder, for fixtures of modules."""
+    with chdir(folder), redirect_stdout(io.StringIO()) as out:
+        for name, *words in commands:
+            assert cli.call(name, list(dict.fromkeys((*words, "format=json")))) == 0
+    return [json.loads(line) for line in out.getvalue().splitlines() if line.startswith("{")]
+
+
 class LoggedRuns:
     """A folder of templates, one for each sequence of commands, shared by the workers of a session."""
 
@@ -109,8 +127,7 @@ class LoggedRuns:
     def _make(self, template: Path, commands: Sequence[Sequence[str]], call: Callable[..., Done], notes: Path) -> None:
         shutil.rmtree(template, ignore_errors=True)
         write_toy(template / "toy")
-        (template / "outputs").mkdir()
-        shutil.copyfile(self.database, template / "outputs" / "mlflow.db")
+        with_store(template, self.database)
         with chdir(template):
             said = [call(*command) for command in commands]
         assert not any(done.code for done in said), said

@@ -1,10 +1,7 @@
 """Sweeps whose jobs run in parallel, with joblib, Ray and submitit, and sweeps and workers that are killed."""
 
-import contextlib
-import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -12,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+from logged_runs import told, with_store
 from planted_modules import Planted
 
-from harness import cli
 from harness.tracking.mlflow_tracker import MlflowTracker
 
 pytestmark = pytest.mark.slow
@@ -32,13 +29,7 @@ TIMES = ("seconds/", "ms_per_query")
 def place(tmp_path_factory, fresh_database):
     """Make a folder with an MLflow database of its own."""
 
-    def call(name: str) -> Path:
-        folder = tmp_path_factory.mktemp(name)
-        (folder / "outputs").mkdir()
-        shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
-        return folder
-
-    return call
+    return lambda name: with_store(tmp_path_factory.mktemp(name), fresh_database)
 
 
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -63,10 +54,7 @@ def sweep(folder: Path, *words: str) -> dict:
 
 def inside(folder: Path, *words: str) -> dict:
     """`harness sweep` in this process."""
-    places = [f"outputs={folder / 'outputs'}", f"store.path={folder / 'store'}", "format=json"]
-    with contextlib.redirect_stdout(io.StringIO()) as out:
-        assert cli.call("sweep", [*words, *places]) == 0
-    return json.loads(out.getvalue())
+    return told(folder, ("sweep", *words, "store.path=store"))[0]
 
 
 def left_of(child: subprocess.Popen) -> list[str]:

@@ -3,11 +3,7 @@
 And of a sweep over the sample, of which HARNESS_PICTURES=docs/pictures saves screenshots. Skipped without Chromium.
 """
 
-import contextlib
-import io
-import json
 import re
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +12,9 @@ import pytest
 from board_lists import made_dataset
 from board_pages import made_board
 from boards import made_runs
-from browsers import CHROMIUM, launched, narrow, picture, serious_faults
+from browsers import CHROMIUM, Windows, launched, narrow, picture, serious_faults
+from logged_runs import told, with_store
 
-from harness import cli
 from harness.analysis.board import page
 from harness.analysis.board.lists import Returned
 from harness.analysis.board.queries import Collected, Notice, ReadAgain
@@ -60,14 +56,9 @@ def address(board, tmp_path_factory):
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory, fresh_database):
     """The JSON document of a board of twelve trials of the sample."""
-    folder = tmp_path_factory.mktemp("sample")
-    (folder / "outputs").mkdir()
-    shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
-        patch.chdir(folder)
-        assert cli.call("sweep", ["retriever=bm25,hybrid_lexical", "gate=none,auto", "top_k=1,2,3", "format=json"]) == 0
-        assert cli.call("board", ["format=json"]) == 0
-    return json.loads(out.getvalue().splitlines()[-1])
+    folder = with_store(tmp_path_factory.mktemp("sample"), fresh_database)
+    sweep = ("sweep", "retriever=bm25,hybrid_lexical", "gate=none,auto", "top_k=1,2,3")
+    return told(folder, sweep, ("board",))[-1]
 
 
 @pytest.fixture(scope="module")
@@ -79,24 +70,17 @@ def browser():
 @pytest.fixture
 def opened(browser, address):
     """Open the board in a window of its own, in which nothing may go wrong: (place in it, **how) -> page."""
-    contexts, errors = [], []
+    windows = Windows(browser, PATIENCE, ("error", "warning"))
 
     def call(inside="", width=1500, locale="en", page_at=None, **how):
-        contexts.append(browser.new_context(viewport={"width": width, "height": 950}, locale=locale, **how))
-        tab = contexts[-1].new_page()
-        tab.set_default_timeout(PATIENCE)
-        tab.on("pageerror", lambda error: errors.append(str(error)))
-        tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
-        tab.goto((page_at or address) + inside)
+        tab = windows.opened((page_at or address) + inside, width, 950, locale=locale, **how)
         tab.locator("#tabs [aria-selected=true]").wait_for()
         if ready := READY.get(inside.partition("/")[0]):
             tab.locator(ready).wait_for()
         return tab
 
     yield call
-    for one in contexts:
-        one.close()
-    assert not errors
+    windows.close()
 
 
 def names(tab):

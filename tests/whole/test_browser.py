@@ -3,12 +3,9 @@
 Skipped without Chromium. HARNESS_PICTURES=docs/pictures saves the screenshots.
 """
 
-import contextlib
-import io
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,8 +14,8 @@ from unicodedata import normalize
 
 import pytest
 from browsers import CHROMIUM, launched, narrow, picture
+from logged_runs import told, with_store
 
-from harness import cli
 from harness.analysis.board.settings import overrides_in_words
 
 PATIENCE = 90_000  # ms that a test waits for an element
@@ -33,20 +30,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def work(tmp_path_factory, fresh_database):
     """A folder with a sweep of three trials and two runs of the sample; the first run has traces of its errors."""
-    folder = tmp_path_factory.mktemp("browser")
-    (folder / "outputs").mkdir()
-    shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
-    verbs = "sweep gate=score gate.threshold=1,5,10\nrun gate=auto trace=errors\nrun retriever=hybrid_lexical"
-    return folder, *told(folder, verbs)
-
-
-def told(folder, verbs):
-    """The JSON documents of commands, a line each, that are run in a folder."""
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as out:
-        patch.chdir(folder)
-        for verb, *words in map(str.split, verbs.splitlines()):
-            assert cli.call(verb, [*words, "format=json"]) == 0
-    return [json.loads(line) for line in out.getvalue().splitlines()]
+    folder = with_store(tmp_path_factory.mktemp("browser"), fresh_database)
+    sweep = ("sweep", "gate=score", "gate.threshold=1,5,10")
+    return folder, *told(folder, sweep, ("run", "gate=auto", "trace=errors"), ("run", "retriever=hybrid_lexical"))
 
 
 @pytest.fixture(scope="module")
@@ -256,9 +242,9 @@ def test_traces_of_a_run_show(tab, pages, work):
 def submissions(work):
     """Two scored submissions of the sample's corrections: JSON of the second, and of their comparison."""
     folder = Path(__file__).resolve().parents[2] / "harness" / "sample" / "corrections"
-    score = f"score task=corrections references={folder / 'references.csv'} predictions="
-    verbs = [f"{score}{folder / 'careful.csv'}", f"{score}{folder / 'eager.csv'}", "compare task=corrections"]
-    return told(work[0], "\n".join(verbs))[1:]
+    score = ("score", "task=corrections", f"references={folder / 'references.csv'}")
+    scores = [(*score, f"predictions={folder / name}.csv") for name in ("careful", "eager")]
+    return told(work[0], *scores, ("compare", "task=corrections"))[1:]
 
 
 def test_the_page_of_corrections_shows_every_edit(tab, submissions):
@@ -304,7 +290,7 @@ def test_the_page_of_a_comparison_shows_how_ranks_shift(tab, submissions):
 
 def test_the_page_of_a_comparison_of_runs_is_their_board_with_a_report(tab, work):
     ids = ",".join(one["run_id"] for one in work[2:])
-    [found] = told(work[0], f"compare runs=[{ids}]")
+    [found] = told(work[0], ("compare", f"runs=[{ids}]"))
     tab.goto(Path(found["files"]["html"]).as_uri())
     assert tab.locator("tr.run").count() == 2
     tab.get_by_role("tab", name="Two runs").click()

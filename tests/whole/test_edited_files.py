@@ -1,12 +1,11 @@
 """Files of logged runs that were edited, removed or added: no command that reads them believes them."""
 
 import contextlib
-import io
-import json
 import shutil
 from pathlib import Path
 
 import pytest
+from logged_runs import told, with_store
 from text_tasks import BETTER_SCORED, CORRECTIONS, WORSE_SCORED, write_corrections
 
 from harness import cli
@@ -51,18 +50,9 @@ READERS = {  # what is read -> the commands that read it; {name}: the id of a ru
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, fresh_database):
     """name -> id of a run of `MADE`, in a folder that every test leaves as it was."""
-    folder = tmp_path_factory.mktemp("edited")
-    (folder / "outputs").mkdir()
-    shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
+    folder = with_store(tmp_path_factory.mktemp("edited"), fresh_database)
     write_corrections(folder)
-    ids = {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for name, (command, *words) in MADE.items():
-            with contextlib.redirect_stdout(io.StringIO()) as out:
-                assert cli.call(command, words) == 0
-            ids[name] = json.loads(out.getvalue())["run_id"]
-    return folder, ids
+    return folder, {name: done["run_id"] for name, done in zip(MADE, told(folder, *MADE.values()), strict=True)}
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from browsers import CHROMIUM, launched, picture
+from browsers import CHROMIUM, Windows, launched, picture
 from judged_sets import judged_set
 
 from harness import cli
@@ -94,24 +94,16 @@ def browser():
 @pytest.fixture
 def opened(browser):
     """Open a link in a window of its own; nothing may go wrong in any of them: (link, **how) -> page."""
-    pages, errors = [], []
+    windows = Windows(browser, PATIENCE, ("error",))
 
-    def call(link, **how):
-        context = browser.new_context(**({"viewport": {"width": 1400, "height": 900}, "locale": "en"} | how))
-        page = context.new_page()
-        page.set_default_timeout(PATIENCE)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-        page.goto(link)
+    def call(link, width=1400, height=900, locale="en", **how):
+        page = windows.opened(link, width, height, locale=locale, **how)
         page.locator("#grades button, .whole").first.wait_for()
-        pages.append(context)
         return page
 
-    call.errors = errors
+    call.errors = windows.errors
     yield call
-    for context in pages:
-        context.close()
-    assert not errors
+    windows.close()
 
 
 def saved(page):
@@ -274,7 +266,7 @@ def test_texts_are_shown_literally_and_words_of_the_query_are_marked(opened, lin
 
 
 def test_korean_on_a_phone_and_in_the_dark(opened, link):
-    page = opened(link, locale="ko-KR", viewport={"width": 360, "height": 740}, color_scheme="dark")
+    page = opened(link, width=360, height=740, locale="ko-KR", color_scheme="dark")
     assert page.evaluate("document.documentElement.lang") == "ko"
     page.get_by_text("모두 저장됨").wait_for()
     for key in ("j", "h"):
@@ -336,7 +328,7 @@ def sample(tmp_path, monkeypatch):
 
 def test_the_shipped_test_set_is_judged(opened, sample):
     link, server = served(sample)
-    page = opened(link, locale="ko-KR", viewport={"width": 1400, "height": 800})
+    page = opened(link, height=800, locale="ko-KR")
     for _ in range(5):  # queries with their four documents
         page.locator("#grades [data-value='1']").click()
         page.locator(".text").wait_for()

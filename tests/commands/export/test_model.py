@@ -2,7 +2,6 @@
 
 import http.client
 import importlib.metadata
-import io
 import json
 import os
 import shutil
@@ -13,11 +12,11 @@ from pathlib import Path
 
 import mlflow.pyfunc
 import pytest
+from logged_runs import told, with_store
 from mlflow_server import free_port, started
 from pandas import DataFrame
 
 import harness as installed
-from harness import cli
 from harness.commands.export import model
 from harness.config import components
 from harness.errors import BadInput
@@ -31,17 +30,8 @@ EXPORT = ("export", "experiment_name=e", "model=true", "format=json")
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory, fresh_database):
     """(folder with outputs/, JSON of the run, JSON of its export): one for the module, which changes none of it."""
-    folder = tmp_path_factory.mktemp("shipped")
-    (folder / "outputs").mkdir()
-    shutil.copyfile(fresh_database, folder / "outputs" / "mlflow.db")
-    told = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for words in (RUN, EXPORT):
-            patch.setattr(sys, "stdout", out := io.StringIO())
-            assert cli.call(words[0], words[1:]) == 0
-            told.append(json.loads(out.getvalue()))
-    return folder, *told
+    folder = with_store(tmp_path_factory.mktemp("shipped"), fresh_database)
+    return folder, *told(folder, RUN, EXPORT)
 
 
 @pytest.fixture(scope="module")
