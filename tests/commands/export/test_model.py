@@ -131,7 +131,7 @@ def test_one_changed_byte_is_refused(package, name):
     content[len(content) // 2] ^= 1
     changed.write_bytes(content)
     before = {path: path.read_bytes() for path in package.rglob("*") if path.is_file()}
-    with pytest.raises(BadInput, match=f"{name} has changed: its sha256 is not"):
+    with pytest.raises(BadInput, match=f"{name} has changed: its sha256 differs"):
         model.load_model(package)
     assert {path: path.read_bytes() for path in package.rglob("*") if path.is_file()} == before
 
