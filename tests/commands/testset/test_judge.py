@@ -10,7 +10,7 @@ import pytest
 from chat_server import ChatServer
 from documents_folders import documents_folder
 from judged_sets import RUNS, copied_set, judged_set
-from scripted_judge import asked_for, gullible, judge, reply, truth
+from scripted_judge import asked_for, gullible, judge, reply
 
 from harness.config.commands import JudgeConfig
 from harness.config.schema import keys
@@ -138,24 +138,20 @@ def test_judgements_that_are_lost_are_made_again_from_cached_replies(judging, ma
     assert (judgements(), len(model.asked)) == (found, asked)
 
 
-def test_open_grades_are_counted_by_their_reason(judging, made):
-    odd = {
-        "가람0호는": "grade 2",
-        "가람1호는": reply(2, "이 말은 글에 없다"),
-        "가람2호는": reply(3),
-    }  # of introductions
+def test_open_grades_and_answers_to_unanswerable_queries_are_told(judging, made):
+    odd = {0: "grade 2", 1: reply(2, "글에 없는 말"), 2: reply(3), 3: reply(2, "작은 배")}  # of introductions
 
     def scripted(asked, count):
         one = asked_for(asked)
-        said = odd.get(one.document.split()[0])
-        return said if said and one.document.split()[0][:4] in one.conversation + one.query else judge(asked)
+        first = re.match(r"가람([0-3])호는", one.document)
+        return odd[int(first[1])] if first and first[0][:4] in one.conversation + one.query else judge(asked)
 
     with ChatServer(model=scripted) as server:
         found = judging(server, "judge.controls=0", "format=json").json
     said = {one.pair: one.grade for one in JudgementLog(made.folder).read()}
-    assert [said[made.query_ids[topic], made.doc_ids[topic][0]] for topic in range(3)] == [None] * 3
+    assert [said[made.query_ids[topic], made.doc_ids[topic][0]] for topic in odd] == [None, None, None, 2]
     assert found["open"] == {"no usable reply": 1, "quotation not verbatim": 1, "no quotation": 1}
-    assert found["judge"]["grades"]["null"] == 3
+    assert (found["judge"]["grades"]["null"], found["answered"]) == (3, ["q00003"])
 
 
 def test_a_judge_that_is_fooled_is_named_and_judges_what_people_have_judged(judging, made):
@@ -169,16 +165,6 @@ def test_a_judge_that_is_fooled_is_named_and_judges_what_people_have_judged(judg
     said = [one for one in JudgementLog(made.folder).read() if one.basis == "llm"]
     assert sorted(one.pair for one in said) == pairs(made)
     assert not any("완벽" in one.quote for one in said), "controls are no judgements"
-
-
-def test_answers_to_unanswerable_queries_are_listed(judging, made):
-    def finds(asked, _):
-        one = asked_for(asked)
-        return reply(2, one.document[:10]) if "선장" in one.query and "작은 배" in one.document else reply(*truth(one))
-
-    with ChatServer(model=finds) as server:
-        done = judging(server)
-    assert "1 query of kind unanswerable may have an answer: q00003." in done.out
 
 
 def test_nothing_tells_the_model_who_retrieved_a_document(judging, made, model):

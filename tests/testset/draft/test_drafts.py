@@ -108,12 +108,11 @@ def test_a_process_that_is_killed_while_writing_leaves_what_the_next_goes_on_wit
     folder = TestsetFolder(tmp_path / "ts", SETTINGS)
     if larger:
         folder.write([FACT], [LOST], {"shown": 1})
-    left = calls
+    written = []
 
     def write(path, text):
-        nonlocal left
-        left -= 1
-        if not left:
+        written.append(path)
+        if len(written) == calls:
             raise KeyboardInterrupt
         path.write_text(text)
 

@@ -1,5 +1,6 @@
 """What a person is asked: all of an audit, a second round, suspicious pairs, and open questions."""
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -7,10 +8,10 @@ import pytest
 
 from harness.data.testset import EvidencedQuery
 from harness.testset.audit.auditing import AuditSample
-from harness.testset.judge.judgements import JudgedSet, Judgement, text_digest
+from harness.testset.judge.judgements import JudgedSet, Judgement, JudgementLog, text_digest
 from harness.testset.pool.pool import PooledPair
-from harness.testset.review.desk import items, shuffled
-from retrievers.base import Query
+from harness.testset.review.desk import Desk, ReviewLedger, items, shuffled
+from retrievers.base import Document, Query
 
 QUERIES = {
     name: EvidencedQuery(Query.of(name, f"about {name}"), kind, (), "")
@@ -156,3 +157,26 @@ def test_the_order_depends_on_names_and_ids_alone():
     assert shuffled(reversed(found), "kim") == list(found)
     orders = {tuple(one.pair for one in asked("audit", reviewer=name)) for name in "abcdefgh"}
     assert len(orders) > 4
+
+
+@pytest.mark.parametrize("sample", ["all", "audit"])
+def test_nothing_tells_who_ranked_or_judged_a_document(sample, tmp_path):
+    """All that the server may send is the same if other runs rank the documents, and others say the opposite."""
+
+    def told(pairs, grade):
+        judges = ("llm:secret-model#1", "human:secret-lee")
+        others = [said(one.query_id, one.doc_id, grade, by) for one in pairs[:3] for by in judges]
+        judged, queries = JudgedSet(QUERIES, pairs, others), {name: one.query for name, one in QUERIES.items()}
+        documents = {one.doc_id: Document(one.doc_id, "about the sea") for one in pairs}
+        ledger = ReviewLedger(JudgementLog(tmp_path), queries, ["human:kim"])
+        desk = Desk("human:kim", items(sample, "kim", judged, SAMPLE), judged, documents, ledger)
+        keys = [key for group in desk.items()["queries"] for key in group]
+        return json.dumps([desk.items(), desk.texts(keys), desk.found("sea"), desk.changes(0)])
+
+    opposite = [
+        PooledPair(one.query_id, one.doc_id, {"secret-run": 9}, not one.seed, not one.near_duplicate, 1.2 - one.pi)
+        for one in PAIRS
+    ]
+    assert told(PAIRS, 3) == told(opposite, 0)
+    assert "about the sea" in told(opposite, 3)
+    assert not any(word in told(opposite, 3) for word in ("secret", "fact", '"a1"'))

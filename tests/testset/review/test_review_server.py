@@ -4,9 +4,11 @@ import http.client
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
+from filelock import FileLock, Timeout
 from judged_sets import judged_set
 
 from harness.data.documents_folder import DocumentsFolder
@@ -203,32 +205,25 @@ def test_a_judgement_is_written_once_and_not_overwritten_unseen(served):
     assert served.judge(key, 2, before=1)[0] == 200
 
 
-def test_a_judgement_of_another_server_waits_and_then_sees_what_the_first_has_said(tmp_path):
+def test_a_judgement_of_another_server_is_seen_before_one_is_written(tmp_path):
     """Two servers of one test set: between a look at the log and the line that is added, no other line comes."""
     made = judged_set(tmp_path, 3)
     query_id, query = next(iter(made.queries.items()))
-    item = Item(query_id, None, 1, "audit", 0.5)
+    item, free = Item(query_id, None, 1, "audit", 0.5), []
     said = [item.judgement(query, "human:kim", "2026-01-01", value) for value in (1, 0)]
     mine, theirs = (ReviewLedger(JudgementLog(made.folder), made.queries, ["human:kim"]) for _ in range(2))
-    raised = []
 
-    def elsewhere():
-        with pytest.raises(RefusedRequest) as changed:
-            theirs.put(item, said[1], None)
-        raised.append(changed.value.document["value"])
-
-    other = threading.Thread(target=elsewhere)
-
-    def slowly(position):
-        if not raised and not other.ident:
-            other.start()
-            other.join(0.3)
+    def looking(position):
+        with suppress(Timeout), FileLock(made.folder / ".judgements.jsonl.lock").acquire(timeout=0):
+            free.append(position)
         return JudgementLog.since(mine._log, position)
 
-    mine._log.since = slowly
+    mine._log.since = looking
     mine.put(item, said[0], None)
-    other.join()
-    assert raised == [1]
+    assert not free, "the log is locked whenever it is read"
+    with pytest.raises(RefusedRequest) as changed:
+        theirs.put(item, said[1], None)
+    assert changed.value.document["value"] == 1
     assert JudgementLog(made.folder).read() == said[:1]
 
 
