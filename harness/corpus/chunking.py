@@ -1,6 +1,6 @@
 """Cut a text into chunks: runs of whole sentences up to a size, each overlapping the previous chunk.
 
-Sentences are merged greedily, like in LangChain's `CharacterTextSplitter` with `keep_separator="end"`. But a sentence
+Sentences are merged greedily, as in LangChain's `CharacterTextSplitter` with `keep_separator="end"`. But a sentence
 that is longer than the size is cut, because an encoder would read only its beginning, and chunks are stripped of white
 space.
 

@@ -2,9 +2,9 @@
 
 `harness.data.documents_folder` describes the folder. In addition:
 
-files.jsonl has {path, sha256, bytes, text, characters, title, pages, reader}, in order of paths: sha256 and size of the
-file, number of characters of its text, the note, the start of each page in the text or null, name and versions of the
-reader. manifest.json is a `Manifest`.
+files.jsonl has a line {path, sha256, bytes, text, characters, title, pages, reader} for each file, in order of paths.
+`sha256` and `bytes` describe the file, `characters` is the length of its text, and `title` its note. `pages` lists the
+start of each page in the text, or is null. `reader` is the reader's name and versions. manifest.json is a `Manifest`.
 
 Chunks with equal texts and equal notes are one document, with a span for each place. Memory: 18 bytes for each place.
 Logs keep finished work: a killed preparation continues with the next file.
@@ -85,9 +85,10 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a documents folder. Numbers have the name of what they count; equal texts count once.
+    """The content of a documents folder.
 
-    inputs: digest of the files and settings. chunk: the settings. spans: number of places of documents.
+    inputs: digest of the files and settings. chunk: the settings.
+    files, texts, documents: number of each; equal texts count once. spans: number of places of documents.
     characters: number of characters of the texts. near_duplicates: number of pairs.
     skipped: path -> why the file could not be read. sha256: file name -> sha256.
     """
@@ -123,7 +124,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What was extracted from a file.
+    """The text that was extracted from a file.
 
     file: sha256 of the file. suffix: suffix of its name, in lower case, which decides the reader. text: id of the text.
     characters: number of characters of the text. pages, reader: see `harness.corpus.extraction.Extracted`.

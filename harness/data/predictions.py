@@ -28,7 +28,7 @@ class Predictions:
     """Ranked lists of Q queries, in the file's order and with its duplicates.
 
     docs: int32 [Q, K], indices into the unique `doc_ids`; -1 pads the end of a row.
-    whole: whether a list holds all documents that the system ranked, as in a TREC run, or may have been cut.
+    whole: whether the lists hold all documents that the system ranked, as in a TREC run. Other lists may be cut.
     """
 
     query_ids: tuple[str, ...]

@@ -56,9 +56,9 @@ class AppendLog(Generic[T]):
     """A log file. Processes append to it in turns, while others read it.
 
     kind: the dataclass of its rows.
-    sync: from when rows survive a power failure: "row" when they are appended, "end" when `appending` ends, "never"
-        when the system writes them. They always survive the end of this process.
-    lenient: whether damaged lines are left out with a warning, because their rows can be made again, or refused.
+    sync: when rows are safe from a power failure: "row" once they are appended, "end" once `appending` ends, "never"
+        once the system writes them. They are always safe from the end of this process.
+    lenient: whether damaged lines are left out with a warning, because their rows can be made again. Else refuse them.
     chained: whether each checksum covers the one before, and `<stem>.last` repeats the last one. This reveals lines
         that were edited, moved or removed.
     lock: the file to lock while appending. remedy: advice about a damaged line.

@@ -55,7 +55,7 @@ class ObjectContent:
 
 
 class Bucket:
-    """The objects at a place, with names relative to its prefix. Threads and forked processes may share it.
+    """The objects at a place, with names relative to its prefix. Threads and forked processes may share the object.
 
     Methods raise BadInput for errors that the user can fix, such as credentials; Failed if the server stops answering.
     """

@@ -98,8 +98,8 @@ class Cache:
     def log_folder(self, kind: str, identity: Mapping[str, Any]) -> Path:
         """Return the folder of a growing result, such as a log of replies; empty at first.
 
-        Its manifest lists no files. Writers must check what they read, and hold the lock `FOLDER.lock` to keep the
-        entry from being removed. It is never built again, even if damaged. Arguments: see `folder`.
+        The manifest of the entry lists no files. Writers must check the rows that they read, and hold the lock
+        `FOLDER.lock` to keep the entry from being removed. A damaged entry is not built again. Arguments: see `folder`.
         """
         return self.backend.log_folder(_name(kind, identity), identity)
 
