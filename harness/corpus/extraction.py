@@ -42,7 +42,7 @@ class Ended(Exception):
 
 
 class Apart:
-    """Call a function in a separate process, which lives until a call fails or this object is closed. Threads take turns.
+    """Call a function in a separate process, which ends if a call fails or this object is closed. Threads take turns.
 
     function: `module:name` of a function from text to a JSON value. seconds: processor time for each call.
     memory: bytes that the process may use in addition to those at its start (only on Linux).
