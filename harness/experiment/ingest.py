@@ -107,7 +107,7 @@ class DocumentSort:
 
 
 def _merged(runs: Iterable[Path]) -> Iterator[Placed]:
-    return heapq.merge(*(_read(path, run) for run, path in enumerate(runs)))  # no two in the heap share (id, run)
+    return heapq.merge(*(_read(path, run) for run, path in enumerate(runs)))  # all (id, run) in the heap differ
 
 
 def _read(path: Path, run: int) -> Iterator[Placed]:
@@ -120,7 +120,7 @@ def _read(path: Path, run: int) -> Iterator[Placed]:
             yield Placed(doc_id, run, position, Document(doc_id, text, title, source, int(doc_id) if numeric else None))
 
 
-CORPORA, DOCUMENTS = "corpora", "documents"  # kinds of entries
+CORPORA, DOCUMENTS = "corpora", "documents"  # kinds of cache entries
 VERSION = 1  # increase it when the order of documents, the boundaries or the files of shards change
 OFTEN = 1000  # documents between two progress reports
 

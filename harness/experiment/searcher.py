@@ -114,7 +114,7 @@ class Searcher:
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
         """Return the random queries, and their ranking by the retriever `source`; it searches only once."""
-        if source not in self._backgrounds:  # if two threads find it missing, both compute the same
+        if source not in self._backgrounds:  # two threads may both compute it, with equal results
             drawn = tuple(self._drawn())
             self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)
         return self._backgrounds[source]

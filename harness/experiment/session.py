@@ -29,7 +29,7 @@ from harness.llm.chat import Chat, ChatModel
 from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Query
 
-IN_MEMORY = 2_000_000  # documents; more in memory get a note
+IN_MEMORY = 2_000_000  # a corpus with more documents in memory gets a note
 
 
 @dataclass
@@ -92,7 +92,7 @@ class Session:
 
 
 def open_session(plan: Plan, dataset: Dataset, clock: Clock | None = None, unasked: str = "") -> Session:
-    """Open a session on a dataset. If a language model writes the queries, it is asked for all that are not cached.
+    """Open a session on a dataset. A language model that writes queries is asked for all uncached queries.
 
     Raise Failed if the model writes no usable text, and BadInput for bad `query` keys.
     """
@@ -139,9 +139,9 @@ def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Da
 
 
 def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Document]:
-    """Return the documents by ascending doc_id: in shards of about `shard` documents in a cache, or in memory for None.
+    """Return the documents by ascending doc_id, in memory if `shard` is None.
 
-    store: path of the cache.
+    Otherwise they are in the cache at `store`, in shards of about `shard` documents.
     """
     return in_memory(source) if shard is None else sharded(source, shard, open_cache(store))
 

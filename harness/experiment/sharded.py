@@ -116,7 +116,7 @@ def search_shards(job: SearchJob) -> Ranking:
     folder = _required(cache.found("queries", {"queries": job.queries}), "The list of queries", first.store)
     queries = tuple(Query.of(**row) for _, row in json_lines(folder / "queries.jsonl"))
     with _at_work(first) as retriever:
-        opened = (open_index(retriever, shard, cache) for shard in job.shards)  # one after the other
+        opened = (open_index(retriever, shard, cache) for shard in job.shards)  # opened one at a time
         return merge_rankings((retriever.search(queries, job.depth) for _ in opened), job.depth)
 
 
@@ -190,7 +190,7 @@ def _retriever(store: str, node: str, expected: str) -> Retriever:
             f"{recorded_name(target_class(config, 'retriever'))} would give other scores on this node: its versions, "
             "models or files differ, or its device uses another number format (if so, set encoder.dtype=float32)."
         )
-    parts = Caching(open_cache(store), "", silent, resume=False)  # the same vectors, even if a node died
+    parts = Caching(open_cache(store), "", silent, resume=False)  # a resumed encoding may give other vectors
     made: Retriever = build(config, parts, "retriever")
     return made
 

@@ -57,10 +57,10 @@ def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
 
 
 def timed_part(work: Callable[[Sequence[int]], int], n: int) -> Timing:
-    """Return the time of one unit of `work`, a function of queries among n >= 1 that returns how many units it did.
+    """Return the time of one unit of work, which `work` does for queries at given positions among n >= 1 queries.
 
-    The first call loads and compiles, and is not timed. Then an evenly spread sample of the queries grows until a pass
-    takes long enough or covers all queries.
+    `work` returns the number of units that it has done. The first call loads and compiles, and is not timed. Then an
+    evenly spread sample of the queries grows until a pass takes long enough or covers all queries.
     """
     size = 1
     work([0])
@@ -116,7 +116,7 @@ def seconds_to_read(cache: Cache, node: Node, letters: int) -> float | None:
 
 @contextmanager
 def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
-    """Time the block, where a tokenizer or encoder reads texts, to estimate later costs.
+    """Time the block that reads texts with a tokenizer or encoder, for estimates of costs.
 
     A small number of texts is not timed: loading would dominate.
     """

@@ -63,7 +63,7 @@ class Task:
     def known(self, conversations: Sequence[Query], chat: Chat) -> tuple[list[str] | None, int]:
         """Return the cached texts, and how many prompts have no cached reply.
 
-        Return None for the texts unless every conversation has a usable one.
+        Return None for the texts unless every conversation has a usable text.
         """
         prompts = self.prompts(conversations)
         found = chat.known(prompts, self._read)

@@ -119,7 +119,7 @@ class Learner:
             training, held_out = zip(*calibration.held_out(fold), strict=True)
             if payoff.unseen is None:
                 rules = self.rules(inputs, payoff, np.stack(training).astype(float), [inner[repeat]])
-            else:  # payoffs differ by fold
+            else:  # each fold has its own payoffs
                 parts = [(payoff.within(used), used[None].astype(float)) for used in training]
                 rules = [self.rules(inputs, known, row, [inner[repeat]])[0] for known, row in parts]
             for held, rule in zip(held_out, rules, strict=True):
@@ -167,7 +167,7 @@ class AutoGate(Learner):
         if len(tried) > 1 and len(payoff.rows) > 1:
             for number, column in enumerate(columns):
                 totals[number] = sum(calibration.cross_validated(weights, column, earned, fold) for fold in inner)
-        best = (totals > totals.max(axis=0) - calibration.CLOSE).argmax(axis=0)  # ties go to the first
+        best = (totals > totals.max(axis=0) - calibration.CLOSE).argmax(axis=0)  # of equal totals, take the first
         rules = []
         for chosen, row in zip(best.tolist(), weights, strict=True):
             [thresholds] = calibration.fit(row[None], columns[chosen], earned)

@@ -22,7 +22,7 @@ from harness.storage.typed import encoded, row_as
 
 # Field of a rule -> fields whose lists have the same length.
 _PARALLEL = {"features": ("centre", "scale", "weights"), "embedding": ("embedding_centre", "embedding_scale")}
-_INFINITE = ("inf", "-inf")  # as `json_number` writes them
+_INFINITE = ("inf", "-inf")  # infinite thresholds, as `json_number` writes them
 
 
 @dataclass(frozen=True)

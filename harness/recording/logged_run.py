@@ -134,7 +134,7 @@ def load_unchanged(
 ) -> Dataset:
     """Load the data of a run again. Raise BadInput if they cannot be read or have changed.
 
-    source: the dataset's config node. names: the parts to check; for only "qrels", nothing but the labels is read.
+    source: the dataset's config node. names: the parts to check. If they are only "qrels", only the labels are read.
     remedy: advice for the user. documents: reads the documents of the source.
     """
     check_component(source, "dataset")

@@ -125,7 +125,7 @@ class LiveRun:
         name_folder(error, self.folder)
         try:
             if self.folder.is_dir():
-                with suppress(OSError):  # a full disk
+                with suppress(OSError):  # for example, on a full disk
                     shown = redacted("".join(traceback.format_exception(error)))
                     write_text(self.folder / "traceback.txt", shown)
                 if not self.in_store:
@@ -199,7 +199,7 @@ def begin(
         run_id = tracker.begin(record, adopted)
     except Unreachable as error:
         outage = error
-    except BaseException:  # an interruption: the store may have the run already
+    except BaseException:  # after an interruption, the store may already have the run
         if claim and claim.work:
             with suppress(Exception), asked(hurried()):  # after a failure here, the next command ends the run
                 _end(tracker, claim.name, claim.work)
@@ -251,7 +251,7 @@ def end_abandoned(tracker: Tracker) -> None:
     for claim in abandoned_work(tracker.outputs) if tracker.outputs else ():
         work = claim.work
         if work and work.store not in (None, without_login(tracker.uri)):
-            continue  # a command with that tracking store ends it
+            continue  # a command that uses that tracking store will end the work
         with suppress(Unreachable):
             if work:
                 _end(tracker, claim.name, work)

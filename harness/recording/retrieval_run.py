@@ -41,7 +41,7 @@ ELSEWHERE = with_role(RunConfig, Role.ASIDE)
 OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that some runs do not use
 RUN_FILE = "run.trec"  # file of the full lists before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
-LISTS = "lists.sha256"  # tag: sha256 of all ranked lists; a run and the file that it exports have the same
+LISTS = "lists.sha256"  # tag: sha256 of all ranked lists; equal for a run and the file that it exports
 SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
 CHECKED = "checked.queries"  # tag: number of queries that people have checked, if a model made some of the labels
 # Name prefixes of the numbers that are charted. Means are charted too; their names have no prefix.
@@ -213,7 +213,7 @@ def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
         thresholds = zip(rule["levels"], rule["thresholds"], strict=False)
         found |= {
             f"gate/threshold_{n}": value for n, value in thresholds if not isinstance(value, str)
-        }  # else infinite
+        }  # infinite thresholds are text
         if len(rule["features"]) > 1:
             named = zip(rule["features"], rule["weights"], strict=True)
             found |= {f"gate/weight/{'.'.join(filter(None, feature))}": weight for feature, weight in named}

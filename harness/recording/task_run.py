@@ -28,7 +28,13 @@ from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, 
 
 TABLE = "tallies.csv"  # file of the counts of every item, from which commands compare runs
 WORST = 1000  # items in the table on a run's page in MLflow
-DECIDES = ("task", "metrics", "objective", "public", "seed")  # keys that decide the numbers; the two files do too
+DECIDES = (
+    "task",
+    "metrics",
+    "objective",
+    "public",
+    "seed",
+)  # keys that decide the numbers, besides the files
 
 
 def save_view(tracker: Tracker, experiment: str, task: TextTask) -> None:

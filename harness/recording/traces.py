@@ -55,8 +55,8 @@ def check_traces(plan: Plan, labelled: bool) -> None:
         raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or use trace=all.")
     if plan.measure.family is MeasureFamily.POOLED or objective not in (*plan.metrics, *SPAN_MEASURES):
         raise BadInput(
-            f"trace=errors needs an objective among metrics=[...] that scores each query, which {objective} does not. "
-            "Choose another, such as objective=modified_map@3, or use trace=all."
+            f"trace=errors needs an objective that is among metrics=[...] and scores each query. {objective} does not. "
+            "Choose another objective, such as objective=modified_map@3, or use trace=all."
         )
 
 
@@ -159,7 +159,7 @@ class Tracer:
         for rank, (doc_id, score) in enumerate(ranking.row(row)[:DOCUMENTS], start=1):
             document = self.dataset.by_id[doc_id]
             graded = {} if grades is None else {"relevance": grades.get(doc_id, 0)}
-            about: dict[str, Any] = {**graded}  # the relevance first: MLflow's lists show the first entry
+            about: dict[str, Any] = {**graded}  # the relevance comes first, since MLflow's lists show one entry
             about |= {"rank": rank, "score": round(score, 6), "doc_id": doc_id, "title": document.title}
             text = document.text if len(document.text) <= CONTENT else document.text[: CONTENT - 1] + "…"
             shown.append({"page_content": text, "metadata": about, "id": doc_id})

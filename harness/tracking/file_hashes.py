@@ -63,14 +63,14 @@ class RunFiles:
 
         Raise NoFile if the run has no such file.
         """
-        guessed = _local(run_id.join(self._around))  # right if the run and the latest one share an experiment
+        guessed = _local(run_id.join(self._around))  # correct if both runs are of the same experiment
         own = self.place(run_id)
         for artifacts in filter(None, (own, guessed)):
             if (artifacts / name).is_file():
                 return artifacts / name
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            if own and own.is_dir() and not (own / name).exists():  # MLflow would need long to find no file
+            if own and own.is_dir() and not (own / name).exists():  # MLflow would search for a long time
                 raise FileNotFoundError
             opened, inside = self._at(run_id)
             return Path(opened.download_artifacts(f"{inside}/{name}" if inside else name, str(folder)))

@@ -106,7 +106,7 @@ def charts(metric: str, params: Sequence[str]) -> dict[str, Any]:
     ]
     section = {"uuid": SECTION, "name": "Sweep", "display": True, "isReordered": False, "deleted": False}
     return {
-        "isAccordionReordered": True,  # or MLflow sorts the sections by their names
+        "isAccordionReordered": True,  # otherwise MLflow sorts the sections by name
         "compareRunSections": [section | {"isGenerated": False}],
         "compareRunCharts": [parallel | {"showAllRuns": True}, *scattered],
     }
@@ -151,7 +151,7 @@ class MlflowTracker(Tracker):
         super().__init__(detail)
         self.uri = uri
         self.database: Path | None = None  # the file of a local tracking store
-        self.down_until = 0.0  # monotonic seconds
+        self.down_until = 0.0  # no call before this time, in monotonic seconds
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
         self._files: RunFiles | None = None
@@ -163,7 +163,7 @@ class MlflowTracker(Tracker):
         return database is None or database.exists()
 
     def connect(self, outputs: Path) -> None:
-        """Open the tracking store. Make a local store under a lock: if two processes make it, it cannot be repaired.
+        """Open the tracking store. A lock prevents that two processes make a local store at once and damage it.
 
         Raise Damaged for a damaged file, NoAnswer if a server does not answer, BadInput if the store cannot be used.
         """
@@ -188,7 +188,7 @@ class MlflowTracker(Tracker):
         name_places(database, chosen)
         try:
             self._open()  # not under the lock, since this takes seconds
-        except Exception:  # damage may make MLflow raise anything
+        except Exception:  # damage may cause any error in MLflow
             require_sound(database, self.outputs, thorough=True)
             raise
 
@@ -434,12 +434,12 @@ class MlflowTracker(Tracker):
         if found is None:
             location = f"{self.artifacts}/{int(time.time() * 1000)}" if self.artifacts else None
             try:
-                tags = {"mlflow.experimentKind": "custom_model_development"}  # pages for runs, not for prompts
+                tags = {"mlflow.experimentKind": "custom_model_development"}  # MLflow's pages for runs, not for prompts
                 columns = [f"params.`{name}`" for name in SHOWN_PARAMS]
                 tags[f"{VIEWS}runs"] = json.dumps(_view(SHOWN_METRICS, columns, RANKED, ascending=False))
                 created = self.client.create_experiment(name, artifact_location=location, tags=tags)
                 return self._experiments.setdefault(name, created)
-            except MlflowException:  # another process has just made it
+            except MlflowException:  # another process has just made the experiment
                 found = self.client.get_experiment_by_name(name)
                 if found is None:
                     raise

@@ -1,6 +1,7 @@
 """Runs that are refused before they begin leave nothing; queries that stand in documents are noted."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -93,17 +94,12 @@ def test_some_of_them_are_said_and_one_or_two_are_chance(held, told):
         assert said[0].startswith(f"{held} of 20 queries appear word for word in a document (q00 in d00, q01 in d01")
 
 
-def test_relevant_documents_are_read_even_if_nothing_found_them():
-    of = dataset(20)
-    labelled = Dataset("d", of.documents, of.queries, Qrels({one.query_id: {"d00": 1.0} for one in of.queries}))
+def test_relevant_documents_are_read_short_queries_tell_nothing_and_of_a_conversation_the_last_turn_counts():
+    of, short = dataset(20), dataset(20, [f"달 {number}" for number in range(20)])
+    labelled = replace(of, qrels=Qrels({one.query_id: {"d00": 1.0} for one in of.queries}))
     nothing = Ranking.from_scores({one.query_id: {} for one in of.queries})
     assert preflight.copied(of, nothing)[0] == {}
     assert preflight.copied(labelled, nothing)[0] == {"q00": "d00"}
-
-
-def test_short_queries_tell_nothing_and_of_a_conversation_the_last_turn_counts():
-    short = dataset(20, [f"달 {number}" for number in range(20)])
     assert preflight.copied(short, ranking(short)) == ({}, 0)
-    of = dataset(1)
     talk = Query("q00", (Turn("user", "안녕"), Turn("assistant", "네"), Turn("user", QUESTIONS[0])))
-    assert preflight.copied(Dataset("d", of.documents, (talk,), None), ranking(of))[0] == {"q00": "d00"}
+    assert preflight.copied(replace(of, queries=(talk,)), ranking(of))[0] == {"q00": "d00"}

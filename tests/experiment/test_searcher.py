@@ -1,7 +1,6 @@
 """New queries get the same documents, scores and decisions as in a run, query by query."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,15 +133,6 @@ def test_a_language_model_sees_the_conversation(sample, both):
         found = searcher.search(sample.queries[:20])
     same(found, outcome, list(range(20)))
     assert 0 < found.decision.keep.sum() < 20
-
-
-def test_many_threads_at_once(sample, both):
-    outcome, searcher = both(composed("retriever=hybrid_lexical", "gate=auto", *FEW))
-    rows = list(range(len(sample.queries))) * 2
-    with ThreadPoolExecutor(8) as pool:
-        found = pool.map(lambda row: searcher.search(sample.queries[row : row + 1]), rows)
-        for one, row in zip(found, rows, strict=True):
-            same(one, outcome, [row])
 
 
 def test_indexes_are_loaded_once_and_queries_are_not_cached(sample, own_cache, tmp_path, monkeypatch):

@@ -123,7 +123,6 @@ def test_a_killed_search_and_a_damaged_index_are_made_up_for(sample, own, monkey
 
 @pytest.fixture
 def trigrams(monkeypatch):
-    """Vectors that do not depend on the batch."""
     made = TrigramEncoder()
     for name in ("encode_documents", "encode_queries"):
         monkeypatch.setattr(f"retrievers.dense.encoders.UseMultilingual.{name}", getattr(made, name))

@@ -86,7 +86,6 @@ def test_rescoring_orders_the_head_and_leaves_the_tail_below():
 
 
 def test_unused_components_do_not_change_the_trial(harness, toy, tracker):
-    """An encoder that no retriever uses, or the fusion of a single ranking, does not belong to a trial."""
     plain, more = (
         tracker.run(harness("run", *LOGGED, *words).json["run_id"])
         for words in ((), ("encoder=lsa", "index=hnsw", "fusion=rrf"))

@@ -42,7 +42,6 @@ def test_loading_is_not_timed_and_quick_work_is_timed_on_all_queries(clock):
 
 
 def test_slow_work_is_timed_on_few_queries(clock):
-    """Two seconds a query: a run of 200 queries takes 400 s, and timing it 10."""
     work, samples = working(clock, 2.0)
     assert timed_part(work, 200).median == pytest.approx(2000)
     assert samples == [[0]] * (2 + LEAST)

@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.gates import calibration
@@ -103,7 +103,6 @@ def cases(draw, levels):
 
 @pytest.mark.parametrize("levels", [2, 3, 4])
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_the_best_borders_are_those_of_brute_force(levels, data):
     signal, earned, weight = data.draw(cases(levels))
     order = np.argsort(-signal, kind="stable")
@@ -115,7 +114,6 @@ def test_the_best_borders_are_those_of_brute_force(levels, data):
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_the_curve_is_that_of_a_loop_over_thresholds(data):
     signal, earned, _ = data.draw(cases(2))
     found = curve(signal, earned)
@@ -127,7 +125,6 @@ def test_the_curve_is_that_of_a_loop_over_thresholds(data):
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_a_fitted_threshold_lies_on_its_plateau(data):
     """What it earns differs from the best by at most one standard error of the paired difference, by a plain loop."""
     signal, earned, _ = data.draw(cases(2))
@@ -143,7 +140,6 @@ def test_a_fitted_threshold_lies_on_its_plateau(data):
 
 
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
 def test_weights_are_repetitions(data):
     """A query that counts three times is three queries; one that counts 0 times is not there."""
     signal, earned, weight = data.draw(cases(2))

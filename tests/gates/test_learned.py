@@ -15,8 +15,12 @@ from harness.gates.payoff import Payoff
 from harness.gates.rule import FittedGate, Rule
 from retrievers.base import Ranking
 
-GATES = [AutoGate, DepthGate, ClassifierGate]
 FEW = {"signals": ["top_score", "margin"], "folds": 5, "repeats": 2}
+
+
+@pytest.fixture(params=[AutoGate, DepthGate, ClassifierGate])
+def gate(request):
+    return request.param
 
 
 def corpus(seed: int = 0, n: int = 60, none: float = 0.3, noise: float = 1.0):
@@ -61,7 +65,6 @@ def test_auto_finds_the_source_and_a_threshold_between_the_kinds():
     assert low < rule["thresholds"][0] <= high
 
 
-@pytest.mark.parametrize("gate", GATES)
 def test_a_querys_own_label_has_no_part_in_what_is_held_out(gate):
     """The label of one query is turned around: its own decisions out of fold stay, in every repetition."""
     known, payoff = corpus()
@@ -78,7 +81,6 @@ def test_a_querys_own_label_has_no_part_in_what_is_held_out(gate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gate", GATES)
 def test_it_learns_from_its_rows_alone(gate):
     known, payoff = corpus()
     some = replace(payoff, rows=np.arange(0, 60, 2))
@@ -93,7 +95,6 @@ def test_it_learns_from_its_rows_alone(gate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gate", GATES)
 def test_noise_is_not_learnt(gate):
     """Labels that the signals know nothing of: in sample it beats doing nothing, out of fold it does not."""
     gains = []
@@ -164,7 +165,6 @@ def test_an_embedding_weighs_as_much_as_one_signal():
     assert mean(payoff, decision.out_of_fold[0]) > 0.7
 
 
-@pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("kind", [True, False])
 def test_where_all_queries_are_of_one_kind(gate, kind):
     known, payoff = corpus()
@@ -176,7 +176,6 @@ def test_where_all_queries_are_of_one_kind(gate, kind):
     json.dumps(decision.fitted, allow_nan=False)
 
 
-@pytest.mark.parametrize("gate", GATES)
 def test_a_fold_without_a_class(gate):
     """One query of 30 needs no retrieval: the fold that holds it is judged by gates that have seen none such."""
     known, payoff = corpus(n=30, none=0.0)
@@ -186,7 +185,6 @@ def test_a_fold_without_a_class(gate):
     assert decision.fitted["learnt_from"]["needs_no_retrieval"] == 1
 
 
-@pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize("needing", [0, 1])
 def test_one_labelled_query(gate, needing):
     known, payoff = corpus(n=8)
@@ -198,7 +196,6 @@ def test_one_labelled_query(gate, needing):
     assert "only one labelled query: none can be held out" in decision.fitted["notes"]
 
 
-@pytest.mark.parametrize("gate", GATES)
 def test_constant_signals(gate):
     known, payoff = corpus()
     flat = Ranking.from_scores({q: {"a": 2.0, "b": 1.0} for q in known.rankings["good"].query_ids})
@@ -214,7 +211,6 @@ def test_no_query_to_learn_from():
         AutoGate().decide(known, replace(payoff, rows=np.array([], int)))
 
 
-@pytest.mark.parametrize("gate", GATES)
 def test_what_was_learnt_decides_alike_without_labels(tmp_path, gate):
     known, payoff = corpus()
     decision = gate(**FEW).decide(known, payoff)

@@ -164,7 +164,6 @@ def test_every_run_has_a_folder_of_its_own(tmp_path):
 
 
 def died(store, target, **named):
-    """A run whose process died: it is not ended, and nobody holds its claim."""
     run = begin(store, RunRecord("e", "n"), target, **named)
     run.claim.unlock()
     return run

@@ -10,7 +10,7 @@ from harness.analysis.ranking import Wanted, best_run
 from harness.errors import BadInput
 from harness.measures.objective import Objective
 from harness.tracking.file_hashes import seal
-from harness.tracking.mlflow_tracker import SCATTERED, MlflowTracker, charts
+from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import Input, NoFile, RunRecord
 
 RUN = {"harness.verb": "run"}
@@ -144,12 +144,3 @@ def test_the_objective_is_logged_as_metrics_and_tags():
     assert record.all_end_tags == {"objective.name": "mrr", "objective.kind": "public"}
     bare = RunRecord("e", "n", metrics={"mrr": 0.5})
     assert (bare.all_metrics, bare.all_end_tags) == ({"mrr": 0.5}, {})
-
-
-def test_all_params_are_in_one_chart_and_the_first_ones_have_their_own():
-    """How MLflow reads the charts is tested in a browser."""
-    params = [f"p{n}" for n in range(SCATTERED + 2)]
-    parallel, *scattered = charts("modified_map_at_3", params)["compareRunCharts"]
-    assert (parallel["type"], parallel["selectedParams"]) == ("PARALLEL", params)
-    assert [one["xaxis"]["key"] for one in scattered] == params[:SCATTERED]
-    assert {one["yaxis"]["key"] for one in scattered} == {"modified_map_at_3"}
