@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from tiny_models import use_hub_cache
 
 from harness.data.dataset import Dataset
 from harness.data.qrels import Qrels
@@ -14,6 +15,7 @@ from retrievers.dense.lsa import LSA
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
 DENSE = ("retriever=dense", "encoder=lsa")
+FAR = ("retriever=fastapi", "retriever.fastapi.url=http://127.0.0.1:9")
 REFUSED = [
     (("gate=auto", "public=0", "select_on=public"), "no query to learn from"),
     ((*DENSE, "index=ivf_pq"), "needs 256 documents or more, not 3"),
@@ -24,20 +26,15 @@ REFUSED = [
     (("retriever=dense",), "bge-m3"),
     (("retriever=bge_m3_sparse",), "bge-m3"),
     (("rerank=bge_m3_colbert",), "bge-m3"),
+    ((*FAR, "+retriever.fastapi.runtime.headers_env.Authorization=ES_AUTH"), "variable ES_AUTH is not set"),
 ]
 
 
-@pytest.fixture
-def offline(monkeypatch, tmp_path):
-    """No hub, and no models that it sent before."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-
-
 @pytest.mark.parametrize("verb", ["run", "sweep"])
-def test_a_refused_run_leaves_nothing(harness, tracker, toy, tmp_path, offline, verb):
+def test_a_refused_run_leaves_nothing(harness, tracker, toy, tmp_path, monkeypatch, verb):
     pytest.importorskip("faiss")
+    use_hub_cache(monkeypatch, tmp_path / "empty")
+    monkeypatch.delenv("ES_AUTH", raising=False)
     for words, expected in REFUSED:
         done = harness(verb, *TOY, *words, f"store.path={tmp_path / 'cache'}")  # where no other test has been
         assert done.code == 2, (words, done.err)

@@ -109,8 +109,6 @@ def test_a_run_that_cannot_be_repeated_is_no_model():
         model._require_same_key(run, plan, None)
 
 
-# Failures and secrets
-
 KEYED = "+retriever.fastapi.runtime.headers_env.Authorization=ES_AUTH"
 
 
@@ -145,11 +143,3 @@ def test_a_key_in_place_of_a_status_line_is_written_nowhere(harness, toy, monkey
     assert "ERR bad key [key]" in done.err
     require_no_secret(tmp_path)
     assert any(isinstance(one.formatter, RedactingFormatter) for one in logging.getLogger().handlers)
-
-
-def test_an_unset_variable_is_found_before_the_run_begins(harness, toy, server, tmp_path, monkeypatch):
-    monkeypatch.delenv("ES_AUTH", raising=False)
-    done = harness("run", *words(server, KEYED))
-    assert done.code == 2
-    assert "The environment variable ES_AUTH is not set" in done.err
-    assert not list((tmp_path / "outputs").glob("runs/*"))

@@ -31,9 +31,6 @@ def talk(toy, tmp_path):
     return write_talk(toy, tmp_path / "talk")
 
 
-# What is asked, searched for and paid for
-
-
 def test_each_conversation_becomes_a_query_that_stands_alone(harness, tracker, talk):
     """A failed run continues where it stopped."""
     down = [True]
@@ -114,9 +111,6 @@ def test_a_reply_that_cannot_be_searched_for_fails_the_run(reply, problem, harne
         assert len(server.asked) == before
 
 
-# Sweeps
-
-
 def test_a_sweep_pays_once_for_each_conversation(harness, tracker, talk):
     with ChatServer(rewritten) as server:
         words = ("sweep", *TALK, "query.text=user_turns,rewrite,expand", "tokenizer=char_ngram,word", *llm(server))
@@ -134,8 +128,6 @@ def test_a_sweep_pays_once_for_each_conversation(harness, tracker, talk):
         assert more["retrievals"] == {"compute": 6, "cached": 6}, "of texts that are known by now"
         assert (more["requests"], len(server.asked)) == (0, 2 * 3)
 
-
-# What is refused before anything is logged
 
 REFUSED = [
     (("query.text=rewrite",), "llm.model is missing. Give it on the command line: llm.model=NAME"),
@@ -169,9 +161,6 @@ def test_what_cannot_be_asked_leaves_nothing(harness, tracker, talk, tmp_path, v
     manifests = [json.loads(path.read_text()) for path in (tmp_path / "cache").glob("replies/*/manifest.json")]
     assert {one["identity"]["model"] for one in manifests} <= {"m"}
     assert [path for name in ("runs", "sweeps") for path in (tmp_path / "outputs" / name).glob("**/*")] == []
-
-
-# Afterwards
 
 
 def test_a_run_is_reproduced_from_cached_replies(harness, tracker, talk, tmp_path):

@@ -160,9 +160,6 @@ def test_a_signal_is_computed_once():
         means[0][0] = 1.0
 
 
-# Against plain loops
-
-
 EXACT = st.integers(-(10**6), 10**6).map(lambda n: n / 1024)  # sums of these are exact, in whatever order
 
 
@@ -259,9 +256,6 @@ def test_what_is_0_but_for_rounding_is_0():
     assert signal_of(FakeInputs({"bm25": ranking}), "nqc", "bm25", 3).tolist() == [0.0]
 
 
-# Which signals there are
-
-
 def test_registered_signals():
     assert list(SIGNALS) == [
         *("top_score", "margin", "mean_top_k", "std_top_k", "zscore", "nqc", "wig", "agreement"),
@@ -287,9 +281,6 @@ def test_an_unknown_signal_is_named():
     for ask in (lambda: signal_spec("top_scor"), lambda: signal_choices(["top_scor"], ["a"])):
         with pytest.raises(BadInput, match=r"'top_scor' is not a gate signal.*Did you mean 'top_score'"):
             ask()
-
-
-# Random queries
 
 
 def test_random_queries():

@@ -51,10 +51,6 @@ def test_files_compare_as_runs_that_were_scored_from_them(harness, files, tmp_pa
     assert said in harness("power", *asked).out
 
 
-def test_a_measure_of_files_need_not_be_among_the_usual_ones(harness, files):
-    assert harness("compare", FILES, *LABELS, "metric=ndcg@7", "format=json").json["metric"] == "ndcg@7"
-
-
 @pytest.mark.parametrize(("words", "said"), [
     ((FILES,), "say which labels score them, such as dataset=trec"),
     (("runs=[a.run,0123abcd]", *LABELS), r"files \(a.run\) and logged runs \(0123abcd\). Name only files or only runs"),
@@ -72,7 +68,8 @@ def test_what_cannot_be_read_is_refused(harness, files, words, said):
     assert re.search(said, done.err)
 
 
-def test_missing_lists_count_as_wrong_where_that_is_asked_for(harness, files):
+def test_any_measure_of_files_is_compared_and_missing_lists_count_as_wrong_on_request(harness, files):
+    assert harness("compare", FILES, *LABELS, "metric=ndcg@7", "format=json").json["metric"] == "ndcg@7"
     found = harness("compare", "runs=[a.run,part.run]", *LABELS, "missing=zero", "metric=mrr", "format=json").json
     assert next(one["wins"] for one in found["differences"] if one["measure"] == "mrr") == 4
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
 from html_pages import data_of
 from text_tasks import (
     ANSWERS,
@@ -281,14 +280,3 @@ def test_items_are_compared_by_id_whatever_the_order_and_columns_of_their_files(
     # 1 and 1/2, 0 and 1, 1 and 0, 1 and 1, 1 and 0.
     assert (one["measure"], one["wins"], one["ties"], one["losses"]) == ("correction_recall", 3, 1, 1)
     assert {item["id"]: item["difference"] for item in found["changed"]} == {"s1": 0.5, "s2": -1, "s3": 1, "s5": 1}
-
-
-def test_the_config_of_a_run_scores_the_same_again(harness, files, tmp_path):
-    found = harness(*WORSE_SCORED, "task.scheme=span", "seed=3").json
-    config = yaml.safe_load((Path(found["files"]["folder"]) / "config.yaml").read_text("utf-8"))
-    assert config["references"] == str(files / "R.csv")
-    words = [f"{name}={config[name]}" for name in ("predictions", "references", "seed", "objective")]
-    again = harness("score", "task=corrections", f"task.scheme={config['task']['scheme']}", *words, "tracking=none",
-                    "format=json").json  # fmt: skip
-    assert again["summary"] == found["summary"]
-    assert again["public"] == found["public"]

@@ -14,6 +14,7 @@ from mlflow_server import serving
 
 from harness.errors import BadInput
 from harness.experiment import steps
+from harness.recording.recording import connected
 from harness.tracking import mlflow_client, outbox
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.outbox import hold
@@ -49,8 +50,7 @@ def store(monkeypatch):
 
 
 def runs(tmp_path, verb="run"):
-    tracker = MlflowTracker()
-    tracker.connect(tmp_path / "outputs")
+    tracker = connected(MlflowTracker(), tmp_path / "outputs")
     return tracker.runs("e", {"harness.verb": verb}), tracker
 
 

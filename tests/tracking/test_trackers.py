@@ -9,11 +9,16 @@ import pytest
 from harness.analysis.ranking import Wanted, best_run
 from harness.errors import BadInput
 from harness.measures.objective import Objective
+from harness.recording.recording import connected
 from harness.tracking.file_hashes import seal
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.tracker import Input, NoFile, RunRecord
 
 RUN = {"harness.verb": "run"}
+
+
+def opened_again(tmp_path):
+    return connected(MlflowTracker(), tmp_path / "outputs")
 
 
 def log(tracker, name="n", experiment="e", **values):
@@ -99,8 +104,7 @@ def test_runs_of_many_pages_are_all_read(tracker, monkeypatch):
 def test_a_look_at_the_private_part_is_counted_for_each_experiment(tracker, tmp_path):
     looks = [("e", 1), ("e", 5), ("f", 1), ("e", 0)]
     assert [tracker.count_private_view(*one) for one in looks] == [1, 6, 1, 6]
-    later = MlflowTracker()
-    later.connect(tmp_path / "outputs")
+    later = opened_again(tmp_path)
     assert later.count_private_view("e") == 7
 
 
@@ -108,10 +112,8 @@ def test_a_deleted_experiment_is_said(tracker, tmp_path):
     record = RunRecord("gone", "n")
     tracker.begin(record)
     tracker.client.delete_experiment(tracker.client.get_experiment_by_name("gone").experiment_id)
-    later = MlflowTracker()
-    later.connect(tmp_path / "outputs")
     with pytest.raises(BadInput, match="is deleted"):
-        later.begin(record)
+        opened_again(tmp_path).begin(record)
 
 
 def test_the_experiment_that_mlflow_makes_counts_once_it_has_runs(tracker):
@@ -131,8 +133,7 @@ def test_files_lie_where_the_store_keeps_them_and_are_not_copied(tracker, tmp_pa
     run_id = tracker.begin(record)
     assert tmp_path / "outputs" / "artifacts" in tracker.place(run_id).parents
     tracker.finish(run_id, record, "FINISHED")
-    later = MlflowTracker()
-    later.connect(tmp_path / "outputs")
+    later = opened_again(tmp_path)
     assert later.place(run_id) is None, "it has not been read here"
     [run] = later.runs("e", {})
     assert tmp_path / "outputs" / "artifacts" in later.download(run, "a.txt", Path()).parents
