@@ -142,7 +142,7 @@ class _Scorer:
     def unjudged(self, measure: Measure, lists: Ranking | Predictions) -> np.ndarray:
         """Return the number of documents that a measure reads and the labels do not judge, float64 [Q]."""
         base, judged = measure.name.partition("@")[0], self._judge(lists)
-        if measure.family is MeasureFamily.ABSTENTION or measure.whole or measure.condensed:
+        if measure.family is MeasureFamily.ABSTENTION or measure.whole or measure.lists == "condensed":
             return self._spread(np.zeros(len(self._labelled)))  # such a measure reads no unjudged document
         depth = np.full(len(judged.needs), np.inf if measure.k is None else measure.k)
         if base in FIRST_HIT:

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -44,8 +43,8 @@ class Measure:
     compute: (judged, k) -> float64 [Q], or (judged) -> float64 [Q] if the measure takes no cut-off.
         For POOLED measures, (judged) -> (value, number of queries that enter the measure).
     reads: the attribute of `Judged` that the measure needs, "shown" or "holes"; "" if any labels will do.
+    lists: the attribute of `Judged` with the lists that the measure reads, "condensed" or "at_best"; "": its own lists.
     whole: whether the measure reads whole lists and takes no cut-off.
-    condensed: whether the measure leaves out unjudged documents.
     grows_with: config keys whose greater values can only raise the measure.
     """
 
@@ -54,19 +53,20 @@ class Measure:
     compute: Callable[..., Any]
     k: int | None = None
     reads: str = ""
+    lists: str = ""
     whole: bool = False
-    condensed: bool = False
     grows_with: tuple[str, ...] = ()
 
     @property
     def reach(self) -> int | None:
         """The greatest number of documents that the measure reads of a list; None: all, as for condensed lists."""
-        return None if self.condensed else self.k
+        return None if self.lists == "condensed" else self.k
 
     def values(self, judged: Judged) -> np.ndarray:
         """Return float64 [Q], NaN where the measure does not apply. Not for POOLED measures."""
         if self.reads and getattr(judged, self.reads) is None:
             return np.full(len(judged.needs), np.nan)
+        judged = getattr(judged, self.lists) if self.lists else judged
         found: np.ndarray = self.compute(judged) if self.k is None else self.compute(judged, self.k)
         if self.family.of_rankings:
             return np.where(judged.needs, found, np.nan)
@@ -77,14 +77,14 @@ class Measure:
         return value, n
 
 
-_Function = TypeVar("_Function", bound=Callable)
+_Registered = TypeVar("_Registered", bound=Callable)
 MEASURES: dict[str, Measure] = {}
 
 
-def register_measure(family: MeasureFamily, **more: Any) -> Callable[[_Function], _Function]:
+def register_measure(family: MeasureFamily, **more: Any) -> Callable[[_Registered], _Registered]:
     """Register a function under its name, without the trailing underscore of `map_`. more: fields of `Measure`."""
 
-    def register(function: _Function) -> _Function:
+    def register(function: _Registered) -> _Registered:
         name = function.__name__.rstrip("_")
         MEASURES[name] = Measure(name, family, function, **more)
         return function
@@ -350,21 +350,16 @@ def infap(judged: Judged) -> np.ndarray:
     return ratio(terms.sum(axis=1), judged.relevant)
 
 
-def _of_lists(lists: str, function: Callable[..., np.ndarray], judged: Judged, k: int | None = None) -> np.ndarray:
-    return function(getattr(judged, lists), k)
-
-
-def _register(end: str, lists: str, *functions: Callable) -> None:
-    for one in functions:
-        name = one.__name__.rstrip("_") + end
-        compute = partial(_of_lists, lists, one)
-        MEASURES[name] = Measure(name, MeasureFamily.STANDARD, compute, reads="holes", condensed=lists == "condensed")
-
-
-# The measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
+# NAME_condensed: the measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
 # `[-, 1, 0] of 1, 1` -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
-_register("_condensed", "condensed", hit, recall, precision, mrr, map_, ndcg)
-
-# The measure if all unjudged documents in the list were relevant, in [0, 1]; the measure itself is the least. Only for
-# measures that more relevant documents cannot lower. `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
-_register("_upper", "at_best", hit, precision, mrr)
+# NAME_upper: the measure if all unjudged documents in the list were relevant, in [0, 1]; the measure itself is the
+# least. Only for measures that more relevant documents cannot lower.
+# `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
+_OF_LISTS = {
+    "condensed": ("condensed", (hit, recall, precision, mrr, map_, ndcg)),
+    "upper": ("at_best", (hit, precision, mrr)),
+}
+for _end, (_lists, _functions) in _OF_LISTS.items():
+    for _function in _functions:
+        _name = f"{_function.__name__.rstrip('_')}_{_end}"
+        MEASURES[_name] = Measure(_name, MeasureFamily.STANDARD, _function, reads="holes", lists=_lists)

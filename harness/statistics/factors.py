@@ -1,19 +1,20 @@
 """Which settings matter: split the scores of trials into effects of keys, with each key's share of the variance.
 
 A trial's score on a query is the mean over the space of tried values, plus an effect of each key's value, plus an
-effect of each two values together if the trials suffice, plus the rest. Each effect sums to 0 over the values of each
-of its keys. All values of a key weigh the same, however many trials have them. This is functional ANOVA over the
-uniform space (Hoeffding 1948; Hutter, Hoos and Leyton-Brown 2014).
+effect of each two values together if there are enough trials, plus the rest. Each effect sums to 0 over the values of
+each of its keys. All values of a key have the same weight, however many trials have them. This is functional ANOVA over
+the uniform space (Hoeffding 1948; Hutter, Hoos and Leyton-Brown 2014).
 
-Queries are a sample; trials are given. The mean of Q queries has noise, and noise adds to every variance: a key without
-an effect would seem to matter. So variances are estimated without bias, from pairs of different queries alone: the mean
-of x_i' A x_j over i != j, where x_i are the scores of query i and A is the part's quadratic form (a U-statistic).
+Queries are a sample; trials are given. The mean of Q queries has noise, and noise adds to every variance, so a key
+without an effect would seem to matter. Variances are therefore estimated without bias, from pairs of different queries
+alone: as the mean of x_i' A x_j over i != j, where x_i are the scores of query i and A is the part's quadratic form (a
+U-statistic).
 
 The interval of a share holds each value s that a test does not reject: the estimate of V(part) - s V(all) is at most t
-standard errors from 0. The standard error holds for trials whose share is s (Fieller 1954). The interval of a key
-without an effect begins at 0. `scripts/benchmark.py importance` counts how often intervals hold the truth.
+standard errors from 0. The standard error assumes trials whose share is s (Fieller 1954). The interval of a key without
+an effect begins at 0. `scripts/benchmark.py importance` counts how often the intervals contain the truth.
 
-Shapes: R trials, K keys, L values of a key, Q queries; a kernel is float64 [Q, Q], x_i' A x_j for every two queries.
+Shapes: R trials, K keys, L values of a key, Q queries. A kernel is float64 [Q, Q], x_i' A x_j for every two queries.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from functools import cached_property
 
 import numpy as np
 
-COLUMNS = 400  # the most in a model with pairs of keys
+COLUMNS = 400  # the most columns of a model with pairs of keys
 RANK = 1e-9  # eigenvalues below this share of the greatest count as 0
 
 Keys = tuple[int, ...]
@@ -37,11 +38,10 @@ class Effects:
     """The parts of the scores of R trials on each query, all linear in the scores.
 
     mean: float64 [Q], over the space.
-    parts: (key,) -> float64 [L, Q], or (first, second) -> float64 [L1 * L2, Q]. Keys that these trials cannot tell
-        apart have none.
+    parts: (key,) -> float64 [L, Q], or (first, second) -> float64 [L1 * L2, Q]; without keys that these trials cannot
+        tell apart.
     rest: float64 [rows, Q]; the squares of its column means sum to the variance that no part explains.
-    whole: whether every combination of tried values was tried. If not, the rest adds noise to the variance of each
-        part.
+    whole: whether every combination of tried values was tried. If not, the rest adds noise to each part's variance.
     share_of_rest: the share of the rest's variance that each part's variance includes by chance.
     """
 
@@ -53,11 +53,10 @@ class Effects:
 
 
 def effects(levels: np.ndarray, values: np.ndarray) -> Effects | None:
-    """Split scores by keys. None if not all combinations ran and there are no more trials than effects of single keys.
+    """Split scores by keys. Return None if too few trials ran: not every combination, and no more than single effects.
 
-    levels: int [R, K], the place of each trial's value among the key's values, 0 to L - 1; each place occurs, and L >
-        1.
-    values: float64 [R, Q], finite. If all combinations ran, trials with equal levels count as one, their mean.
+    levels: int [R, K], the place of each trial's value among the key's values, 0 to L - 1 for L > 1; each place occurs.
+    values: float64 [R, Q], finite. If all combinations ran, trials with equal levels are replaced by their mean.
     """
     sizes = levels.max(axis=0) + 1
     cells, place, counts = np.unique(levels, axis=0, return_inverse=True, return_counts=True)
@@ -85,7 +84,7 @@ def effects(levels: np.ndarray, values: np.ndarray) -> Effects | None:
 
 @dataclass(frozen=True, eq=False)
 class _Model:
-    """design: float64 [rows, p], sum-coded, the intercept first. columns: of each part."""
+    """A linear model of scores. design: float64 [rows, p], sum-coded, the intercept first. columns: of each part."""
 
     sizes: np.ndarray
     design: np.ndarray
@@ -108,9 +107,8 @@ class _Model:
 
     @cached_property
     def told(self) -> list[Keys]:
-        if self.rank == len(self.gram):
-            return list(self.columns)
-        return [keys for keys, own in self.columns.items() if self._told(own)]
+        """The parts that these trials can tell apart."""
+        return [keys for keys, own in self.columns.items() if self.rank == len(self.gram) or self._told(own)]
 
     @property
     def mixed(self) -> list[Keys]:
@@ -133,7 +131,7 @@ class _Model:
         return contrasts
 
     def leverage(self, keys: Keys) -> float:
-        """Return the variance of a part's values for scores that are noise of variance 1."""
+        """Return the variance of a part's values if the scores are noise of variance 1."""
         contrasts, own = self.contrasts(keys), self.columns[keys]
         return float(np.sum((contrasts @ self.inverse[own, own]) * contrasts) / len(contrasts))
 
@@ -165,9 +163,9 @@ def _rank(gram: np.ndarray) -> int:
     return int((values > RANK * values[-1]).sum())
 
 
-MOST = 500  # queries in a kernel (it grows with the square); more are averaged in blocks
-STEPS = 2001  # tested shares, from 0 to 1
-PAIRS = 5  # pairs of keys that get an interval: those with the greatest shares
+MOST = 500  # queries in a kernel, which grows with their square; more queries are averaged in blocks
+STEPS = 2001  # number of tested shares, from 0 to 1
+PAIRS = 5  # number of pairs of keys that get an interval, by the greatest shares
 
 
 @dataclass(frozen=True)
@@ -183,10 +181,11 @@ class Share:
 class Importance:
     """Shares of the variance of the trials.
 
-    alone: of each key's main effect. total: of a key's effect with all of its pairs; equal to `alone` if none is known.
-    pairs: of the effect of two keys together, beyond the effect of each; the greatest ones.
-    rest: not explained by keys or pairs.
-    spread: standard deviation of the mean score over the space, in units of the measure, without the noise.
+    alone: the share of each key's main effect.
+    total: the share of a key's effect with all of its pairs; equal to `alone` if no pair is known.
+    pairs: the greatest shares of two keys' joint effect, beyond the effect of each key.
+    rest: the share that keys and pairs do not explain.
+    spread: the standard deviation of the mean score over the space, in units of the measure, without noise.
     beyond_chance: whether a test at .05 tells the trials apart at all; if not, shares mean little.
     """
 
@@ -199,7 +198,7 @@ class Importance:
 
 
 def importance(found: Effects) -> Importance:
-    """Return each key's, each pair's and the rest's share of the variance; Q must be 3 or more."""
+    """Return the shares of the variance of each key, each pair and the rest. Q must be 3 or more."""
     blocks = _Blocks(found.rest.shape[1])
     rest = blocks.kernel(found.rest)
     kernels = {
@@ -213,7 +212,7 @@ def importance(found: Effects) -> Importance:
     total = {}
     for key, kernel in own.items():
         more = share(sum((one for keys, one in together.items() if key in keys), start=kernel), whole)
-        # No less than the key's own share, though the estimate of the rest may be below 0.
+        # The total is at least the key's own share, though the estimate for the pairs may be below 0.
         total[key] = Share(max(alone[key].value, more.value), more.low, max(alone[key].value, more.high))
     order = sorted(together, key=lambda keys: -_variance(together[keys]))
     variance = _variance(whole)
@@ -237,7 +236,7 @@ def share(part: np.ndarray, whole: np.ndarray) -> Share:
     away = own - tested * (own + other)
     held = away**2 <= _t(len(whole)) ** 2 * _squared_errors(part, others, tested)
     value = min(max(own / (own + other), 0.0), 1.0) if own + other > 0 else 0.0
-    if not held.any():  # the part varies less than noise alone would, or more than all
+    if not held.any():  # The part varies less than noise alone would, or more than the whole.
         return Share(value, value, value)
     low, high = float(tested[held][0]), float(tested[held][-1])
     return Share(value, min(low, value), max(high, value))
@@ -246,8 +245,8 @@ def share(part: np.ndarray, whole: np.ndarray) -> Share:
 def _squared_errors(part: np.ndarray, others: np.ndarray, tested: np.ndarray) -> np.ndarray:
     """Return the variance of the estimate of V(part) - s V(whole) for each tested share s, [STEPS].
 
-    For a quadratic form in a mean of normal values: 2 tr((A C)^2) + 4 m' A C A m, with the covariance C and the true
-    mean m. m has the direction of the observed mean, and the length that gives the share s.
+    The variance of a quadratic form in a mean of normal values is 2 tr((A C)^2) + 4 m' A C A m, with the covariance C
+    and the true mean m. m has the direction of the observed mean, and the length that gives the share s.
     """
     count = len(part)
     centred, centred_others = _centred(part), _centred(others)
@@ -271,13 +270,13 @@ def _slopes(kernel: np.ndarray) -> np.ndarray:
 
 
 def _variance(kernel: np.ndarray) -> float:
-    """Return the part's variance without bias, the mean over pairs of different queries; it may be below 0."""
+    """Return the part's variance without bias, the mean over pairs of different queries; the result may be below 0."""
     count = len(kernel)
     return float((kernel.sum() - np.trace(kernel)) / (count * (count - 1)))
 
 
 def _noise(one: np.ndarray, other: np.ndarray) -> float:
-    """Return tr(A C B C) for the covariance C of the mean, from two centred kernels, by pairs of different queries."""
+    """Return tr(A C B C) for the covariance C of the mean, from two centred kernels, over pairs of queries."""
     count = len(one)
     pairs = np.vdot(one, other) - np.vdot(one.diagonal(), other.diagonal())
     return float(pairs) / (count * (count - 1)) ** 2
@@ -295,7 +294,7 @@ def _t(count: int) -> float:
 
 
 class _Blocks:
-    """Average many queries in blocks drawn once; the scaled sums of blocks stand for queries."""
+    """Averages many queries in blocks, drawn once. The scaled sums of blocks take the place of queries."""
 
     def __init__(self, queries: int):
         self.queries = queries
@@ -303,7 +302,7 @@ class _Blocks:
         self.starts = np.linspace(0, queries, MOST, endpoint=False).astype(int)
 
     def kernel(self, rows: np.ndarray) -> np.ndarray:
-        """rows: float64 [n, Q]; its sum of squares is the part's variance."""
+        """Return a part's kernel. rows: float64 [n, Q], the part scaled so that its sum of squares is the variance."""
         if self.queries > MOST:
             rows = np.add.reduceat(rows[:, self.order], self.starts, axis=1) * (MOST / self.queries)
         return rows.T @ rows

@@ -149,32 +149,13 @@ def judge_edits(
         matched = _alignment_kernels.align(source.words, source.starts, texts.words, texts.starts)
         aligned.append(_Aligned(texts, *_alignment_kernels.place_edits(matched, source.starts, texts.starts, gap)))
     reference, prediction = aligned
-    verdicts = _alignment_kernels.judge_places(
-        source.starts,
-        reference.of_source,
-        reference.texts.words,
-        reference.texts.starts,
-        reference.of_target,
-        prediction.of_source,
-        prediction.texts.words,
-        prediction.texts.starts,
-        prediction.of_target,
-        gap,
-    )
+    sides = (part for one in aligned for part in (one.of_source, *one.texts, one.of_target))
+    verdicts = _alignment_kernels.judge_places(*[source.starts, *sides, gap])
     firsts = source.starts[:-1] + np.arange(len(sources))  # A sentence of n words has n + 1 places.
     tp, fp, fn, fr = (np.add.reduceat(verdicts == one, firsts, dtype=np.int64) for one in range(1, len(VERDICTS)))
     counts = np.stack([tp, fp + fr if scheme == "token" else fp, fn, fr], axis=1)
     wanted, made = tp + fp + fn > 0, tp + fp + fr > 0
-    return JudgedEdits(
-        counts=counts,
-        wanted=wanted,
-        made=made,
-        _vocabulary=list(vocabulary),
-        _source=source,
-        _reference=reference,
-        _prediction=prediction,
-        _verdicts=verdicts,
-    )
+    return JudgedEdits(counts, wanted, made, list(vocabulary), source, reference, prediction, verdicts)
 
 
 def words_of_text(text: str) -> list[str]:

@@ -206,10 +206,9 @@ class Answers:
         check_pairs(predictions, predicted, references, expected)
         texts = [predicted[item_id] for item_id in expected]
         compared = [self._scheme.compare(one, text) for one, text in zip(expected.values(), texts, strict=True)]
-        kinds = tuple(one.kind or "answer" for one in expected.values())
         table: dict[str, list[Any]] = {
             "id": list(expected),
-            "kind": list(kinds),
+            "kind": [one.kind or "answer" for one in expected.values()],
             "question": [one.question for one in expected.values()],
             "reference": [one.answer for one in expected.values()],
             "prediction": texts,
@@ -222,9 +221,7 @@ class Answers:
         absent |= {name: why for name, why in self._absent_averages(counts, absent).items() if name in wanted}
         empty = texts.count("")
         notes = (f"{empty} of {len(texts)} predictions are empty.",) if empty else ()
-        return JudgedItems(
-            item_ids=tuple(expected), kinds=kinds, item_counts=counts, table=table, absent=absent, notes=notes
-        )
+        return JudgedItems(counts, table, absent=absent, notes=notes)
 
     def marked(self, item: Mapping[str, str]) -> Marked:
         return [(item["prediction"], "")]  # No part of an answer is right or wrong alone.

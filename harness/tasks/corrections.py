@@ -77,13 +77,12 @@ class Corrections:
         sources, right = [one.source for one in expected.values()], [one.reference for one in expected.values()]
         made = [predicted[item_id] for item_id in expected]
         judged = judge_edits(sources, right, made, self._scheme, self._merge_gap)
-        needs = zip(expected.values(), judged.wanted.tolist(), strict=True)
-        kinds = [one.kind or ("to correct" if differs else "nothing to correct") for one, differs in needs]
+        needs = ["to correct" if differs else "nothing to correct" for differs in judged.wanted.tolist()]
         counts = dict(zip(COUNTS, judged.counts.T.astype(np.float64), strict=True))
         edits, marked = _shown(judged, len(made))
         table: dict[str, list[Any]] = {
             "id": list(expected),
-            "kind": kinds,
+            "kind": [one.kind or need for one, need in zip(expected.values(), needs, strict=True)],
             "source": sources,
             "reference": right,
             "prediction": made,
@@ -91,14 +90,7 @@ class Corrections:
             **dict(zip(COUNTS, judged.counts.T.tolist(), strict=True)),
             "correction_recall": self.measure(counts)["correction_recall"].tolist(),
         }
-        return JudgedItems(
-            item_ids=tuple(expected),
-            kinds=tuple(kinds),
-            item_counts=counts,
-            table=table,
-            marked=marked,
-            notes=_notes(judged, made),
-        )
+        return JudgedItems(counts, table, marked, notes=_notes(judged, made))
 
     def marked(self, item: Mapping[str, str]) -> Marked:
         source, reference, made = ([item[name]] for name in ("source", "reference", "prediction"))

@@ -23,20 +23,26 @@ Marked = Sequence[tuple[str, str]]  # pieces of a text with their marks, or ""
 class JudgedItems:
     """Predictions compared with references: N items, in the order of the references.
 
-    kinds: such as question types; the public part has the same share of each kind.
     item_counts: 0 where a count does not apply.
-    table: column -> N cells (text, number or None) to show to people.
+    table: column -> N cells (text, number or None) to show to people; has the columns `id` and `kind`.
     marked: column -> N texts in pieces with marks.
     absent: measure -> why it could not be computed.
     """
 
-    item_ids: tuple[str, ...]
-    kinds: tuple[str, ...]
     item_counts: dict[str, np.ndarray]
     table: dict[str, list[Any]]
     marked: dict[str, list[Marked]] = field(default_factory=dict)
     absent: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @cached_property
+    def item_ids(self) -> tuple[str, ...]:
+        return tuple(self.table["id"])
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the items, such as question types. The public part has the same share of each kind."""
+        return tuple(self.table["kind"])
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:

@@ -158,7 +158,7 @@ def rivals(harness, tmp_path):
     """20 sentences that need one edit each. A right in all 8 public and 3 of 12 private ones, B in 4 and 9."""
     ids = tuple(f"s{number:02}" for number in range(20))
     kinds = tuple(("조사", "맞춤법")[number % 2] for number in range(20))
-    public = in_public(JudgedItems(ids, kinds, {}, {}), seed=0, public=0.4)
+    public = in_public(JudgedItems({}, {"id": ids, "kind": kinds}), seed=0, public=0.4)
     ordered = [ids[i] for i in (*np.flatnonzero(public), *np.flatnonzero(~public))]
     sentences = {one: (kind, f"문장 {one} 틀림", f"문장 {one} 맞음") for one, kind in zip(ids, kinds, strict=True)}
     right = {"a": ordered[:11], "b": [*ordered[:4], *ordered[8:17]]}

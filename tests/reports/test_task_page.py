@@ -33,20 +33,19 @@ def corrections():
     }  # fmt: skip
     texts = {name: ["".join(piece for piece, _ in pieces) for pieces in rows] for name, rows in marked.items()}
     counts = {"tp": [1, 0, 0], "fp": [0, 0, 1], "fn": [1, 0, 0], "fr": [0, 0, 1]}
-    ids, kinds = ("문장 1", "문장 2", "문장 3"), ("맞춤법", "없음", "없음")
     table = {
-        "id": list(ids), "kind": list(kinds), "source": texts["source"],
+        "id": ["문장 1", "문장 2", "문장 3"], "kind": ["맞춤법", "없음", "없음"], "source": texts["source"],
         "reference": ["갑자기 침대에서 일어났다", "날씨가 좋다", "밥을 먹었다"], "prediction": texts["prediction"],
         "edits": ["감자기→갑자기 TP", "", "먹었다→먹엇다 FR"], **counts, "correction_recall": [0.5, 1.0, 0.0],
         "nothing": [None] * 3,
     }  # fmt: skip
-    return JudgedItems(ids, kinds, {name: np.array(one, float) for name, one in counts.items()}, table, marked)
+    return JudgedItems({name: np.array(one, float) for name, one in counts.items()}, table, marked)
 
 
 def answers(texts, **more):
     """Judged items, one answer for each text."""
-    ids = tuple(f"q{i}" for i in range(len(texts)))
-    return JudgedItems(ids, ("answer",) * len(ids), {}, {"id": list(ids), "prediction": list(texts)}, **more)
+    ids = [f"q{i}" for i in range(len(texts))]
+    return JudgedItems({}, {"id": ids, "kind": ["answer"] * len(ids), "prediction": list(texts)}, **more)
 
 
 def scored(judged, values=(), shown="correction_recall", **given):
@@ -127,9 +126,9 @@ def test_one_row_per_kind_and_one_column_per_defined_measure():
 
 
 def test_hostile_texts_are_texts():
-    table = {"words" + HOSTILE: [HOSTILE], "marked": [HOSTILE]}
+    table = {"id": [HOSTILE], "kind": [HOSTILE], "words" + HOSTILE: [HOSTILE], "marked": [HOSTILE]}
     marked = {"marked": [[(HOSTILE, "tp"), (HOSTILE, HOSTILE)]]}
-    judged = JudgedItems((HOSTILE,), (HOSTILE,), {}, table, marked, {HOSTILE: HOSTILE}, (HOSTILE,))
+    judged = JudgedItems({}, table, marked, {HOSTILE: HOSTILE}, (HOSTILE,))
     given = {
         "totals": {HOSTILE: 1},
         "by_kind": {HOSTILE: {HOSTILE: Summary(0.5, 1)}},
