@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.data.tables import AGAIN, csv_text, number_column, read_columns, taken, taken_ids
+from harness.data.tables import AGAIN, number_column, read_columns, taken, taken_ids
 from harness.errors import BadInput
 from harness.measures.measures import KINDS, OOF
 from harness.measures.scores import Scores
@@ -53,10 +53,6 @@ class ScoreTable:
         )
 
 
-def score_table_text(scores: Scores, oof: Scores | None = None) -> str:
-    return csv_text(table_columns(scores, oof))
-
-
 def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[Any]]:
     """Return column -> a cell for each scored query: ids, flags as 0 and 1, the kind of loss, and the measures.
 
@@ -71,7 +67,7 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[A
 
 
 def read_score_table(file: Path, only: str | None = None) -> ScoreTable:
-    """Read a file written by `score_table_text`, with exact numbers. Raise BadInput if it is damaged.
+    """Read a file made of `table_columns`, with exact numbers. Raise BadInput if it is damaged.
 
     only: the one measure to read; None: all.
     """

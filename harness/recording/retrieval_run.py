@@ -20,13 +20,14 @@ from harness.config.text import in_short, shortest
 from harness.data.dataset import Dataset
 from harness.data.files import json_text
 from harness.data.submissions import bare_text, submission_rows
+from harness.data.tables import csv_text
 from harness.experiment import preflight, steps, timing
 from harness.experiment.file_scores import lists_digest
 from harness.experiment.plan import Plan
 from harness.experiment.session import Clock, Session, foreseen_queries, moment, open_dataset
 from harness.measures import checked_values, measures
 from harness.measures.objective import Objective
-from harness.measures.score_table import score_table_text
+from harness.measures.score_table import table_columns
 from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores, Summary
 from harness.recording import provenance
 from harness.recording.traces import check_traces
@@ -193,7 +194,7 @@ def write_metrics(
 
 def score_files(scores: Scores, held_out: Scores | None = None) -> tuple[dict[str, str], dict[str, str]]:
     """Return the tables of scores and checked values, file name -> text, and the tags that describe them."""
-    files, tags = {"scores.csv": score_table_text(scores, held_out)}, {SCORED_IDS: ids_digest(scores.query_ids)}
+    files, tags = {"scores.csv": csv_text(table_columns(scores, held_out))}, {SCORED_IDS: ids_digest(scores.query_ids)}
     if checked := (held_out or scores).checked:
         files[checked_values.FILE] = checked_values.checked_table_text(checked)
         tags[CHECKED] = str(int(checked.checked.sum()))

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from harness.data.predictions import Predictions
 from harness.data.qrels import Qrels
+from harness.data.tables import csv_text
 from harness.errors import BadInput
 from harness.gates.payoff import payoffs
 from harness.measures.objective import objective_of
-from harness.measures.score_table import read_score_table, score_table_text
+from harness.measures.score_table import read_score_table, table_columns
 from harness.measures.scores import ShownLists, averaged_scores, score_lists
 from harness.recording import retrieval_run
 from harness.statistics.bootstrap import bootstrap_means
@@ -243,7 +244,7 @@ def test_the_table_of_scores_is_read_back_to_the_last_bit(tmp_path):
     names = ["modified_map@3", "recall@3", "abstention_f1"]
     scores = score_lists(ShownLists(final), qrels, names, multi_turn={"다": True})
     file = tmp_path / "scores.csv"
-    file.write_text(score_table_text(scores, scores), "utf-8")
+    file.write_text(csv_text(table_columns(scores, scores)), "utf-8")
     table = read_score_table(file)
     assert table.query_ids == scores.query_ids
     for found, expected in zip(
