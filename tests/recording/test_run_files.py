@@ -57,7 +57,7 @@ def test_files_compare_as_runs_that_were_scored_from_them(harness, files, tmp_pa
     (("runs=[a.run,c.run]", *LABELS), "c.run: there is no such file. Did you mean"),
     (("runs=[a.run,qrels.txt]", *LABELS), "qrels.txt:1: 4 fields. A TREC run has six"),
     ((FILES, "dataset=trec", "dataset.qrels=gone.txt"), "gone.txt"),
-    (("runs=[a.run,part.run]", *LABELS), "scored on different queries: 4 are in only one of them: .*missing=zero"),
+    (("runs=[a.run,part.run]", *LABELS), "scored on different queries: 4 are in only one of the runs: .*missing=zero"),
     (("runs=[a.run,a.run]", *LABELS), "twice"),
     ((FILES, *LABELS, "task=answers"), "only ranked lists are read from files"),
     (("runs=[0123abcd,4567abcd]", *LABELS), "dataset=trec dataset.qrels=qrels.txt: this says how files are scored"),
