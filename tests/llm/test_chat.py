@@ -373,16 +373,12 @@ def test_what_asking_costs_is_said_before_and_after(tmp_path, capsys):
         assert (chat.spent.requests, chat.spent.cached, chat.spent.cost) == (3, 5, 12.0)
 
 
-def test_a_server_that_counts_nothing(tmp_path, capsys):
+def test_an_estimate_learns_from_the_log_if_the_server_counts(tmp_path, capsys):
     with ChatServer(echo) as server:
         ask(server, "a", folder=tmp_path, price={"input": 1, "output": 1})
     before, after = capsys.readouterr().err.splitlines()
     assert before.endswith("1 request, about 4 input and an unknown number of output tokens.")
     assert after == "test: 1 reply, whose tokens the endpoint does not count."
-
-
-def test_an_estimate_learns_from_the_log(tmp_path):
-    """20 prompts of one word, of which a server that counts words says 1 where the rule says 4.25; replies have 2."""
     with ChatServer(lambda text, time: "two words", counted=True) as server:
         chat = chat_for(model(server, price={"input": 1, "output": 1}), Cache(tmp_path), "test")
         chat.ask(prompts(*"abcdefghijklmnopqrst"), str, "test")

@@ -141,13 +141,18 @@ def graded(kinds=MANY, people=(), differ=lambda query_id: False):
 THIRDS = ("easy", "medium", "hard")
 
 
-def test_strata_are_kinds_and_thirds_of_them_by_difficulty():
+def test_strata_are_kinds_with_thirds_by_difficulty_and_unjudged_queries_apart():
     sample = draw_sample(None, graded(), 40, 0)
     thirds = {f"{kind}/{level}": size for kind, size in {"fact": 20, "search": 10}.items() for level in THIRDS}
     assert sample.sizes == {**thirds, "none": 30}
     for query_id, stratum in sample.strata.items():
         level = THIRDS[int(query_id[1:]) % 3]
         assert stratum in ("none", f"fact/{level}", f"search/{level}")
+    full = graded()
+    some = [one for one in full.judgements if one.query_id not in ("q000", "q001")]
+    sample = draw_sample(None, JudgedSet(full.queries, full.pairs, some), 40, 0)
+    assert sample.sizes["fact/unjudged"] == 2
+    assert set(draw_sample(None, JudgedSet(full.queries, full.pairs, ()), 40, 0).sizes) == {"fact", "search", "none"}
 
 
 @pytest.mark.parametrize(
@@ -162,15 +167,7 @@ def test_a_kind_is_divided_only_if_each_part_gives_two(size, strata):
     assert set(draw_sample(None, graded(), size, 0).sizes) == strata
 
 
-def test_queries_that_no_model_has_judged_are_a_class_of_their_own():
-    full = graded()
-    some = [one for one in full.judgements if one.query_id not in ("q000", "q001")]
-    sample = draw_sample(None, JudgedSet(full.queries, full.pairs, some), 40, 0)
-    assert sample.sizes["fact/unjudged"] == 2
-    assert set(draw_sample(None, JudgedSet(full.queries, full.pairs, ()), 40, 0).sizes) == {"fact", "search", "none"}
-
-
-def test_the_pilot_comes_first_and_the_rest_once_it_is_checked():
+def test_the_pilot_comes_first_and_the_rest_where_people_and_the_model_differ_more():
     first = draw_sample(None, graded(), 40, 0)
     assert len(first.drawn) == 10
     assert first.counts["none"] == 2  # 10 * 30 / 120 = 2.5
@@ -182,15 +179,9 @@ def test_the_pilot_comes_first_and_the_rest_once_it_is_checked():
     assert rest.counts["none"] == 10  # people and model agree in all: in proportion to the sizes
     assert len(rest.twice) == 8
     assert {*first.twice} < {*rest.twice} <= {*rest.drawn}
-
-
-def test_more_are_drawn_where_people_and_the_model_differ_more():
-    """In the easy queries of the pilot, people find nothing relevant in some: the difference varies there alone."""
-    pilot = draw_sample(None, graded(), 40, 0)
-    odd = [one for one in pilot.drawn if pilot.strata[one].startswith("fact")][::2]
-    differing = draw_sample(pilot, graded(people=pilot.drawn, differ=lambda one: one in odd), 40, 0)
-    agreeing = draw_sample(pilot, graded(people=pilot.drawn), 40, 0)
-    assert set(differing.drawn) != set(agreeing.drawn)
+    odd = [one for one in first.drawn if first.strata[one].startswith("fact")][::2]
+    differing = draw_sample(first, graded(people=first.drawn, differ=lambda one: one in odd), 40, 0)
+    assert set(differing.drawn) != set(rest.drawn)
     assert min(differing.counts.values()) >= 2
     assert sum(1 / differing.pi(one) for one in differing.drawn) == pytest.approx(120)  # weights give back all queries
 

@@ -109,7 +109,7 @@ def test_the_order_is_that_of_the_sample_whatever_the_order_of_asking(tmp_path):
     assert sample(folder, 0, 2) == chunks[:2]
 
 
-def test_a_prompt_has_all_that_it_is_about(folder):
+def test_a_prompt_has_all_that_it_is_about_and_a_text_needs_its_file(folder):
     examples = (Query.of("1", "가마 온도"),)
     chosen = plan("fact", "none", examples=examples)
     fact, none = tasks(chosen, sample(folder, 0, None))
@@ -117,9 +117,6 @@ def test_a_prompt_has_all_that_it_is_about(folder):
     assert none.chunk is None
     assert "- 가마 온도" in none.prompt.turns[0].content
     assert fact.prompt.schema.name == "fact_queries"
-
-
-def test_a_text_without_a_file_is_a_damaged_folder(folder):
     (folder.path / "files.jsonl").write_text('{"path": "x", "text": "0"}\n')
     with pytest.raises(BadInput, match="which no line of files"):
         sample(folder, 0, None)

@@ -12,16 +12,13 @@ AT = "2026-11-22T09:30:00Z"
 ONE = Judgement("q1", text_digest(MOON), "d1", 2, "human:kim", AT)
 
 
-def test_judgements_are_kept_as_they_were_made(tmp_path):
+def test_judgements_are_kept_and_the_last_word_of_each_judge_holds(tmp_path):
     said = [
         ONE,
         replace(ONE, doc_id=None, grade=None, needs=False, by="adjudicated:lee", round=2, sample="audit", pi=0.5),
     ]
     JudgementLog(tmp_path).append(said)
     assert JudgementLog(tmp_path).read() == said
-
-
-def test_the_last_word_of_each_judge_holds():
     lee, model = replace(ONE, by="human:lee", grade=0), replace(ONE, by="llm:m#01", grade=3)
     second, changed = replace(ONE, round=2, grade=1), replace(ONE, grade=3)
     said = [ONE, lee, model, second, changed, replace(lee, withdrawn=True)]

@@ -196,16 +196,13 @@ def test_where_no_drawn_document_is_relevant(queries):
     )
 
 
-def test_queries_count_once_all_of_their_pairs_are_judged(queries):
+def test_queries_count_once_all_pairs_are_judged_and_seeds_are_brought_without_any_run(queries):
     partly = resolved(queries, without=[("q1", "z")])
     assert reusability(pool(), partly, queries).queries == 1
     assert missed(pool(), partly, queries).judged == 1
     nobody = resolved(queries, without=[(one.query_id, one.doc_id) for one in PAIRS])
     assert reusability(pool(), nobody, queries) is missed(pool(), nobody, queries) is None
     assert reusability(pool(runs={"r1": RUNS["r1"]}), resolved(queries), queries) is None, "one run says nothing"
-
-
-def test_seeds_and_near_duplicates_are_brought_without_any_run(queries):
     pairs = tuple(
         PooledPair(one.query_id, one.doc_id, one.ranks, one.doc_id == "b", one.doc_id == "c", one.pi) for one in PAIRS
     )

@@ -117,14 +117,10 @@ def test_suspicious_pairs(grades, suspicious):
     assert all((one.sample, one.pi, one.round) == ("repair", 1.0, 1) for one in found)
 
 
-def test_two_models_that_differ_are_suspicious_until_a_person_has_judged():
+def test_two_models_that_differ_are_suspicious_and_the_queries_with_most_pairs_come_first():
     first, last = by_model(3, 3, 0, 1, 0), by_model(3, 3, 0, 2, 1, by="llm:other#2")
     assert reasons(asked("repair", *first, *last)) == {"two models differ": 1}  # 0 and 1 are on the same side
     assert not asked("repair", *first, *last, said("b", "b1", 2))
-
-
-def test_repair_begins_with_the_queries_that_have_most_suspicious_pairs():
-    """By count, which everybody sees: an order by reason would tell what the model said."""
     for reviewer in ("kim", "lee", "ann", "bo"):
         found = asked("repair", *by_model(1, 2, 2, None), reviewer=reviewer)
         assert [one.query_id for one in found] == ["a", "a", "a", "b"]

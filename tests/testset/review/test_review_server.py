@@ -227,7 +227,7 @@ def test_a_judgement_of_another_server_is_seen_before_one_is_written(tmp_path):
     assert JudgementLog(made.folder).read() == said[:1]
 
 
-def test_reviewers_do_not_see_each_other(served):
+def test_reviewers_have_long_links_and_do_not_see_each_other(served):
     key = served.keys()[1][4]
     revision = served.json("api/items", "lee")["revision"]
     assert served.judge(key, 1)[0] == 200
@@ -235,6 +235,10 @@ def test_reviewers_do_not_see_each_other(served):
     assert key not in served.json("api/items", "lee")["values"]
     assert served.judge(key, 2, name="lee")[0] == 200
     assert served.json("api/items")["values"][key] == 1
+    links = served.server.links
+    assert [*links] == [*NAMES]
+    assert len({link.split("/")[4] for link in links.values()}) == 2
+    assert all(len(link.split("/")[4]) >= 24 for link in links.values())
 
 
 def test_what_another_process_writes_is_seen(served):
@@ -287,13 +291,6 @@ def test_a_log_that_was_spoiled_is_said_and_nothing_is_written(tmp_path):
     assert status == 500
     assert "judgements.jsonl:1" in said["error"]
     one.end()
-
-
-def test_every_reviewer_has_a_long_link_of_their_own(served):
-    links = served.server.links
-    assert [*links] == [*NAMES]
-    assert len({link.split("/")[4] for link in links.values()}) == 2
-    assert all(len(link.split("/")[4]) >= 24 for link in links.values())
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no such host.invalid"])
