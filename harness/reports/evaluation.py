@@ -133,9 +133,7 @@ class Evaluation:
     def _tables(self) -> Iterator[Table]:
         if not self.scores:
             return
-        yield replace(
-            terminal.score_table(self.scores, self.held_out), caption="Measures", notes=terminal.notes_of(self.scores)
-        )
+        yield replace(terminal.score_table(self.scores, self.held_out), notes=terminal.notes_of(self.scores))
         if lost := shown_losses(self):
             columns = [Column("part"), Column("loss", "value"), Column("meaning")]
             kind = ", out of fold" if self.held_out else ""

@@ -46,7 +46,7 @@ def score_tables(scores: Scores, held_out: Scores | None = None, objective: Obje
         f"The run learnt from labels of these queries. {OOF}NAME is the score with rules that were learnt without the "
         "query's own label."
     )
-    measures = replace(score_table(scores, held_out), caption="Measures", notes=[learnt] if held_out else [])
+    measures = replace(score_table(scores, held_out), notes=[learnt] if held_out else [])
     ceilings = (held_out or scores).ceilings if scores.losses and loses(objective) else {}
     perfect = [f"{name:<26} {value:.4f}" for name, value in ceilings.items()]
     return [
@@ -110,10 +110,10 @@ def score_table(scores: Scores, held_out: Scores | None = None) -> Table:
         mean = Number(apart.mean, apart.low, apart.high)
         rows.append([UNANSWERABLE, mean, *([None, apart.n] if scores.checked else [apart.n, None, None])])
     count = Column("queries", "count")
+    columns = [Column("mean", "value"), count, Column("public", "value"), Column("private", "value")]
     if scores.checked:
-        return Table("", [Column("measure"), Column("estimate", "value"), Column("raw mean", "value"), count], rows)
-    halves = [Column("public", "value"), Column("private", "value")]
-    return Table("", [Column("measure"), Column("mean", "value"), count, *halves], rows)
+        columns = [Column("estimate", "value"), Column("raw mean", "value"), count]
+    return Table("Measures", [Column("measure"), *columns], rows)
 
 
 def notes_of(scores: Scores) -> list[str]:

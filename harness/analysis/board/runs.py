@@ -23,18 +23,9 @@ from harness.measures.score_table import ScoreTable, read_score_table
 from harness.progress import watch
 from harness.recording import task_run
 from harness.recording.logged_run import Ahead, logged_value, read_config
+from harness.statistics import significance
 from harness.statistics.bootstrap import Tallies
-from harness.statistics.significance import (
-    RESAMPLES,
-    ROWS,
-    SEED,
-    Difference,
-    against_first,
-    holm,
-    paired_differences,
-    paired_sums,
-    swap_test,
-)
+from harness.statistics.significance import RESAMPLES, SEED, Difference
 from harness.tasks.scored_file import tallied, task_of, task_rules
 from harness.tasks.task import GIVEN, TextTask
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
@@ -98,22 +89,22 @@ class BoardRuns:
     def against_first(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return (p of the best run against each run, p after Holm's correction) on `rows`, float64 [R]."""
         if self.submissions is None:
-            return against_first(self.values[:, rows], self.seed, self.resamples)
+            return significance.against_first(self.values[:, rows], self.seed, self.resamples)
         first, *others = self._tallies(rows)
-        found = [swap_test(first, other, self.seed, self.resamples)[0][0] for other in others]
-        return np.array([np.nan, *found]), np.array([np.nan, *holm(np.array(found))])
+        found = [significance.swap_test(first, other, self.seed, self.resamples)[0][0] for other in others]
+        return np.array([np.nan, *found]), np.array([np.nan, *significance.holm(np.array(found))])
 
     def differences(self, pairs: Sequence[tuple[int, int]], rows: np.ndarray) -> Iterator[Difference]:
         """Yield the difference of each pair of runs over the queries of `rows`, with an uncorrected p."""
         if self.submissions is None:
             values = self.values[:, rows]
-            for start in range(0, len(pairs), ROWS):
-                first, second = np.array(pairs[start : start + ROWS]).T
-                yield from paired_differences(values[first] - values[second], self.seed, self.resamples)
+            for start in range(0, len(pairs), significance.ROWS):
+                first, second = np.array(pairs[start : start + significance.ROWS]).T
+                yield from significance.paired_differences(values[first] - values[second], self.seed, self.resamples)
         else:
             tallies = self._tallies(rows)
             for first, second in pairs:
-                yield from paired_sums(tallies[first], tallies[second], self.seed, self.resamples)
+                yield from significance.paired_sums(tallies[first], tallies[second], self.seed, self.resamples)
 
     def _tallies(self, rows: np.ndarray) -> list[Tallies]:
         assert self.submissions is not None

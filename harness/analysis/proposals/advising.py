@@ -19,18 +19,8 @@ from harness.analysis import full_lists
 from harness.analysis.board.matters import plateau_of
 from harness.analysis.board.runs import SCORES
 from harness.analysis.board.settings import varied
-from harness.analysis.proposals.catalogue import (
-    BEYOND,
-    ENCODERS,
-    NOT_INSTALLED,
-    Proposal,
-    Setup,
-    gain,
-    models,
-    perfect_gate,
-    proposals,
-    ranked,
-)
+from harness.analysis.proposals import catalogue
+from harness.analysis.proposals.catalogue import Proposal, Setup
 from harness.analysis.proposals.command_lines import CommandLine, ComposedRun, plain_value, words_of_run
 from harness.analysis.proposals.costs import CostModel, Workload
 from harness.analysis.proposals.evidence import Lists, RunEvidence
@@ -78,19 +68,19 @@ def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[C
 
     elsewhere: float64 [Q], the best value of each query in any other run of the experiment; None without other runs.
     """
-    found = [Ceiling("a ranking with all relevant documents first", ranked(evidence.perfect, evidence))]
+    found = [Ceiling("a ranking with all relevant documents first", catalogue.ranked(evidence.perfect, evidence))]
     if evidence.lists is not None:
         if len(evidence.lists.rankings) > 1:
             pooled = "the documents of all component rankings in the best order"
-            found.append(Ceiling(pooled, ranked(evidence.pooled, evidence)))
-        best = ranked(evidence.reordered(), evidence)
+            found.append(Ceiling(pooled, catalogue.ranked(evidence.pooled, evidence)))
+        best = catalogue.ranked(evidence.reordered(), evidence)
         found.append(Ceiling("the documents that were found in the best order", best))
-        found.append(Ceiling("a gate that is always right", perfect_gate(evidence)))
+        found.append(Ceiling("a gate that is always right", catalogue.perfect_gate(evidence)))
     if elsewhere is not None:
         better = np.fmax(evidence.values, elsewhere)
         count = counted(int((better > evidence.values + CLOSE).sum()), "query")
         name = f"the best run of the experiment for each query (another run is better on {count})"
-        found.append(Ceiling(name, gain(better, evidence)))
+        found.append(Ceiling(name, catalogue.gain(better, evidence)))
     return found
 
 
@@ -119,7 +109,7 @@ class OpenTrial:
 def advise(situation: Situation, top: int) -> list[Proposal]:
     """Return at most `top` proposals of different kinds, the greatest usual gain first."""
     found: dict[str, Proposal] = {}
-    for proposal in proposals(situation.setup):
+    for proposal in catalogue.proposals(situation.setup):
         if proposal.expected < LEAST or len(found) == top:
             break
         if proposal.kind not in found and (trials := list(open_trials(situation, proposal))):
@@ -221,7 +211,8 @@ def read_advised(tracker: Tracker, config: AdviseConfig, config_dir: str | None)
     evidence, situation, notes = _known(tracker, run, config, config_dir)
     others = _others(tracker, peers, evidence)
     notes = [*notes, *others.notes]
-    lacking = [one for group in ("encoder", "rerank") for one, why in models(group).items() if why == NOT_INSTALLED]
+    reasons = [*catalogue.models("encoder").items(), *catalogue.models("rerank").items()]
+    lacking = [choice for choice, why in reasons if why == catalogue.NOT_INSTALLED]
     if lacking:
         notes.append(f"Not checked: {lacking[0]} and {counted(len(lacking) - 1, 'other model')} ({INSTALL}).")
     if situation:
@@ -301,8 +292,8 @@ class BuiltRun:
             choices=self.composed.invocation.choices,
             writing=Writing.of(self.dataset.documents),
             documents=len(self.dataset.documents),
-            encoders=(*ENCODERS, *(choice for choice, why in models("encoder").items() if not why)),
-            rerankers=[choice for choice, why in models("rerank").items() if not why],
+            encoders=(*catalogue.ENCODERS, *(choice for choice, why in catalogue.models("encoder").items() if not why)),
+            rerankers=[choice for choice, why in catalogue.models("rerank").items() if not why],
             evidence=evidence,
         )
         arithmetic = sum(self.session.clock.seconds.values())
@@ -372,10 +363,10 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
         if shape and shape.at_end and shape.values[shape.best] == key.values[key.places[0]]:
             beside = shape.values[1] if shape.at_end == "least" else shape.values[-2]
             gated = key.name.startswith("gate.")
-            bound = perfect_gate(evidence) if gated else ranked(evidence.perfect, evidence)
+            bound = catalogue.perfect_gate(evidence) if gated else catalogue.ranked(evidence.perfect, evidence)
             why, changes = shape.sentence(key.name), {key.name: [_step(shape.values[shape.best], beside)]}
             title = f"Beyond the tried values of {key.name}"
-            found.append(Proposal(f"beyond {key.name}", title, why, changes, bound, BEYOND))
+            found.append(Proposal(f"beyond {key.name}", title, why, changes, bound, catalogue.BEYOND))
     return found
 
 
