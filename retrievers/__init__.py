@@ -1,1 +1,1 @@
-"""Retrievers, encoders, fusions and rerankers. They know nothing of the harness."""
+"""Retrievers, encoders, fusions and rerankers. They import only the errors of the harness."""

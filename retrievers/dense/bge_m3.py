@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-QUERY_CHARACTERS = 1 << 18  # length of all queries with vectors in memory, which take 1 GB with 1,024 dimensions
+QUERY_CHARACTERS = 1 << 18  # total length of queries with vectors in memory, at most 1 GB with 1,024 dimensions
 
 
 class Weights(NamedTuple):

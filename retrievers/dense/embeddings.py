@@ -121,7 +121,7 @@ class Blocks:
         self._size, self._began = 0, time.monotonic()
 
     def add(self, **part: np.ndarray) -> None:
-        """Add a part. Its arrays are joined with those of other parts along the first dimension."""
+        """Add a part. Arrays of the same name are joined along the first dimension."""
         self._parts.append(part)
         self._size += sum(array.nbytes for array in part.values())
         if self._size >= WRITE_BYTES or time.monotonic() - self._began >= WRITE_SECONDS:

@@ -51,7 +51,7 @@ class Encoder(Protocol):
 
         Equal texts get equal vectors. Raise BadVector if a vector is not finite.
 
-        folder: exists. It is empty, or has files of an interrupted call with the same texts, which is resumed.
+        folder: exists. It is empty, or has files of an interrupted call with the same texts, to be resumed.
         """
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
@@ -183,7 +183,7 @@ class UseMultilingual:
     (Apache-2.0) contains the weights (31 MB) and computes with numpy, so neither a model hub nor torch is needed.
 
     max_characters: number of characters after which a text is cut, at least 1.
-    threads: number of threads, which changes only the vectors' rounding; None: one per core.
+    threads: number of threads; it changes only the vectors' rounding. None: one per core.
     """
 
     recorded_as = "encoder/use_multilingual"

@@ -1,4 +1,4 @@
-"""Tokenizers turn texts into terms, and return them as Tokens, compact arrays.
+"""Tokenizers turn texts into terms. `Tokens` keeps the terms in compact arrays.
 
 Every tokenizer first converts text to Unicode's composed form (NFC), because text written on macOS is decomposed.
 """
