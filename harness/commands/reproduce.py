@@ -18,7 +18,7 @@ from harness.config.schema import Role, schema_defaults, with_role
 from harness.config.text import counted
 from harness.data.dataset import Dataset, search_queries
 from harness.data.files import field as entry
-from harness.data.files import json_lines, json_text, unique_rows
+from harness.data.files import json_text, unique_rows
 from harness.data.predictions import Predictions, read_predictions
 from harness.data.qrels import Qrels
 from harness.data.submissions import submission_rows
@@ -108,7 +108,7 @@ def rows_sha256(rows: Iterable[Row]) -> str:
 def bare_rows(file: Path) -> list[Row]:
     """Return the rows of a submission without document texts. Raise BadInput if the file is damaged."""
     rows = []
-    for where, _, _, row in unique_rows(file, json_lines(file), "eval_id"):
+    for where, _, _, row in unique_rows(file, "eval_id"):
         entry(row, "topk", list, where)
         references = entry(row, "references", list, where)
         if not all(isinstance(one, dict) for one in references):

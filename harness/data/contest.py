@@ -49,16 +49,14 @@ class Contest:
 
     def queries(self) -> list[Query]:
         path = source_path("queries", self._queries, self._path, "eval.jsonl")
-        return [
-            Query(query_id, turns(row, where), native)
-            for where, query_id, native, row in unique_rows(path, json_lines(path), "eval_id")
-        ]
+        rows = unique_rows(path, "eval_id")
+        return [Query(query_id, turns(row, where), native) for where, query_id, native, row in rows]
 
     def qrels(self) -> Qrels | None:
         path = self.qrels_file
         if path is None:
             return None
-        rows = unique_rows(path, json_lines(path), "eval_id")
+        rows = unique_rows(path, "eval_id")
         return qrels_of(read_label(row, where, query_id) for where, query_id, _, row in rows)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.text import counted, plural
-from harness.data.files import field, json_lines, numbered_lines, some, unique_rows
+from harness.data.files import field, numbered_lines, some, unique_rows
 from harness.data.qrels import Qrels
 from harness.data.shards import documents_by_id, empty_documents, fingerprint_of, json_row
 from harness.data.source import Source
@@ -122,7 +122,7 @@ def conversations(queries: Iterable[Query]) -> dict[str, bool]:
 def _rewritten(dataset: Dataset, path: Path) -> dict[str, str]:
     expected = {query.query_id for query in dataset.queries}
     texts: dict[str, str] = {}
-    for where, query_id, _, row in unique_rows(path, json_lines(path), "eval_id"):
+    for where, query_id, _, row in unique_rows(path, "eval_id"):
         if query_id not in expected:
             raise BadInput(f"{where}: the dataset has no query {query_id!r:.60}. Remove the line.")
         texts[query_id] = field(row, "standalone_query", str, where)

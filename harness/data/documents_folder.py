@@ -61,7 +61,7 @@ class DocumentsFolder:
 
     def chunks(self) -> Iterator[Chunk]:
         path = self.path / DOCUMENTS
-        for where, doc_id, native, row in unique_rows(path, json_lines(path), "docid"):
+        for where, doc_id, native, row in unique_rows(path, "docid"):
             title, source = optional_text(row, "title", where), optional_text(row, "src", where)
             document = Document(doc_id, field(row, "content", str, where), title, source, native)
             spans = tuple(read_span(one, where) for one in field(row, "spans", list, where))

@@ -256,11 +256,14 @@ def repeated_key(key: Any, what: str, path: Path, position: int | str, before: i
 
 
 def unique_rows(
-    path: Path, rows: Iterable[tuple[int | str, dict[str, Any]]], key: str
+    path: Path, key: str, rows: Iterable[tuple[int | str, dict[str, Any]]] | None = None
 ) -> Iterator[tuple[str, str, int | None, dict[str, Any]]]:
-    """Yield (file:position, id, number of the id or None, row). Raise BadInput for no rows and for repeated ids."""
+    """Yield (file:position, id, number of the id or None, row), from `json_lines` if `rows` is None.
+
+    Raise BadInput if there are no rows, or if an id repeats.
+    """
     seen: dict[str, int | str] = {}
-    for position, row in rows:
+    for position, row in json_lines(path) if rows is None else rows:
         where = f"{path}:{position}"
         row_id, native = identifier(row, key, where)
         once(seen, row_id, key, path, position)

@@ -90,16 +90,13 @@ class Frozen(SpanLabelled):
                 where,
                 optional_text(row, "answer", where),
             )
-            for where, query_id, native, row in unique_rows(path, json_lines(path), "eval_id")
+            for where, query_id, native, row in unique_rows(path, "eval_id")
         ]
 
     def labels(self, name: str) -> list[Label]:
         """Return the labels in a file of the set. Raise BadInput for unknown and for missing queries."""
         path, known = self.path / name, {one.query.query_id for one in self.rows}
-        found = [
-            read_label(row, where, query_id)
-            for where, query_id, _, row in unique_rows(path, json_lines(path), "eval_id")
-        ]
+        found = [read_label(row, where, query_id) for where, query_id, _, row in unique_rows(path, "eval_id")]
         labelled = {one.query_id for one in found}
         if unknown := [one for one in labelled if one not in known]:
             raise BadInput(f"{path} labels queries that {QUERIES} does not have: {some(sorted(unknown))}. {_AGAIN}")

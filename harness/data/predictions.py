@@ -59,7 +59,7 @@ def is_contest(line: str) -> bool:
 
 def contest_rows(path: Path) -> Iterator[tuple[str, str, list[str], list[float] | None]]:
     """Yield (file:line, query_id, doc_ids, scores) for each contest row. scores: None if a document has no score."""
-    for where, query_id, _, row in unique_rows(path, _prediction_lines(path), "eval_id"):
+    for where, query_id, _, row in unique_rows(path, "eval_id", _prediction_lines(path)):
         topk = [as_id(value, "an id in topk", where)[0] for value in field(row, "topk", list, where)]
         yield where, query_id, topk, _scores(row.get("references"), len(topk))
 

@@ -94,15 +94,12 @@ class Autorag:
         return Streamed(path, "autorag", "doc_id", lambda: _parquet_rows(path, "doc_id", "contents"), _document)
 
     def queries(self) -> list[Query]:
-        path = self.qrels_file
-        return [
-            Query.of(query_id, field(row, "query", str, where), native)
-            for where, query_id, native, row in unique_rows(path, _parquet_rows(path, "qid", "query"), "qid")
-        ]
+        rows = unique_rows(self.qrels_file, "qid", _parquet_rows(self.qrels_file, "qid", "query"))
+        return [Query.of(one, field(row, "query", str, where), native) for where, one, native, row in rows]
 
     def qrels(self) -> Qrels:
         path, grades = self.qrels_file, Grades()
-        for where, query_id, _, row in unique_rows(path, _parquet_rows(path, "qid", "retrieval_gt"), "qid"):
+        for where, query_id, _, row in unique_rows(path, "qid", _parquet_rows(path, "qid", "retrieval_gt")):
             groups = [ids if isinstance(ids, list) else [ids] for ids in field(row, "retrieval_gt", list, where)]
             ids = [as_id(one, "an id in retrieval_gt", where)[0] for group in groups for one in group]
             grades[query_id] = dict.fromkeys(ids, 1.0)

@@ -60,7 +60,7 @@ class Streamed(Iterable[Document]):
     document: Callable[[dict[str, Any], str, str, int | None], Document]
 
     def __iter__(self) -> Iterator[Document]:
-        for where, doc_id, native, row in unique_rows(self.path, self.rows(), self.key):
+        for where, doc_id, native, row in unique_rows(self.path, self.key, self.rows()):
             yield self.document(row, where, doc_id, native)
 
     def placed(self) -> Iterator[tuple[str, Document]]:

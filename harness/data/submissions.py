@@ -133,7 +133,7 @@ def validate_against(path: Path, sample_path: Path) -> None:
 
 
 def _native_ids(path: Path) -> dict[str, tuple[str, int | str]]:
-    rows = unique_rows(path, json_lines(path), "eval_id")
+    rows = unique_rows(path, "eval_id")
     return {query_id: (where, query_id if native is None else native) for where, query_id, native, _ in rows}
 
 

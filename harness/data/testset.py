@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.config.schema import ReadPath
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder, read_span
-from harness.data.files import field, finished_folder, json_lines, optional_text, unique_rows
+from harness.data.files import field, finished_folder, optional_text, unique_rows
 from harness.data.qrels import Qrels
 from harness.data.source import grade_of, turns
 from harness.data.spans import Evidence, EvidenceFinding, Places, Span, label
@@ -144,11 +144,8 @@ def read_testset_manifest(folder: Path, key: str = "dataset.path") -> dict[str, 
 def read_queries(folder: Path, key: str = "dataset.path") -> list[EvidencedQuery]:
     """Return the queries of a finished test set, in the order of the file. Raise BadInput, with file and line."""
     read_testset_manifest(folder, key)
-    path = folder / QUERIES
-    return [
-        _query(row, query_id, native, where)
-        for where, query_id, native, row in unique_rows(path, json_lines(path), "eval_id")
-    ]
+    rows = unique_rows(folder / QUERIES, "eval_id")
+    return [_query(row, query_id, native, where) for where, query_id, native, row in rows]
 
 
 def _query(row: Mapping[str, Any], query_id: str, native: int | None, where: str) -> EvidencedQuery:

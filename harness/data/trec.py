@@ -72,7 +72,7 @@ class Beir:
         path = source_path("queries", self._queries, self._path, "queries.jsonl")
         return [
             Query.of(query_id, field(row, "text", str, where), native)
-            for where, query_id, native, row in unique_rows(path, json_lines(path), "_id")
+            for where, query_id, native, row in unique_rows(path, "_id")
             if self._labels is None or query_id in self._labels.grades
         ]
 

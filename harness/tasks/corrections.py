@@ -138,7 +138,7 @@ class Corrections:
             raise no_rows(path)
         is_json = line.lstrip().startswith(("{", "[")) or not JSON_SUFFIXES.isdisjoint(path.suffixes)
         rows = _json_rows(path, needed) if is_json else _csv_rows(path, needed)
-        for where, row_id, _, row in unique_rows(path, rows, self._columns["id"]):
+        for where, row_id, _, row in unique_rows(path, self._columns["id"], rows):
             yield where, row_id, row
 
 
