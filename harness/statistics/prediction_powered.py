@@ -221,7 +221,9 @@ def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
         shared = float(((people - people.mean()) * (seen - seen.mean())).mean())
         above += one.share**2 * shared / n
         below += one.share**2 * _variance(np.concatenate([seen, other])) * (1 / n + 1 / more)
-    return min(max(above / below, 0.0), 1.0) if below > _ROUNDING else 0.0
+    found = min(max(above / below, 0.0), 1.0) if below > _ROUNDING else 0.0
+    whole = float(round(found))  # 0 and 1 are exact in any order of the queries
+    return whole if abs(found - whole) < _ROUNDING else found
 
 
 def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool) -> tuple[float, float]:
