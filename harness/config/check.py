@@ -14,7 +14,7 @@ from harness.config.commands import config_class
 from harness.config.components import GROUPS, SHARED, build, check_component, target_class
 from harness.config.manual import shipped
 from harness.config.places import bucket_place
-from harness.config.schema import IF_GROUP, Config, Node, check_value, keys, schema_groups
+from harness.config.schema import IF_GROUP, Config, Node, check_value, keys, one_spelling, schema_groups
 from harness.errors import BadInput, did_you_mean
 
 OTHERS = "outputs=FOLDER, store.path=FOLDER"
@@ -41,7 +41,8 @@ def check_values(document: Node, name: str) -> dict[str, Any]:
     Trial keys, params and cache keys are made from this form.
     """
     check_config(document, name)
-    return components.spelled(document, keys(config_class(name)))
+    known = keys(config_class(name))
+    return components.changed_values(document, known, lambda key, value: one_spelling(value, key.hint))
 
 
 def check_config(document: Node, name: str) -> None:

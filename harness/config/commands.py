@@ -550,6 +550,6 @@ def config_class(name: str) -> type[Config]:
 
 
 def base_class(cls: type[Config]) -> type[Config] | None:
-    """Return the class that the class of a primary config extends; None for `common`."""
+    """Return the config class that a config class extends; None for the class of `common`."""
     known = [command.config for command in PRIMARY.values()]
     return next((one for one in cls.__mro__[1:] if one in known or one is CommonConfig), None)

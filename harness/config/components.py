@@ -22,7 +22,7 @@ from harness.config import plugins
 from harness.config.commands import RunConfig
 from harness.config.manual import choice_files, read_manual
 from harness.config.places import conf_folder, is_address
-from harness.config.schema import Key, Node, Role, absolute_path, check_value, keys, one_spelling
+from harness.config.schema import Key, Node, Role, absolute_path, check_value, keys
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost
 
@@ -178,11 +178,6 @@ def changed_values(document: Node, known: Mapping[str, Key], change: Change, pre
             value = changed_values(value, known, change, "" if name == "runtime" else f"{place}.")
         found[name] = change(known[place], value) if place in known else value
     return found
-
-
-def spelled(document: Node, known: Mapping[str, Key]) -> dict[str, Any]:
-    """Return a checked config with one spelling for each value, such as 1.0 for 1 where a float is expected."""
-    return changed_values(document, known, lambda key, value: one_spelling(value, key.hint))
 
 
 def with_absolute_paths(document: Node) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from harness.config import canonical, plugins
 from harness.config.check import Invocation, check_values, primary, with_metrics
-from harness.config.defaults import command_defaults
+from harness.config.defaults import Defaults, command_defaults
 from harness.config.manual import is_inner
 from harness.config.overrides import lookup, override_of, quoted_override, unquoted
 from harness.config.places import conf_folder
@@ -86,10 +86,12 @@ class Request:
         """Read a command line. Raise BadInput for bad flags, defaults and recipes. silent: print no notes."""
         flags, name = Flags.of(words), primary(command)
         plugins.permit(allowed := tuple(plugins.allowed_by(flags.overrides)))
-        from_file = () if command == "init" else _defaults(name, words, silent)
+        from_file = Defaults() if command == "init" else command_defaults(name, words)
+        if not silent and (note := from_file.note()):
+            print(note, file=sys.stderr)  # noqa: T201
         recipe, overrides = unfolded(name, flags.overrides, flags.folders)
         key_of = lookup(name, words)
-        before = [override_of(one, key_of) for one in (*from_file, *recipe)]
+        before = [override_of(one, key_of) for one in (*from_file.settings, *recipe)]
         multirun = command == "sweep" or flags.multirun
         return cls(
             command, flags, tuple(before), tuple(quoted_override(one, key_of, multirun) for one in overrides), allowed
@@ -382,13 +384,6 @@ def _loader(folders: Sequence[Path]) -> LeashedLoader:
             raise SearchPathException(f"Additional config directory '{folder}' not found")
         path.prepend("command-line", f"file://{folder}", SearchPathQuery(provider="schema"))
     return LeashedLoader(path)
-
-
-def _defaults(name: str, words: Sequence[str], silent: bool) -> tuple[Any, ...]:
-    found = command_defaults(name, words)
-    if not silent and (note := found.note()):
-        print(note, file=sys.stderr)  # noqa: T201
-    return found.settings
 
 
 def _without_hydra(whole: DictConfig) -> DictConfig:

@@ -62,7 +62,7 @@ def check_size(document: Mapping[str, Any]) -> None:
 
     for path, value in values.items():
         if isinstance(value, str) and COMPUTED.search(value):
-            raise BadInput(f"{'.'.join(path)}: {value:.60}: a reference must name its key itself.")
+            raise BadInput(f"{'.'.join(path)}: {value:.60}: a reference must name its key directly.")
         if size(path) > MOST:
             raise BadInput(
                 f"{'.'.join(path)} would have {size(path):,} characters once its references are resolved. Use fewer."

@@ -157,7 +157,9 @@ def read_manual(path: Path) -> Page:
             return page
         for key, value in _pairs(root):
             if key.value == "defaults":
-                page = replace(page, groups=_groups(value, text, lines), bases=_bases(value))
+                bases = tuple(one.value for one in value.value if isinstance(one, yaml.ScalarNode))
+                bases = tuple(one for one in bases if one != "_self_")
+                page = replace(page, groups=_groups(value, text, lines), bases=bases)
         for name, entry in _entries(root, text, lines):
             if not name.startswith("hydra.") or name.startswith(SWEPT):
                 page.keys[name.removeprefix(SWEPT)] = entry
@@ -230,9 +232,3 @@ def _groups(defaults: Node, text: str, lines: Sequence[str]) -> dict[str, Entry]
                     raise MarkedYAMLError(problem="a choice must be a name", problem_mark=value.start_mark)
                 found[group] = replace(_entry(key, value, text, lines), value=value.value)
     return found
-
-
-def _bases(defaults: Node) -> tuple[str, ...]:
-    from yaml import ScalarNode
-
-    return tuple(item.value for item in defaults.value if isinstance(item, ScalarNode) and item.value != "_self_")

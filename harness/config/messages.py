@@ -217,7 +217,8 @@ def _hydra_message(error: BaseException, command: str, words: Sequence[str]) -> 
     if choice:
         group, known = choice.group(2), choice.group(3).split()
         given = choice.group(1).rpartition("/")[2]
-        if plugin := plugins.broken_with(group, given):
+        broken = (one for one in plugins.installed_plugins() if one.problem and (group, given) in one.choices)
+        if plugin := next(broken, None):
             return str(plugin.broken(plugin.problem))
         if extra := LAUNCHERS.get(given) if group == "hydra/launcher" else None:
             return f"{group}={given} is not installed. Install it: pip install -c constraints.txt -e '.[{extra}]'"

@@ -81,12 +81,6 @@ def owner(target: str) -> Plugin | None:
     return next((plugin for plugin in installed_plugins() if f"{target}.".startswith(f"{plugin.package}.")), None)
 
 
-def broken_with(group: str, choice: str) -> Plugin | None:
-    return next(
-        (plugin for plugin in installed_plugins() if plugin.problem and (group, choice) in plugin.choices), None
-    )
-
-
 def _described(entry: importlib.metadata.EntryPoint) -> Plugin:
     about = entry.dist
     plugin = Plugin(entry.name, entry.module, about.name if about else "?", about.version if about else "?")

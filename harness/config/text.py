@@ -41,12 +41,6 @@ def shortest(value: Any) -> Any:
     return int(value) if whole else value
 
 
-def in_short(word: str) -> str:
-    """Shorten the number in an override `key=value`: `b=0.50` to `b=0.5`, `b=1e0` to `b=1`."""
-    key, sign, text = word.partition("=")
-    return f"{key}{sign}{short_number(text)}"
-
-
 def short_number(text: str) -> str:
     """Return the shortest spelling of a text that Hydra reads as a number; other texts, such as `007`, unchanged."""
     if not _NUMBER.fullmatch(text):
@@ -62,10 +56,6 @@ def runnable(text: str) -> str:
     """Replace `harness` in the commands of a text with the words that start it in the user's shell."""
     program = _program()
     return _COMMAND.sub(lambda found: f"{found[1]}{program} ", text) if program != "harness" else text
-
-
-def is_command(line: str) -> bool:
-    return line.lstrip().startswith("harness ")
 
 
 def _program() -> str:

@@ -16,7 +16,7 @@ from harness.config.check import Invocation
 from harness.config.commands import RunConfig, SweepConfig
 from harness.config.components import SHARED, component_identity, recorded_name, reusable, target_class
 from harness.config.schema import Node, Role, recipes, with_role
-from harness.config.text import in_short, shortest
+from harness.config.text import short_number, shortest
 from harness.data.dataset import Dataset
 from harness.data.files import json_text
 from harness.data.submissions import bare_text, submission_rows
@@ -107,7 +107,8 @@ def run_name(plan: Plan, invocation: Invocation) -> str:
     groups = ("retriever", *(group for group in plan.active if group not in ("llm", "answer")), "gate")
     chosen = "-".join(invocation.choices[group] for group in groups)
     known = (*ELSEWHERE, *(group for group in invocation.choices if group != "answer"), "metrics", "objective")
-    others = [in_short(word) for word in invocation.overrides if word.partition("=")[0] not in known]
+    words = [word.partition("=") for word in invocation.overrides]
+    others = [f"{key}{sign}{short_number(value)}" for key, sign, value in words if key not in known]
     silent = ("dataset.", "tracking.", "store.", "cluster.", "plugins.", "llm.price.")
     return " ".join([chosen, *(word for word in others if not word.startswith(silent))])
 

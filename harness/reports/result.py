@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
-from harness.config.text import is_command, runnable
+from harness.config.text import runnable
 from harness.errors import Failed
 from harness.reports.report import Report, report_html, show_report
 from harness.reports.tables import FORMATS, Table, rendered
@@ -72,7 +72,7 @@ def _console(file: IO[str]) -> Console:
 
     class Printed(Console):
         def print(self, *objects: Any, **options: Any) -> None:
-            if any(isinstance(one, str) and is_command(one) for one in objects):
+            if any(isinstance(one, str) and one.lstrip().startswith("harness ") for one in objects):
                 options["soft_wrap"] = True
             super().print(*(runnable(one) if isinstance(one, str) else one for one in objects), **options)
 

@@ -310,42 +310,32 @@ def cache_of(trial: Trial) -> Cache:
     return open_cache(trial.plan.store)
 
 
-def plan_lines(counts: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the plan of a grid in words. counts: the counts in the sweep's JSON document."""
-    retrievals = counts["retrievals"]
-    needed = f", {counted(retrievals['compute'], 'retrieval')} to compute, {retrievals['cached']} cached"
-    yield f"{counted(counts['trials'], 'trial')}{needed if any(retrievals.values()) else ''}"
+def plan_lines(counts: Mapping[str, Any], searched: Iterable[str] = ()) -> Iterator[str]:
+    """Yield the plan in words. counts: the counts in the sweep's JSON document. searched: the keys of a search."""
+    first, retrievals = counted(counts["trials"], "trial"), counts.get("retrievals", {})
+    if searched:
+        first += f" of a search over {', '.join(searched)}"
+    elif any(retrievals.values()):
+        first += f", {counted(retrievals['compute'], 'retrieval')} to compute, {retrievals['cached']} cached"
+    yield first
     if requests := counts.get("requests"):
         yield f"{counted(requests, 'request')} to a language model to write the texts to search (query.text)"
     if counts["finished_before"]:
         yield f"skipping {counted(counts['finished_before'], 'trial')} that finished before"
-    if counts["same"]:
+    if counts.get("same"):
         yield f"skipping {counted(counts['same'], 'trial')} that differ from others only in keys without effect"
-    if counts["cannot_run"]:
+    if counts.get("cannot_run"):
         yield f"{counted(counts['cannot_run'], 'trial')} cannot run"
-    yield from _partial_lines(counts)
-    if not counts["jobs"]:
-        yield "nothing to run"
-        return
-    keys = "; ".join(f"{cost}: {', '.join(counts[cost])}" for cost in ("expensive", "free") if counts.get(cost))
-    yield f"{counted(len(counts['jobs']), 'job')}{_sizes(counts['jobs'])}{f' ({keys})' if keys else ''}"
-
-
-def search_lines(counts: Mapping[str, Any], swept: Iterable[str]) -> Iterator[str]:
-    yield f"{counted(counts['trials'], 'trial')} of a search over {', '.join(swept)}"
-    if counts["finished_before"]:
-        yield f"skipping {counted(counts['finished_before'], 'trial')} that finished before"
-    yield from _partial_lines(counts)
-    if counts["finished_before"] >= counts["trials"]:
-        yield "nothing to run"
-
-
-def _partial_lines(counts: Mapping[str, Any]) -> Iterator[str]:
-    keys: dict[str, list[str]] = {}
+    partial: dict[str, list[str]] = {}
     for key, choices in counts["only_with"].items():
-        keys.setdefault(" or ".join(choices), []).append(key)
-    if keys:
-        yield "; ".join(f"only with {choices}: {', '.join(own)}" for choices, own in keys.items())
+        partial.setdefault(" or ".join(choices), []).append(key)
+    if partial:
+        yield "; ".join(f"only with {choices}: {', '.join(own)}" for choices, own in partial.items())
+    if not counts.get("jobs", counts["finished_before"] < counts["trials"]):
+        yield "nothing to run"
+    elif not searched:
+        keys = "; ".join(f"{cost}: {', '.join(counts[cost])}" for cost in ("expensive", "free") if counts.get(cost))
+        yield f"{counted(len(counts['jobs']), 'job')}{_sizes(counts['jobs'])}{f' ({keys})' if keys else ''}"
 
 
 def _sizes(jobs: Sequence[int]) -> str:

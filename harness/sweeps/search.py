@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from harness.analysis.proposals.command_lines import override_key
 from harness.config.commands import SweepConfig
 from harness.config.text import counted
 from harness.errors import BadInput, did_you_mean
+from harness.gates.payoff import fixed_mean
 from harness.sweeps import plan
 from harness.sweeps.auto import loop
 from harness.sweeps.auto.budget import seconds_of
 from harness.sweeps.auto.out_of_fold import Automatic
-from harness.sweeps.auto.space import check_request
 from harness.sweeps.axes import Axis
 from harness.sweeps.definition import Sweep, Way
 from harness.sweeps.execution import Execution, Forecast, tell
@@ -82,7 +83,24 @@ class Auto(Way):
         self.seconds = seconds_of("10m" if budget is None else budget)
 
     def check(self, config: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
-        check_request(config, swept, fixed)
+        if keys := list(swept):
+            raise BadInput(
+                f"sweep=auto chooses the values of keys itself: leave out the list of {keys[0]}. A single value, as in "
+                f"{keys[0]}=NAME, is kept in all trials."
+            )
+        if recipe := next((word for word in fixed if override_key(word) == "experiment"), None):
+            raise BadInput(f"{recipe} sets what sweep=auto chooses: use only one of the two.")
+        if "retriever" not in config.document:
+            raise BadInput("sweep=auto tries retrievers, and a text task has none.")
+        if config.objectives and len(config.objectives) > 1:
+            raise BadInput("sweep=auto takes one objective: leave out objectives=, or give one.")
+        try:
+            fixed_mean(config.objective)
+        except BadInput:
+            raise BadInput(
+                f"objective={config.objective} is not a mean over a fixed set of queries. sweep=auto needs one to "
+                "score its choice on queries that it has not seen. Choose another, such as objective=mrr@10."
+            ) from None
 
     def planned(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> tuple[dict[str, Any], Iterable[str]]:
         return loop.planned(sweep, self.seconds)
@@ -123,7 +141,7 @@ class Search(Way):
     def planned(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> tuple[dict[str, Any], Iterable[str]]:
         started = (sweep.folder / STUDY).is_file()  # opening a study would create the file
         counts = self._counts(sweep, finished, self._study(sweep) if started else None)
-        return counts, plan.search_lines(counts, sweep.swept)
+        return counts, plan.plan_lines(counts, sweep.swept)
 
     def runner(self, sweep: Sweep) -> Callable[[Execution], None]:
         return partial(self._run, study=self._study(sweep))
@@ -143,7 +161,7 @@ class Search(Way):
             best = f"best so far {max(values):.4f}" if values else "none has a score yet"
             tell([f"{len(execution.results)}/{self.trials}, {best}"])
 
-        tell(plan.search_lines(self._counts(sweep, execution.finished, study), sweep.swept))
+        tell(plan.plan_lines(self._counts(sweep, execution.finished, study), sweep.swept))
         if earlier := study.finished:  # their results are known from an earlier start, unless they failed
             execution.batch([trial(*point) for point in earlier], self.trials)
             so_far()

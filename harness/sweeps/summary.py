@@ -54,7 +54,7 @@ class TrialRow:
     """A trial in the JSON document, the table of all trials and the report.
 
     objectives: name -> value, NaN if absent. The first objective ranks the trials.
-    interval, kind: those of the first objective's value. A kind is, for example, `out of fold`.
+    interval, kind: the interval and the kind of the first objective. A kind is, for example, `out of fold`.
     """
 
     trial: int
@@ -98,7 +98,7 @@ class SweepSummary:
     """The trials of a sweep and their results, keyed by number.
 
     run_id: the id of the parent run. skipped: the keys of trials that finished before this start.
-    expected: the score to expect on new queries, of the best run in the experiment that is comparable with these.
+    expected: the score to expect, on new queries, of the best run in the experiment that is comparable with these.
     apart: swept key -> the values that separate these trials from the other groups.
     groups: a summary for each group of comparable trials; () if all are comparable. With groups, no trial is the best.
     """

@@ -229,7 +229,8 @@ def test_a_value_has_one_spelling(value, hint, expected):
 
 
 def test_values_inside_components_have_one_spelling():
-    spelled = components.spelled({"gate": GATE | {"threshold": 2, "runtime": {"parallel": 3}}}, {})["gate"]
+    node = {"gate": GATE | {"threshold": 2, "runtime": {"parallel": 3}}}
+    spelled = components.changed_values(node, {}, lambda key, value: schema.one_spelling(value, key.hint))["gate"]
     assert repr(spelled["threshold"]) == "2.0"
     assert spelled["runtime"] == {"parallel": 3}
 

@@ -211,7 +211,7 @@ def test_keys_that_only_some_choices_have_are_told_by_these_choices():
                "gate.k": ["gate=auto", "gate=score"]}  # fmt: skip
     said = "only with dataset=contest: dataset.path, dataset.qrels; only with gate=auto or gate=score: gate.k"
     counts = {"trials": 3, "finished_before": 0, "only_with": partial}
-    assert list(plan.search_lines(counts, ["gate"])) == ["3 trials of a search over gate", said]
+    assert list(plan.plan_lines(counts, ["gate"])) == ["3 trials of a search over gate", said]
 
 
 # ---- words

@@ -10,12 +10,10 @@ from dataclasses import dataclass, field, replace
 from harness.analysis.proposals.catalogue import ENCODERS, GATES, Proposal, Setup, models, proposals
 from harness.analysis.proposals.command_lines import override_key
 from harness.analysis.proposals.costs import CostModel, Workload
-from harness.config.commands import SweepConfig
 from harness.data.dataset import Dataset, conversations
 from harness.data.scripts import Writing
 from harness.errors import BadInput
 from harness.gates.calibration import CLOSE
-from harness.gates.payoff import fixed_mean
 from harness.sweeps.plan import Planner, Trial
 
 Words = tuple[str, ...]  # the overrides of a trial, as key=value
@@ -199,25 +197,3 @@ def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
         ordered.append(best)
         made |= best.work.makes
     return tuple(ordered)
-
-
-def check_request(base: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
-    """Raise BadInput if sweep=auto cannot run with these swept keys and fixed overrides."""
-    if keys := list(swept):
-        raise BadInput(
-            f"sweep=auto chooses the values of keys itself: leave out the list of {keys[0]}. A single value, as in "
-            f"{keys[0]}=NAME, is kept in all trials."
-        )
-    if recipe := next((word for word in fixed if override_key(word) == "experiment"), None):
-        raise BadInput(f"{recipe} sets what sweep=auto chooses: use only one of the two.")
-    if "retriever" not in base.document:
-        raise BadInput("sweep=auto tries retrievers, and a text task has none.")
-    if base.objectives and len(base.objectives) > 1:
-        raise BadInput("sweep=auto takes one objective: leave out objectives=, or give one.")
-    try:
-        fixed_mean(base.objective)
-    except BadInput:
-        raise BadInput(
-            f"objective={base.objective} is not a mean over a fixed set of queries. sweep=auto needs one to score its "
-            "choice on queries that it has not seen. Choose another, such as objective=mrr@10."
-        ) from None
