@@ -96,6 +96,7 @@ def state():
     }
 
 
+@pytest.mark.slow
 def test_the_import_is_light_and_another_use_of_hydra_goes_on(folder):
     (folder / "mine").mkdir()
     (folder / "mine" / "mine.yaml").write_text("a: ${oc.env:HOME}\nb: 1\n")
@@ -204,6 +205,7 @@ def test_a_dataset_is_loaded_and_shown_short(folder, data):
     assert data._repr_html_().startswith("<div><p><b>contest</b>: 3 documents, 3 queries, 3 labelled</p>")
 
 
+@pytest.mark.slow
 def test_runs_are_compared_by_result_by_id_and_by_experiment(harness, toy):
     place = ("experiment_name=e", "outputs=elsewhere")
     worse = package.run(*TOY, *place, "gate=score", "gate.threshold=99", "run_name=<b>worse</b>")
@@ -256,6 +258,7 @@ def steady(document):
     return [*map(steady, document)] if isinstance(document, list) else document
 
 
+@pytest.mark.slow
 def test_each_command_says_in_python_what_it_says_as_json(harness, logged, capsys, tmp_path):
     logged(WITHHELD, RUN)
     (tmp_path / "text.txt").write_text("달은 지구의 위성이다.")

@@ -48,6 +48,7 @@ def run(nodes):
     return on_the_nodes
 
 
+@pytest.mark.slow
 def test_results_are_in_order_and_workers_are_kept_and_use_their_share_of_the_cores(run):
     seen, sizes = [], [1, 5, 2, 4]
     assert run(ray_jobs.double, [1, 2, 3, 4], lambda *state: seen.append(state), sizes=sizes) == [2, 4, 6, 8]
@@ -72,12 +73,14 @@ def test_a_job_that_fails_says_why(run, how, kind, message):
         run(ray_jobs.fail, [how])
 
 
+@pytest.mark.slow
 def test_the_job_of_a_worker_that_died_is_done_again_and_one_that_kills_its_workers_is_given_up(run, tmp_path):
     assert run(ray_jobs.die_once, [str(tmp_path / "a")]) == ["lived"]
     with pytest.raises(Failed, match=r"lost its worker 3 times\. If a node's memory"):
         run(ray_jobs.die, [1])
 
 
+@pytest.mark.slow
 def test_the_jobs_of_a_node_that_died_are_done_elsewhere(nodes, run):
     killing = threading.Timer(1.5, nodes.kill, [0])
     killing.start()
@@ -88,6 +91,7 @@ def test_the_jobs_of_a_node_that_died_are_done_elsewhere(nodes, run):
         nodes.repair()
 
 
+@pytest.mark.slow
 def test_a_node_that_does_not_see_the_store_is_named(run, tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "touch", lambda self: None)  # the file is nowhere
     with pytest.raises(BadInput, match=rf"store\.path={tmp_path} is not shared with .* node "):
@@ -114,6 +118,7 @@ def test_gpus_and_cores_that_no_node_has_are_refused(nodes):
         RayCluster(10, nodes.address, encoding_cores=64).run(WORK)
 
 
+@pytest.mark.slow
 def test_doctor_examines_the_nodes(nodes, harness):
     for address, state, said in (
         (nodes.address, "ok", ": 2 nodes, 2 cores, 0 GPUs; equal versions"),
@@ -128,6 +133,7 @@ def test_doctor_examines_the_nodes(nodes, harness):
 WORDS = ["dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none"]
 
 
+@pytest.mark.slow
 def test_rankings_are_those_of_this_machine_alone(nodes, harness, toy):
     words = [*WORDS, "retriever=hybrid", "encoder=use_multilingual", "cluster.shard=2", "format=json"]
     remote = ["cluster=ray", f"cluster.runtime.address={nodes.address}", "store.path=remote"]

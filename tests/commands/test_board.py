@@ -78,6 +78,7 @@ def test_losses_are_those_of_the_measure(harness, runs, tmp_path):
     assert pages["hit@3"][worse] == pages["modified_map@3"][worse] == {"wrongly_withheld": 2}
 
 
+@pytest.mark.slow
 def test_what_returns_the_same_is_one_row(harness, runs, toy):
     """The file that a run exports, scored twice, and a run with other settings and equal lists."""
     worse, better = runs
@@ -102,6 +103,7 @@ def test_what_returns_the_same_is_one_row(harness, runs, toy):
     assert "they return the same documents for every query" in refused
 
 
+@pytest.mark.slow
 def test_a_sweep_stands_for_its_trials(harness, toy):
     sweep = harness("sweep", *RUN[1:], "gate=none,score", "gate.threshold=99").json
     harness(*RUN, "top_k=3", "gate=score", "gate.threshold=0")
@@ -131,6 +133,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 def test_what_is_no_board(harness, logged, tmp_path):
     logged(RUN)
     for word, expected in REFUSED.items():

@@ -49,6 +49,7 @@ def scored(harness, folder, data):
     return lambda name, *words: harness("score", f"predictions={folder / name}.jsonl", *data, *words)
 
 
+@pytest.mark.slow
 def test_score_runs_and_compare_go_by_estimates(harness, scored):
     good, bad = (scored(name, "format=json").json for name in ("good", "bad"))
     for one in (good, bad):

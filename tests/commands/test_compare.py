@@ -315,6 +315,7 @@ def test_the_verdict_in_one_sentence(found, pairs, expected):
 FOUR = ("dataset=sample", "retriever=bm25,hybrid_lexical", "tokenizer=whitespace,word", "gate=none")
 
 
+@pytest.mark.slow
 def test_a_pair_has_one_p_wherever_it_is_asked_for(harness):
     """On the board and in a comparison of the best with the others: the same draws, corrected over the same runs."""
     assert harness("sweep", *FOUR, "experiment_name=e").code == 0

@@ -53,6 +53,7 @@ def record(tracker, tmp_path):
     return call
 
 
+@pytest.mark.slow
 def test_the_best_two_runs_and_what_tells_them_apart(harness, record):
     worst, best, second = record("w", values(0, 20)), record("a", values(9, 2)), record("b", values())
     found = harness(*POWER, "format=json").json
@@ -80,6 +81,7 @@ def test_the_best_two_runs_and_what_tells_them_apart(harness, record):
     assert [float(row["power"]) for row in rows] == [one["power"] for one in found["curve"]]
 
 
+@pytest.mark.slow
 def test_more_drafts_are_proposed_where_queries_were_drafted(harness, record):
     record("a", values(9, 2)), record("b", values())
     assert "harness testset draft" not in harness(*POWER).out  # nothing drafts labels of other data
@@ -89,6 +91,7 @@ def test_more_drafts_are_proposed_where_queries_were_drafted(harness, record):
     assert "\n  harness testset draft 'testset=my set' model=NAME dry_run=true\n" in said
 
 
+@pytest.mark.slow
 def test_the_queries_that_count(harness, record):
     """Where the public ones choose, the private ones; and those to which the measure applies."""
     some = np.where(np.arange(QUERIES) < 50, 1.0, np.nan)
@@ -101,6 +104,7 @@ def test_the_queries_that_count(harness, record):
     assert any("modified_map@3 applies to 50 of 60 labelled queries" in note for note in found["notes"])
 
 
+@pytest.mark.slow
 def test_what_cannot_be_told_is_refused(harness, record):
     nan = np.full(QUERIES, np.nan)
     one_query, other_query = nan.copy(), nan.copy()

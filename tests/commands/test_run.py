@@ -110,6 +110,7 @@ def test_runs_without_labels_lead_to_labels(harness, toy):
         assert "has no labels, so no scores. If you have labels" in refused
 
 
+@pytest.mark.slow
 @pytest.mark.stored
 def test_a_hangul_folder_and_experiment_name(harness, toy, tmp_path):
     folder = toy.rename(tmp_path / "한글 폴더 (사본)")

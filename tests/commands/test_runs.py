@@ -64,6 +64,7 @@ def test_only_what_varies_is_said_to_differ():
     assert said == ["a (gate=none)", "b (gate=score rerank=cross_encoder)", "c"]
 
 
+@pytest.mark.slow
 def test_a_sweep_is_one_row_with_its_best_trial_and_lists_its_trials(harness, tracker):
     parent = record(tracker, "sweep k", 0.8, harness_verb="sweep", sweep_id="s")
     member = member_tag("s")

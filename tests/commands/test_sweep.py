@@ -148,6 +148,7 @@ def test_a_dry_run_prints_the_plan_and_leaves_no_files(harness, toy, tmp_path):
     assert (plan["trials"], plan["jobs"]) == (6, [3, 3])
 
 
+@pytest.mark.slow
 def test_every_retrieval_is_computed_once_at_the_greatest_depth(harness, toy, monkeypatch, untimed):
     searches, plain = [], BM25.search
     monkeypatch.setattr(BM25, "search", lambda self, queries, k: searches.append(k) or plain(self, queries, k))
@@ -164,6 +165,7 @@ def test_every_retrieval_is_computed_once_at_the_greatest_depth(harness, toy, mo
 # ---- Trials that fail, and sweeps that are started again
 
 
+@pytest.mark.slow
 def test_what_finished_is_skipped_and_what_a_crash_left_running_is_adopted(logged, harness, runs):
     first = logged(PAIR)[0].json
     ids = [run.run_id for run in runs.trials(first)]
@@ -185,6 +187,7 @@ def test_what_finished_is_skipped_and_what_a_crash_left_running_is_adopted(logge
     assert (more["trials"]["finished"], more["trials"]["skipped"]) == (3, 2)
 
 
+@pytest.mark.slow
 def test_the_view_of_a_sweep_lists_the_runs_that_it_reused(harness, toy, runs):
     """One run belongs to as many sweeps as have reused it."""
     single = harness("run", *TOY, "top_k=3", "format=json").json["run_id"]
@@ -205,6 +208,7 @@ def test_the_view_of_a_sweep_lists_the_runs_that_it_reused(harness, toy, runs):
     assert len({*views}) == 2
 
 
+@pytest.mark.slow
 def test_trials_that_fail_are_recorded_and_the_others_go_on(harness, toy, runs, monkeypatch):
     """One fails by itself, two by the retrieval that they need."""
     conclude, search_all = steps.conclude, BM25.search
@@ -236,6 +240,7 @@ def test_trials_that_fail_are_recorded_and_the_others_go_on(harness, toy, runs, 
     assert runs(harness__verb="sweep")[0].status == "FINISHED"
 
 
+@pytest.mark.slow
 def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(harness, toy, runs, monkeypatch, tmp_path):
     words = ("sweep", *TOY, "gate=score", "gate.threshold=0,1,2", "format=json")
     with interrupted(monkeypatch, 2):
@@ -271,6 +276,7 @@ def other(toy):
     return folder
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused_before_anything_runs(harness, other, tmp_path):
     (tmp_path / "unlabelled").mkdir()
     for name in ("documents.jsonl", "eval.jsonl"):
@@ -373,6 +379,7 @@ def test_a_best_value_at_the_edge_of_what_was_tried_is_told(harness, toy, monkey
 # ---- Searches
 
 
+@pytest.mark.slow
 def test_a_search_that_was_interrupted_and_prolonged_proposes_what_it_would_have(harness, toy, monkeypatch):
     monkeypatch.setattr(search, "STARTUP", 3)
     words = ("sweep", *TOY[:2], *TOY[3:], "gate=score", "gate.threshold=interval(0,4)", "tokenizer=char_ngram,word",
@@ -386,6 +393,7 @@ def test_a_search_that_was_interrupted_and_prolonged_proposes_what_it_would_have
     assert [row["value"] for row in later["top"]] == [row["value"] for row in whole["top"]]
 
 
+@pytest.mark.slow
 def test_a_finite_search_says_how_far_it_is_drops_the_keys_of_other_choices_and_ends(harness, toy):
     words = (*TOY, "gate=none,score", "gate.threshold=1,2", "search=random", "search.seed=1", "store.path=fresh")
     done = harness("sweep", *words, "search.trials=50", "search.batch=2", "format=json")

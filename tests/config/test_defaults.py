@@ -137,6 +137,7 @@ def test_bytes_that_are_no_text_and_large_files_are_refused(tmp_path):
         defaults.read_defaults(tmp_path / "harness.yaml")
 
 
+@pytest.mark.slow
 def test_runs_and_sweeps_use_the_file_and_their_names_do_not_repeat_it(harness, toy, tmp_path, tracker):
     lines = "dataset: contest\ndataset.path: toy\ntokenizer: word\n"
     (tmp_path / "harness.yaml").write_text(lines + "top_k: 2\n")

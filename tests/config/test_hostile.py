@@ -69,6 +69,7 @@ CASES += [[f"{group}={value}"] for group in GROUPS for value in ("null", "5")]
 SLOW = [[pytest.mark.slow] if i % 3 else [] for i in range(len(CASES))]  # one of three is tried in the fast part
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [pytest.param(case, marks=marks) for case, marks in zip(CASES, SLOW, strict=True)])
 def test_a_hostile_override_ends_in_a_message(words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

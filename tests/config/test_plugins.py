@@ -63,6 +63,7 @@ def test_a_plugin_is_found_without_importing_it_and_its_class_is_a_component(sit
         components.check_component({"_target_": "encoder/lsa"}, "retriever")
 
 
+@pytest.mark.slow
 def test_it_runs_and_is_swept_and_without_it_reproduce_says_what_is_missing(site, harness, toy, tracker, monkeypatch):
     site()
     run_id = harness("run", *TOY, "retriever=overlap", "experiment_name=e").json["run_id"]
@@ -94,6 +95,7 @@ BROKEN = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("about", "how", "problem"), BROKEN)
 def test_a_broken_plugin_is_named_and_harms_nobody(site, harness, toy, about, how, problem):
     files = how.get("files") or changed(**{key: text for key, text in how.items() if "__" in key})
@@ -112,6 +114,7 @@ def test_a_broken_plugin_is_named_and_harms_nobody(site, harness, toy, about, ho
     assert harness("run", *TOY, "tracking=none", "retriever=bm25", "--cfg=job").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "message"),
     [
@@ -148,6 +151,7 @@ def test_two_plugins_with_the_same_choice_are_both_named(site):
     ]
 
 
+@pytest.mark.slow
 def test_a_plugin_brings_components_of_every_kind(site, harness, toy, tracker):
     site(plugin_wheels.every_kind(), name="every-kind", entry="every = every_kind")
     groups = list(plugin_wheels.EVERY_YAML)

@@ -97,6 +97,7 @@ def test_a_chain_is_one_group_whose_pairs_are_all_similar(near):
         assert pair.a == 0 or jaccard(texts[0], texts[pair.b]) < THRESHOLD
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(alphabet="ab가나 \n", max_size=12), max_size=30))
 def test_every_pair_is_true_and_equal_texts_are_in_one_group(tmp_path_factory, texts):
     pairs = find_near_duplicates(texts, len(texts), tmp_path_factory.getbasetemp())

@@ -146,6 +146,7 @@ def test_files_fuse_beside_each_other_and_beside_retrievers(mate):
     assert "depth is 3" in done.err
 
 
+@pytest.mark.slow
 def test_files_are_swept_and_read_once(mate, tmp_path, tracker):
     words = ("retriever.file.path=mate.csv,b.trec", "gate=none,score", "format=json")
     plan = mate("sweep", *words, "dry_run=true", f"store.path={tmp_path}/store").json

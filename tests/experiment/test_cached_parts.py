@@ -180,6 +180,7 @@ def test_reranking_orders_by_the_librarys_scores(harness, toy, own, scored):
         assert after == [*sorted(before[:2], key=lambda doc_id: -values[doc_id]), before[2]]
 
 
+@pytest.mark.slow
 def test_what_is_learnt_from_passages_is_not_taken_for_what_is_learnt_from_documents(harness, toy, monkeypatch):
     """The vectors of queries differ with what the encoder learned; the same run in an empty cache is the witness."""
     long = " ".join(f"달은 지구를 {i}번 돈다고 적혀 있다." for i in range(6))

@@ -108,6 +108,7 @@ def test_a_slow_signal_is_computed_once(harness, toy, cached, nothing_more, name
 CHANGES = {"tokenizer=whitespace": 1, "retriever.bm25.k1=9": 1, "retriever.bm25.runtime.threads=1": 0, "depth=3": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["coverage", "background"])
 def test_what_identifies_a_cached_signal(harness, toy, cached, name):
     words, expected = (*WORD, "gate=score", f"gate.signal={name}"), 1

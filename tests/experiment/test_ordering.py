@@ -57,6 +57,7 @@ def test_it_is_judged_out_of_fold(sample):
     assert public.fusion["learnt_from"]["queries"] == 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", [(), AUTO])
 def test_labels_of_other_queries_give_no_gain(sample, gate):
     """The labels are handed round among the queries: what is learnt gains nothing, alone and with a gate."""
@@ -72,6 +73,7 @@ def test_labels_of_other_queries_give_no_gain(sample, gate):
     assert np.mean(gains) < 0.02, gains
 
 
+@pytest.mark.slow
 def test_with_a_gate_no_query_sees_its_own_label(sample):
     """Other documents become relevant to a query: what it is shown out of fold, and whether, stays as it was."""
     session, rankings = sample
@@ -88,6 +90,7 @@ def test_with_a_gate_no_query_sees_its_own_label(sample):
     assert len(found[1]) == 2
 
 
+@pytest.mark.slow
 def test_what_was_learnt_is_written_applied_searched_and_reproduced(harness):
     done = harness("run", *HYBRID, *FEW, "format=json").json
     folder = Path(done["files"]["folder"])
@@ -106,6 +109,7 @@ def test_what_was_learnt_is_written_applied_searched_and_reproduced(harness):
     assert "Fusion, learnt from 60 queries (12 need no retrieval)" in printed
 
 
+@pytest.mark.slow
 def test_a_sweep_judges_what_learns_out_of_fold(harness, tmp_path):
     assert harness("sweep", *HYBRID, "fusion=weighted_sum,learned").code == 0
     table = next(tmp_path.rglob("trials.csv"))

@@ -30,6 +30,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "sweep"])
 def test_a_refused_run_leaves_nothing(harness, tracker, toy, tmp_path, monkeypatch, verb):
     pytest.importorskip("faiss")

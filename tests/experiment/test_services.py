@@ -51,6 +51,7 @@ def words(server, *more):
     return (*DATA, "retriever=fastapi", address, "retriever.fastapi.runtime.retries=0", *more)
 
 
+@pytest.mark.slow
 def test_results_are_cached_under_the_declared_version(harness, toy, server):
     """Times come from the search itself: the service is not asked again, and a cached ranking keeps its latency."""
     found, plain = (harness("run", *each, "tracking=none").json for each in (words(server), DATA))

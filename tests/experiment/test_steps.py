@@ -44,6 +44,7 @@ CHEAP = [
 ]
 
 
+@pytest.mark.slow
 def test_nothing_is_indexed_or_searched_twice(harness, toy, work, own_cache):
     harness("run", *LEXICAL)
     assert {*work} == {"index", "load", "search"}

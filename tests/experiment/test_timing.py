@@ -93,6 +93,7 @@ def searched(monkeypatch, tmp_path):
     return asked
 
 
+@pytest.mark.slow
 def test_another_machine_has_times_of_its_own(harness, toy, searched, monkeypatch, tracker):
     """Its ranking comes from the shared cache without a time, until a sweep has the time as an objective."""
     first = harness("run", *LEXICAL).json

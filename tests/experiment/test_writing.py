@@ -83,6 +83,7 @@ def test_expanded_queries_keep_the_users_words(harness, talk, tmp_path):
     assert found[5]["topk"] == ["d1"], "only d1 speaks of a satellite"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "problem"),
     [
@@ -111,6 +112,7 @@ def test_a_reply_that_cannot_be_searched_for_fails_the_run(reply, problem, harne
         assert len(server.asked) == before
 
 
+@pytest.mark.slow
 def test_a_sweep_pays_once_for_each_conversation(harness, tracker, talk):
     with ChatServer(rewritten) as server:
         words = ("sweep", *TALK, "query.text=user_turns,rewrite,expand", "tokenizer=char_ngram,word", *llm(server))
@@ -148,6 +150,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "sweep"])
 def test_what_cannot_be_asked_leaves_nothing(harness, tracker, talk, tmp_path, verb):
     Path("bare.txt").write_text("Rewrite it.")
@@ -163,6 +166,7 @@ def test_what_cannot_be_asked_leaves_nothing(harness, tracker, talk, tmp_path, v
     assert [path for name in ("runs", "sweeps") for path in (tmp_path / "outputs" / name).glob("**/*")] == []
 
 
+@pytest.mark.slow
 def test_a_run_is_reproduced_from_cached_replies(harness, tracker, talk, tmp_path):
     Path("mine.txt").write_text("Rewrite:\n{conversation}")
     with ChatServer(rewritten) as server:
@@ -271,6 +275,7 @@ def test_an_answer_is_written_from_the_documents_returned(harness, talk):
         assert len(server.asked) == 5, "two conversations without the documents that the gate withholds, one as before"
 
 
+@pytest.mark.slow
 def test_answers_change_the_submission_and_no_number(harness, tracker, talk):
     with ChatServer(answered) as server:
         plain, told = (harness(*words).json for words in (ANSWER[:-1], (*ANSWER, *llm(server))))
@@ -290,6 +295,7 @@ def test_answers_change_the_submission_and_no_number(harness, tracker, talk):
         assert [json.loads(line)["answer"] for line in lines][2] == answer
 
 
+@pytest.mark.slow
 def test_an_unusable_answer_fails_the_run_and_a_sweep_writes_none(harness, talk):
     Path("mine.txt").write_text("{references}\n{conversation}", "utf-8")
     with ChatServer(lambda asked, time: json.dumps({"answer": ""})) as server:

@@ -65,6 +65,7 @@ def test_auto_finds_the_source_and_a_threshold_between_the_kinds():
     assert low < rule["thresholds"][0] <= high
 
 
+@pytest.mark.slow
 def test_a_querys_own_label_has_no_part_in_what_is_held_out(gate):
     """The label of one query is turned around: its own decisions out of fold stay, in every repetition."""
     known, payoff = corpus()

@@ -30,6 +30,7 @@ def files(tmp_path):
 FILES = "runs=[a.run,b.run]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measure", ["map", "mrr"])
 def test_files_compare_as_runs_that_were_scored_from_them(harness, files, tmp_path, measure):
     words = (*LABELS, f"objective={measure}", "experiment_name=logged", "format=json")

@@ -133,6 +133,7 @@ def test_a_sweep_over_files_and_schemes(harness, files, tracker):
     require_refused(harness, "reproduce", f"run={trial.run_id}", expected="scored a file of task=corrections")
 
 
+@pytest.mark.slow
 def test_a_sweep_started_again_skips_what_finished(harness, files):
     words = ("sweep", *CORRECTIONS, "predictions=worse.csv,better.csv", "format=json")
     first, again = harness(*words).json, harness(*words).json
@@ -211,6 +212,7 @@ def of_recall(rows):
     return [row for row in rows if row["measure"] == "correction_recall"]
 
 
+@pytest.mark.slow
 @pytest.mark.drawn
 def test_a_comparison_leaves_its_files_and_a_run(harness, rivals, tracker):
     found = harness(*COMPARE).json

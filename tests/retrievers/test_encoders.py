@@ -217,6 +217,7 @@ SPOKEN = [
 ]
 
 
+@pytest.mark.slow
 def test_use_keeps_the_contract_without_torch_or_a_model_library(tmp_path, monkeypatch):
     for package in ("torch", "transformers", "sentence_transformers", "faiss", "huggingface_hub"):
         monkeypatch.setitem(sys.modules, package, None)
@@ -224,6 +225,7 @@ def test_use_keeps_the_contract_without_torch_or_a_model_library(tmp_path, monke
     check_encoder(UseMultilingual, tmp_path)
 
 
+@pytest.mark.slow
 def test_use_equals_the_package(tmp_path, monkeypatch):
     package = USE(threads=1)
     monkeypatch.setattr(encoders, "USE_CHUNK", 300)  # several chunks

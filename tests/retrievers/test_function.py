@@ -191,6 +191,7 @@ def test_only_allowed_modules_are_imported(mine, allowed, function, fine):
         build(NODE | {"function": function}, where="retriever.python")
 
 
+@pytest.mark.slow
 def test_modules_are_allowed_on_the_command_line_alone(mine, harness, toy, tmp_path):
     mine("open('ran', 'w').close()\n" + SEARCH)
     words = ("run", *TOY, "tracking=none", "retriever=python", "retriever.python.function=mine:search")
@@ -215,6 +216,7 @@ def test_modules_are_allowed_on_the_command_line_alone(mine, harness, toy, tmp_p
     assert harness(*words).code == 2, "the next command allows nothing"
 
 
+@pytest.mark.slow
 def test_a_function_runs_searches_and_reproduces(mine, harness, toy, tracker):
     file, allowed = mine(SEARCH), "plugins.allow=[mine]"
     words = ("retriever=[bm25,python]", "retriever.python.function=mine:search", allowed, "experiment_name=e")

@@ -59,6 +59,7 @@ def search(server, folder, *texts, k=3, **more):
     return retriever(server.url, folder / "index", **more).search(queries, k)
 
 
+@pytest.mark.slow
 def test_the_contract(tmp_path):
     """The service searches with BM25 the documents that the retriever has indexed."""
     lock, engine = threading.Lock(), BM25(Word())

@@ -251,6 +251,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatc
         connect_milvus()
 
 
+@pytest.mark.slow
 def test_pymilvus_is_imported_without_its_own_variables(lite, monkeypatch, tmp_path):
     """A path in MILVUS_URI breaks the import of pymilvus; and milvus-lite serves one process."""
     monkeypatch.setenv("HARNESS_MILVUS_URI", str(lite))
@@ -268,6 +269,7 @@ def test_pymilvus_is_imported_without_its_own_variables(lite, monkeypatch, tmp_p
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_run_has_the_numbers_of_the_exact_index_and_keeps_no_secret(harness, tracker, toy, tmp_path, monkeypatch):
     monkeypatch.setenv("HARNESS_MILVUS_TOKEN", TOKEN)
     store = f"store.path={tmp_path / 'outputs' / 'cache'}"

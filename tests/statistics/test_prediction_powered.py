@@ -212,6 +212,7 @@ def test_differences_of_two_runs():
     assert difference(first, other).note == "no estimate: it applies to different queries in the two runs"
 
 
+@pytest.mark.slow
 def test_simulated_intervals_cover_the_truth():
     """In 120 draws 95 % coverage is 91 % or more with a probability of .97; the exact shares are in docs/results.md."""
     whole = checked_labels.population(none=0.15, wrong=0.05, size=8_000)

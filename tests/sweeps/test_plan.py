@@ -75,6 +75,7 @@ def test_what_follows_the_retrieval_is_free_and_what_changes_no_result_changes_n
             assert (other.error, other.job_key, other.key == plain.key) == (None, plain.job_key, word in same), word
 
 
+@pytest.mark.slow
 def test_what_decides_a_retrieval_or_a_reranking_is_expensive(planner, toy, model):
     other = toy.parent / "other"
     shutil.copytree(toy, other)

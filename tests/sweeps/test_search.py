@@ -161,6 +161,7 @@ def test_a_study_is_opened_again(study, tmp_path):
         study(Search("random"), "k=a,b", file=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["random", "tpe", "cmaes"])
 def test_points_are_new_lie_in_their_axes_and_read_back(tmp_path, sampler):
     axes = {
@@ -252,6 +253,7 @@ def test_samplers_learn_from_the_values_of_earlier_points(study, sampler, trials
     assert len({words for words, _ in found}) == trials
 
 
+@pytest.mark.slow
 def test_several_objectives_have_their_directions(study):
     """They are at odds about w, so that any w is on their front, and agree on t=0."""
 

@@ -139,6 +139,7 @@ def test_a_tracker_that_cannot_be_reached_is_named(handed, monkeypatch):
 # ---- numbers
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_of_single_runs_to_the_bit(harness):
     """On the shipped sample: one retrieval for both depths here, and one for each run there."""
     words = ("tokenizer=word", "retriever=hybrid_lexical", "gate=score", "gate.source=bm25", "tracking=none",

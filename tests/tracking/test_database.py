@@ -95,6 +95,7 @@ def test_a_damaged_database_is_named_with_the_way_on(made, tmp_path, harm, monke
         assert expected in str(raised.value)
 
 
+@pytest.mark.slow
 def test_every_command_ends_with_2_and_the_message(harness, tmp_path):
     HARMS["cut"][0](tmp_path / "outputs" / "mlflow.db")
     for command in ("run", "compare", "export", "reproduce", "ui"):

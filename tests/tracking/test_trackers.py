@@ -28,6 +28,7 @@ def log(tracker, name="n", experiment="e", **values):
     return run_id
 
 
+@pytest.mark.slow
 @pytest.mark.stored
 def test_what_is_logged_is_found_again(tracker, tmp_path):
     (folder := tmp_path / "made").mkdir()

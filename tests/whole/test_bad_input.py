@@ -166,6 +166,7 @@ def test_an_unknown_verb_names_the_near_one(capsys):
     assert "Did you mean 'run'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_bad_input_leaves_an_earlier_submission_alone(harness, toy, tmp_path):
     harness(*RUN, "format=json", "experiment_name=e")
     assert harness("export", "experiment_name=e", "submission=best.csv").code == 0

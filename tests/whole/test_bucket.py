@@ -7,6 +7,7 @@ from harness.commands.doctor.command import cache_findings
 from harness.config.commands import DoctorConfig
 
 
+@pytest.mark.slow
 def test_a_run_in_a_bucket_and_one_in_a_folder(harness, place, tmp_path, monkeypatch):
     words = ("run", "tracking=none", "format=json", "tokenizer=whitespace")
     in_folder = harness(*words, f"store.path={tmp_path / 'folder'}").json

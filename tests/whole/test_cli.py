@@ -186,6 +186,7 @@ for command in cli.COMMANDS:
 """
 
 
+@pytest.mark.slow
 def test_each_command_starts_in_a_new_process(tmp_path):
     done = subprocess.run([sys.executable, "-c", STARTING], capture_output=True, text=True, cwd=tmp_path)
     assert "failed:" not in done.stdout, done.stderr

@@ -47,6 +47,7 @@ def made(tmp_path, toy, monkeypatch):
     plugins.installed_plugins.cache_clear()
 
 
+@pytest.mark.slow
 def test_equal_predictions_by_every_door(made, harness, tracker, tmp_path):
     first = harness("run", *TOY, "retriever=overlap").json
     rows = first["files"]["predictions"]
@@ -64,6 +65,7 @@ def test_equal_predictions_by_every_door(made, harness, tracker, tmp_path):
 BY_FILE = ("retriever=file", "retriever.file.path=mate.trec")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("retriever=overlap",), BY_FUNCTION, ("retriever=bm25",), BY_FILE])
 def test_a_retriever_that_keeps_the_contract_is_told_so(made, harness, words, tmp_path, monkeypatch):
     (tmp_path / "mate.trec").write_text(MATE)
@@ -87,6 +89,7 @@ BREAKS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after", "rule"), BREAKS)
 def test_a_broken_rule_is_named(made, harness, tmp_path, monkeypatch, before, after, rule):
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
@@ -99,6 +102,7 @@ def test_a_broken_rule_is_named(made, harness, tmp_path, monkeypatch, before, af
     assert any(rule in line for line in broken), done.out
 
 
+@pytest.mark.slow
 def test_a_plugin_that_returns_what_it_must_not_fails_its_run_and_the_contract(made, harness, tmp_path):
     module = tmp_path / "site" / "overlap_search" / "retriever.py"
     module.write_text(module.read_text().replace("query.query_id]", "query.query_id + 'x']"))

@@ -69,6 +69,7 @@ def test_a_wrong_digit_is_found_and_missing_data_are_skipped(tmp_path, capsys, m
     assert "mrr is printed as 0.7167 and is 0.71664" in said
 
 
+@pytest.mark.slow
 def test_intervals_and_parts_are_known_too(toy, tmp_path, monkeypatch):
     """MLflow has them of the objective alone."""
     monkeypatch.chdir(tmp_path)

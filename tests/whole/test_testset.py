@@ -63,6 +63,7 @@ def corpus(tmp_path, monkeypatch):
     return Path(shutil.copytree(SAMPLE / "profiles", tmp_path / "corpus"))
 
 
+@pytest.mark.slow
 def test_from_text_files_to_scores(harness, corpus, tmp_path):
     assert harness("prepare", "files=corpus/*", "output=docs").code == 0
     words = ["testset=ts", "documents=docs", "model=tiny", "limit=6", "store.path=cache", "format=json"]
@@ -103,6 +104,7 @@ def test_another_file_changes_no_id_and_no_label(harness, corpus, tmp_path):
     assert len(before.grades) == 22, "all but the two that the texts do not answer"
 
 
+@pytest.mark.slow
 def test_a_sweep_compares_chunk_sizes_by_the_characters_of_evidence(harness, corpus):
     words = ["dataset=chunked", "dataset.chunk.size=60,300", "dataset.chunk.overlap=0", "objective=span_recall@3"]
     best, other = harness("sweep", *words, "tokenizer=word", "store.path=cache", "format=json").json["top"]

@@ -164,6 +164,7 @@ AUTO = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "how", "commands"),
     [

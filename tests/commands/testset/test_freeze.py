@@ -221,6 +221,7 @@ def test_an_interrupted_write_leaves_nothing_and_what_a_killed_one_left_is_remov
     assert [folder.exists() for folder in left] == [False, True], "another process may be freezing the second version"
 
 
+@pytest.mark.slow
 def test_every_command_takes_a_frozen_test_set(harness, made, tmp_path):
     assert harness("testset freeze", "testset=ts").code == 0
     assert harness("init", "dataset=frozen", "dataset.path=ts/v1", "tokenizer=word").code == 0

@@ -13,6 +13,7 @@ TOY = ("sweep=auto", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngra
 QUIET = ("tracking=none", "format=json")
 
 
+@pytest.mark.slow
 def test_a_sweep_that_chooses_its_trials_itself(harness, tracker, untimed, monkeypatch):
     """Interrupted, resumed and repeated, it is the sweep that runs through; its procedure is not its lucky winner."""
     monkeypatch.setattr(loop, "REPEATS", 2)
@@ -47,6 +48,7 @@ def test_a_sweep_that_chooses_its_trials_itself(harness, tracker, untimed, monke
     assert [repeated.metrics[name] for name in names] == [parent.metrics[name] for name in names]
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_used_up_still_tries_the_baseline(harness, toy):
     found = harness("sweep", *TOY, *QUIET, "budget=1s").json
     assert found["procedure"]["baseline_words"] == "retriever=bm25 gate=none"
@@ -57,6 +59,7 @@ def test_a_budget_that_is_used_up_still_tries_the_baseline(harness, toy):
     assert "the model BAAI/bge-m3 is not on this machine" in reasons
 
 
+@pytest.mark.slow
 def test_the_plan_has_estimates_and_does_nothing(harness, toy, tmp_path):
     found = harness("sweep", *TOY, *QUIET, "dry_run=true").json
     assert found["budget"] == 600

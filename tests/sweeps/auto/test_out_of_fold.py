@@ -116,6 +116,7 @@ def arithmetic(harness, monkeypatch):
     return Arithmetic(swept[0].planner)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("learns", "select_on", "queries"), [(("gate=none", "fusion=rrf"), "all", 60), ((*AUTO, *LEARNED), "public", 24)]
 )
@@ -130,6 +131,7 @@ def test_arithmetic_gives_a_trial_the_value_that_its_run_has(harness, monkeypatc
     assert found["procedure"]["queries"] == queries
 
 
+@pytest.mark.slow
 def test_needs_drawn_at_random_bring_no_gain_to_what_learns(arithmetic, monkeypatch):
     """A random half needs no documents, the other half the first that is found: whatever is shown earns as much on
     average, and a gate that had seen a label of its own would seem to gain."""

@@ -84,6 +84,7 @@ def listed(harness, monkeypatch):
     return of
 
 
+@pytest.mark.slow
 def test_the_catalogue_gives_systems_orders_and_gates(listed):
     found = listed()
     systems = [" ".join(one.words) for one in found.systems]
@@ -100,6 +101,7 @@ def test_the_catalogue_gives_systems_orders_and_gates(listed):
     assert any("encoder=bge_m3" in one.overrides for one in found.left_out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fixed", "systems", "gates"),
     [

@@ -362,6 +362,7 @@ def test_what_is_no_workbook_is_refused(name, small, blank, tmp_path, monkeypatc
     assert "filled.xlsx" in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_sheet_that_lies_about_its_size_is_read_at_once(small, blank, tmp_path):
     """A file may say that it has 17 thousand million cells, and may have one in its last corner."""
     corner = b'<row r="1048576"><c r="XFD1048576" t="inlineStr"><is><t>x</t></is></c></row></sheetData>'
