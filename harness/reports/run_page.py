@@ -326,9 +326,7 @@ def gate_data(
         "public": view.public,
         "learnt": view.learnt,
         "in_use": view.in_use,
-        "held_out": [rounded_or_none(one) for one in (held_out.mean, held_out.low, held_out.high)]
-        if held_out
-        else None,
+        "held_out": held_out and [*map(rounded_or_none, (held_out.mean, held_out.low, held_out.high))],
         "plateau": [json_number(end) for end in view.ranges["plateau"]] if "plateau" in view.ranges else None,
         **_by_query(outcome, dataset, payoff, level, view.public),
     }

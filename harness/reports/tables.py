@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from harness.data.tables import csv_text
 from harness.reports.markup import ABSENT, grid, interval, literal, one_line, p_value, percent
@@ -60,12 +60,6 @@ class Number:
     significant: bool = False
     best: bool = False
     beside: int | None = None
-
-    @classmethod
-    def of(cls, value: float | None, low: float | None = None, high: float | None = None) -> Self:
-        """Return a number. None becomes NaN."""
-        first, least, most = (math.nan if one is None else one for one in (value, low, high))
-        return cls(first, least, most)
 
     @property
     def has_interval(self) -> bool:
@@ -127,19 +121,19 @@ class Table:
         return replace(self, columns=[self.columns[place] for place in places], rows=rows)
 
 
-def best_marked(cells: Sequence[Number], shows: Shows = "value") -> list[Number]:
+def best_marked(cells: Sequence[Number]) -> list[Number]:
     """Return the numbers with the highest in bold, and all that look equal when pasted. A single number stays plain."""
     known = [one.value for one in cells if not math.isnan(one.value)]
     if len(known) < 2:
         return [*cells]
-    top = _digits(max(known), shows, PASTED)
-    return [replace(one, best=_digits(one.value, shows, PASTED) == top) for one in cells]
+    top = _digits(max(known), "value", PASTED)
+    return [replace(one, best=_digits(one.value, "value", PASTED) == top) for one in cells]
 
 
 def _number(cell: Cell) -> Number:
     if isinstance(cell, Number):
         return cell
-    return Number.of(None if cell is None else float(cell))
+    return Number(math.nan if cell is None else float(cell))
 
 
 def _digits(value: float, shows: Shows, digits: int) -> str:

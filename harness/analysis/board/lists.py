@@ -24,6 +24,7 @@ from harness.tracking.tracker import LoggedRun, NoFile
 from retrievers.base import one_word
 
 DEPTH = 5  # documents shown of a list
+DETAILED = 200  # the number of best runs shown with scores, signals and the documents before the gate
 MOST_TEXT = 600  # characters shown of a document
 REMEMBERED = 100_000  # parsed lines of predictions that are kept, since similar runs share many lines
 GATE = "gate.json"
@@ -61,15 +62,12 @@ class Retrieved:
         return self.candidates.get(one_word(query_id), {})
 
 
-def files_of(runs: Sequence[LoggedRun], detailed: int) -> list[tuple[LoggedRun, str]]:
-    """Return (run, name) of the files that a ListReader reads, in order.
-
-    detailed: of this many first runs all files are read; of later runs only the predictions.
-    """
+def files_of(runs: Sequence[LoggedRun]) -> list[tuple[LoggedRun, str]]:
+    """Return (run, name) of the files that a ListReader reads, in order: only the predictions after DETAILED runs."""
     found = []
     for place, run in enumerate(runs):
         found.append((run, RunKind().predictions(run)))
-        if place < detailed and "sweep.trial" not in run.tags:  # trials do not log these two files
+        if place < DETAILED and "sweep.trial" not in run.tags:  # trials do not log these two files
             found += [(run, RUN_FILE), (run, TABLE)]
     return found
 
@@ -111,11 +109,14 @@ class ListReader:
         except BadInput as error:
             raise BadInput(f"Run {run.named}: {error}") from None
 
-    def gate(self, run: LoggedRun) -> SignalRule | None:
-        """Return the rule of a run's gate, learnt or set by hand; None without a threshold or if the file is gone."""
-        if by_hand := set_by_hand(run):
-            return by_hand
-        if run.tags.get("harness.verb") == "score" or run.params.get("gate") in (None, "none", "llm"):
+    def gate(self, run: LoggedRun, learnt: bool = True) -> SignalRule | None:
+        """Return the rule of a run's gate; None without a threshold or a file. learnt: also read learnt rules."""
+        if run.params.get("gate") == "score":
+            source, signal, threshold = (run.params[f"gate.{name}"] for name in ("source", "signal", "threshold"))
+            name = signal if source == "null" else f"{source} {signal}"
+            return SignalRule(name, (int(run.params["top_k"]), 0), (float(threshold),))
+        scored = run.tags.get("harness.verb") == "score"
+        if not learnt or scored or run.params.get("gate") in (None, "none", "llm"):
             return None
         file = self._download(run, GATE)
         if file is None:
@@ -144,15 +145,6 @@ class ListReader:
             once(seen, query_id, "eval_id", file, number)
             found[query_id] = one
         return found
-
-
-def set_by_hand(run: LoggedRun) -> SignalRule | None:
-    """Return the rule of `gate=score` from the run's params; None for other gates."""
-    if run.params.get("gate") != "score":
-        return None
-    source, signal, threshold = (run.params[f"gate.{name}"] for name in ("source", "signal", "threshold"))
-    name = signal if source == "null" else f"{source} {signal}"
-    return SignalRule(name, (int(run.params["top_k"]), 0), (float(threshold),))
 
 
 def signals(file: Path) -> dict[str, float]:

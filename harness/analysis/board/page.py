@@ -12,8 +12,9 @@ import numpy as np
 
 from harness.analysis.board.expected import Expected
 from harness.analysis.board.leaderboard import Leaderboard, leaderboard
+from harness.analysis.board.lists import DETAILED
 from harness.analysis.board.matters import Matters, matters
-from harness.analysis.board.queries import DETAILED, details, item_details, packed_json
+from harness.analysis.board.queries import details, item_details, packed_json
 from harness.analysis.board.runs import LOSSES, BoardRuns
 from harness.analysis.board.settings import changed_settings
 from harness.reports.markup import TEMPLATES, fill_page, rounded_or_none

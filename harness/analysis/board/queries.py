@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.analysis.board.lists import DEPTH, MOST_TEXT, ListReader, Retrieved, Returned, files_of, set_by_hand
+from harness.analysis.board.lists import DEPTH, DETAILED, MOST_TEXT, ListReader, Retrieved, Returned, files_of
 from harness.analysis.board.runs import LOSSES, BoardRuns, Submissions
 from harness.data.dataset import Dataset
 from harness.errors import BadInput
@@ -32,7 +32,6 @@ PARTS = ("data.documents", "data.queries", "data.qrels")
 DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value; the smaller number if there are more than LISTED pairs
 LISTED = 65_536  # distinct pairs of a value and a kind of loss
 _DEFLATED = -15  # zlib's wbits for raw deflate, "deflate-raw" of DecompressionStream
-DETAILED = 200  # the number of best runs shown with scores, signals and the documents before the gate
 MISSED = 5  # relevant documents of a query that are shown from below the first DEPTH of a list
 RELEVANT = 20  # relevant documents of a query on the page, the highest grades first
 BLOCK = 64  # documents that are packed together
@@ -137,7 +136,7 @@ def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
     collected = Collected(runs, data)
     gates: list[SignalRule | None] = [None] * len(logged)
     gone = []
-    with watch("reading lists") as progress, Ahead(tracker, files_of(logged, DETAILED), folder) as files:
+    with watch("reading lists") as progress, Ahead(tracker, files_of(logged), folder) as files:
         reader = ListReader(files)
         for place, run in enumerate(logged):
             returned = reader.returned(run)
@@ -145,7 +144,7 @@ def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
                 gone.append(run.short_id)
             else:
                 detailed = place < DETAILED
-                gates[place] = reader.gate(run) if detailed else set_by_hand(run)
+                gates[place] = reader.gate(run, learnt=detailed)
                 collected.add(place, data_of[place], returned, reader.retrieved(run) if detailed else None)
             progress(place + 1, len(logged), "runs")
     if gone:
