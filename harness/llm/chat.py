@@ -27,16 +27,7 @@ from harness.progress import watch
 from harness.storage.typed import row_as
 from retrievers.base import Turn, encodable
 from retrievers.external import http_client
-from retrievers.external.http_client import (
-    FailedAttempt,
-    HttpClient,
-    HttpRequest,
-    Limits,
-    Parallel,
-    Retries,
-    Timeout,
-    Unanswered,
-)
+from retrievers.external.http_client import FailedAttempt, HttpClient, HttpReply, HttpRequest, Unanswered
 from retrievers.hosts import Address, Secrets, checked_variable
 from retrievers.redaction import redacted
 
@@ -74,16 +65,16 @@ class ChatModel:
     replies: Literal["json_schema", "json_object", "text"] = "json_schema"
     price: dict[str, Any] | None = None
     api_key_env: str = "OPENAI_API_KEY"
-    timeout: Timeout = 60.0
-    retries: Retries = 4
-    parallel: Parallel = 4
+    timeout: http_client.Timeout = 60.0
+    retries: http_client.Retries = 4
+    parallel: http_client.Parallel = 4
 
     def __post_init__(self) -> None:
         self._address = _checked_address(self.base_url)
         self.base_url = self._address.url
         self.request = {**checked_request(REQUEST if self.request is None else self.request, "llm.request")}
         self.money = row_as(Price, self.price or {}, "llm.price")
-        self._limits = Limits(self.timeout, self.retries, self.parallel, "llm.runtime")
+        self._limits = http_client.Limits(self.timeout, self.retries, self.parallel, "llm.runtime")
         variable = checked_variable(self.api_key_env, "llm.runtime.api_key_env")
         self._secrets = Secrets({"Authorization": variable}, "Bearer ")
 
@@ -225,8 +216,7 @@ class Chat:
         return UsageEstimate(len(missing), len(asked) - len(missing), given, taken, self.spent.price.of(given, taken))
 
     def _requests(self, prompts: Sequence[Prompt]) -> tuple[list[str], dict[str, _Asked]]:
-        """Return (each prompt's key, key -> prompt and request). A key is the sha256 of everything that decides a
-        reply."""
+        """Return (each prompt's key, key -> prompt and request). A key is a sha256 of all that decides the reply."""
         keys, asked = [], {}
         for prompt in prompts:
             body = self._model.body(prompt)
@@ -282,7 +272,7 @@ class Chat:
     def _replied(self, missing: Sequence[str], asked: Mapping[str, _Asked]) -> Iterator[str]:
         """Send each request once. Yield the key of a request as soon as its reply is in the log."""
 
-        def keep(place: int, reply: http_client.HttpReply) -> None:
+        def keep(place: int, reply: HttpReply) -> None:
             completion = _completion(reply, round(tokens_of(asked[missing[place]][1])))
             self._log.add(missing[place], completion)
             with self._counting:
@@ -309,8 +299,7 @@ class Chat:
 
 
 def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Reply[T] | None:
-    """Return the first usable reply to a request, or else the last reply with its problem; None if the request is to be
-    sent, or sent again."""
+    """Return the first usable reply, else the last one with its problem; None: the request must be sent (again)."""
     problem = ""
     for one in completions:
         try:
@@ -326,13 +315,15 @@ def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Repl
     return Reply(None, completions[-1].text, problem)
 
 
-def _completion(reply: http_client.HttpReply, expected_input: int) -> Completion:
-    """Return the completion in a response, or the refusal by a content filter. Raise FailedAttempt for anything
-    else."""
+def _completion(reply: HttpReply, expected_input: int) -> Completion:
+    """Return the completion, or the refusal by a content filter. Raise FailedAttempt for anything else."""
     try:
         content = json.loads(reply.text)
-        if reply.status == 400:
-            content = _filtered(content["error"])
+        if reply.status == 400:  # A hosted model's content filter refuses the prompt with this status.
+            if content["error"]["code"] != "content_filter":
+                raise ValueError
+            message = {"content": str(content["error"]["message"])}
+            content = {"choices": [{"message": message, "finish_reason": "content_filter"}]}
         choice = content["choices"][0]
         message = choice["message"]
         text, refusal = message.get("content") or "", message.get("refusal")
@@ -347,13 +338,6 @@ def _completion(reply: http_client.HttpReply, expected_input: int) -> Completion
         raise FailedAttempt(f"the reply is not a chat completion: {reply.quoted()}") from None
     text = redacted(encodable(text or str(refusal or "")), SHORTEST_SECRET)
     return Completion(text, finish, _tokens(given), _tokens(taken), expected_input)
-
-
-def _filtered(error: Any) -> dict[str, Any]:
-    """Return a refusal by a hosted model's content filter, in the form of a completion."""
-    if error["code"] != "content_filter":
-        raise ValueError
-    return {"choices": [{"message": {"content": str(error["message"])}, "finish_reason": "content_filter"}]}
 
 
 def _tokens(value: Any) -> int | None:

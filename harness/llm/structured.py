@@ -82,7 +82,8 @@ def _refuse(name: str) -> Any:
 def _check(value: Any, schema: Mapping[str, Any], where: str) -> None:
     kinds = schema.get("type", [])
     kinds = [kinds] if isinstance(kinds, str) else kinds
-    if kinds and not any(_is(value, kind) for kind in kinds):
+    of_kind = (isinstance(value, _TYPES[one]) and (one == "boolean" or not isinstance(value, bool)) for one in kinds)
+    if kinds and not any(of_kind):
         raise WrongReply(f"{where} is {quoted_reply(json.dumps(value, ensure_ascii=False))}, not {' or '.join(kinds)}")
     if "enum" in schema and value not in schema["enum"]:
         known = ", ".join(map(str, schema["enum"]))
@@ -99,10 +100,6 @@ def _check(value: Any, schema: Mapping[str, Any], where: str) -> None:
             raise WrongReply(f"{where} has {quoted_reply(extra[0])}, which was not asked for")
         for name in value.keys() & known.keys():
             _check(value[name], known[name], f"{where}, {name}")
-
-
-def _is(value: Any, kind: str) -> bool:
-    return isinstance(value, _TYPES[kind]) and (not isinstance(value, bool) or kind == "boolean")
 
 
 MOST = 200_000  # bytes of a prompt file, at most

@@ -24,21 +24,9 @@ from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Table
 from harness.storage.cache import open_cache
 from harness.storage.typed import encoded
-from harness.testset.draft import drafting
+from harness.testset.draft import drafting, drafts
 from harness.testset.draft.drafting import DraftPlan, DraftRequest
-from harness.testset.draft.drafts import (
-    LOOKED_AT,
-    QUERIES,
-    REJECTED,
-    Draft,
-    Examples,
-    Rejection,
-    TestsetFolder,
-    check_examples,
-    prompt_language,
-    read_examples,
-    read_prompts,
-)
+from harness.testset.draft.drafts import Draft, Examples, Rejection, TestsetFolder, prompt_language
 from harness.testset.draft.easiness import Measured, measure_easiness
 from harness.testset.draft.filters import sift
 from harness.testset.pool.pool import DocumentsPlace
@@ -94,7 +82,7 @@ def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
         "usage": chat.taken(work.prompts),
     }
     work.place.write(measured.drafts, rejections, encoded(manifest))
-    files = {"queries": str(path / QUERIES), "rejected": str(path / REJECTED)}
+    files = {"queries": str(path / drafts.QUERIES), "rejected": str(path / drafts.REJECTED)}
     document = {"testset": str(path), "files": files, **counts, "usage": chat.spent}
     return CommandAnswer(document, draft_report(document, measured, rejections))
 
@@ -104,16 +92,16 @@ def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
     if not config.kinds:
         raise BadInput(f"kinds is empty. Name at least one of {', '.join(KINDS)}.")
     kinds = tuple(kind for kind in KINDS if kind in config.kinds)
-    examples = read_examples(Path(config.examples)) if config.examples else Examples()
+    examples = drafts.read_examples(Path(config.examples)) if config.examples else Examples()
     folder = DocumentsFolder(Path(config.documents))
     limit = config.limit
-    chunks = drafting.sample(folder, config.seed, limit and max(limit, LOOKED_AT))
+    chunks = drafting.sample(folder, config.seed, limit and max(limit, drafts.LOOKED_AT))
     # The language must not depend on the limit.
     language = prompt_language(config.language, [chunk.document.text for chunk in chunks])
     chunks = chunks[:limit]
-    prompts = read_prompts(kinds, language, config.document["prompts"])
+    prompts = drafts.read_prompts(kinds, language, config.document["prompts"])
     if examples.queries:
-        check_examples(prompts)
+        drafts.check_examples(prompts)
     plan = DraftPlan(kinds, config.questions, language, config.seed, prompts, examples.queries)
     settings = {
         "documents": folder.fingerprint,
@@ -149,13 +137,13 @@ def draft_report(found: Mapping[str, Any], measured: Measured, rejections: Seque
     path, spent = found["testset"], found["usage"]
     names = {"requests": "requests", "empty": "nothing to ask", "drafted": "drafted", "kept": "kept"}
     columns = [Column("kind"), *(Column(name, "count") for name in names.values())]
-    drafts = Table("Drafts", columns, [[kind, *(of[key] for key in names)] for kind, of in found["kinds"].items()])
+    counts = Table("Drafts", columns, [[kind, *(of[key] for key in names)] for kind, of in found["kinds"].items()])
     examples = _examples(rejections)
     columns = [Column("rejected because"), Column("drafts", "count"), Column("for example")]
     rows = [[why, count, snippet(examples[why], 120)] for why, count in found["rejected"].items()]
     return Report(
         f"{path}: {counted(found['queries'], 'query')}. Read them before you trust a score.",
-        tables=[drafts, Table("Rejections", columns, rows), *_first_drafts(measured.drafts, found["kinds"])],
+        tables=[counts, Table("Rejections", columns, rows), *_first_drafts(measured.drafts, found["kinds"])],
         notes=[
             *(f"Easiness of {name}: {one.text()}." for name, one in found["easiness"].items() if one),
             f"Sent now: {spent.text()}; from the cache: {spent.cached:,}.",
@@ -165,9 +153,9 @@ def draft_report(found: Mapping[str, Any], measured: Measured, rejections: Seque
     )
 
 
-def _first_drafts(drafts: Sequence[Draft], kinds: Iterable[str]) -> Iterator[Table]:
+def _first_drafts(kept: Sequence[Draft], kinds: Iterable[str]) -> Iterator[Table]:
     for kind in kinds:
-        for draft in [one for one in drafts if one.kind == kind][:1]:
+        for draft in [one for one in kept if one.kind == kind][:1]:
             evidence = [f"evidence: {snippet(one.exact, 200)}" for one in draft.evidence[:1]]
             asked = " / ".join(turn.content for turn in draft.turns)
             yield Table(f"{kind}: {asked}", notes=[*filter(None, [draft.answer]), *evidence])

@@ -29,7 +29,15 @@ def freeze(config: FreezeConfig, invocation: Invocation) -> CommandAnswer:
     new, unchecked = False, ""
     left_out: Sequence[Question] = ()
     if not (config.formats and (output / FROZEN).exists()):
-        new, left_out, unchecked = _frozen(config, output)
+        with stage("reading judgements"):
+            material = Material.read(config.testset, config.documents, config.relevant_from)
+        left_out = material.resolved.open
+        if not config.leave_out or not material.kept:
+            freezing.refuse_open(left_out, len(material.judged.queries), config.testset)
+        with stage("freezing"):
+            agreement = read_agreement(config.testset)
+            new = write_frozen(output, *snapshot(material, config.version, agreement, output))
+        unchecked = material.checks.why
     manifest = read_frozen(output, "output")
     exported = freezing.export_testset(output, config.formats)
     said = ("version", "sha256", "judged_until", "relevant_from", "counts", "models", "people", "agreement")
@@ -49,20 +57,6 @@ def freeze(config: FreezeConfig, invocation: Invocation) -> CommandAnswer:
         steps=[shlex.join(["harness", "run", *words])],
     )
     return CommandAnswer(document, report)
-
-
-def _frozen(config: FreezeConfig, output: Path) -> tuple[bool, Sequence[Question], str]:
-    """Freeze the test set. Return (False if it was frozen already, the open questions about queries that were left out,
-    why people's checks are missing, or "")."""
-    testset = config.testset
-    with stage("reading judgements"):
-        material = Material.read(testset, config.documents, config.relevant_from)
-    left_out = material.resolved.open
-    if not config.leave_out or not material.kept:
-        freezing.refuse_open(left_out, len(material.judged.queries), testset)
-    with stage("freezing"):
-        new = write_frozen(output, *snapshot(material, config.version, read_agreement(testset), output))
-    return new, left_out, material.checks.why
 
 
 def _counts(counts: Mapping[str, Any]) -> Table:

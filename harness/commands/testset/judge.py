@@ -22,18 +22,7 @@ from harness.reports.tables import Column, Number, Rows, Table
 from harness.storage.cache import open_cache
 from harness.storage.typed import encoded
 from harness.testset.judge import judge_record
-from harness.testset.judge.judge_record import (
-    CONTROLS,
-    GRADE_NAMES,
-    LEAST_FOUND,
-    MOST_FOOLED,
-    OPEN,
-    RECORD,
-    SEED,
-    JudgeRecord,
-    JudgingWork,
-    read_records,
-)
+from harness.testset.judge.judge_record import GRADE_NAMES, OPEN, RECORD, JudgeRecord, JudgingWork, read_records
 from harness.testset.judge.judgements import JUDGEMENTS, JudgementLog, held, judged_now
 from harness.testset.judge.judging import read_reply, reply_verdict
 from harness.testset.review.resolution import RELEVANT_FROM
@@ -142,7 +131,10 @@ def _grades(record: JudgeRecord, found: Mapping[str, Any]) -> Table:
         notes.append(f"Of the documents with evidence, {seeds.text()} are graded {RELEVANT_FROM} or 3.")
     if others := found["by_others"]:
         notes.append(f"{counted(others, 'pair')} that other models have judged were left out.")
-    columns = [Column("kind"), *(Column(name if name != OPEN else "open", "count") for name in GRADE_NAMES)]
+    columns = [
+        Column("kind"),
+        *(Column(name if name != OPEN else "open", "count") for name in GRADE_NAMES),
+    ]
     rows: Rows = [[kind, *(counts[name] for name in GRADE_NAMES)] for kind, counts in found["kinds"].items()]
     return Table("Grades", columns, rows, notes)
 
@@ -150,10 +142,10 @@ def _grades(record: JudgeRecord, found: Mapping[str, Any]) -> Table:
 def _controls(record: JudgeRecord) -> Table:
     graded = Column(f"graded {RELEVANT_FROM} or 3", "percent", 0)
     columns = [Column("hidden control"), Column("pairs", "count"), graded, Column("should be")]
-    least, most = f"at least {100 * LEAST_FOUND:.0f} %", f"at most {100 * MOST_FOOLED:.0f} %"
+    least, most = f"at least {100 * judge_record.LEAST_FOUND:.0f} %", f"at most {100 * judge_record.MOST_FOOLED:.0f} %"
     rows: Rows = [
-        [what, one.of, Number(one.share, *one.interval), least if kind == SEED else most]
-        for kind, what in CONTROLS.items()
+        [what, one.of, Number(one.share, *one.interval), least if kind == judge_record.SEED else most]
+        for kind, what in judge_record.CONTROLS.items()
         if (one := record.controls.get(kind))
     ]
     return Table("Hidden controls", columns, rows)

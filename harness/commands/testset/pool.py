@@ -31,7 +31,7 @@ from harness.reports.tables import Column, Table
 from harness.testset.judge.judgements import Judgement, JudgementLog, current, held, text_digest
 from harness.testset.pool import pool as pools
 from harness.testset.pool import pooling
-from harness.testset.pool.pool import About, Pool, PooledPair, PooledRun
+from harness.testset.pool.pool import About, Pool, PooledRun
 from harness.testset.pool.pooling import missed, reusability
 from harness.testset.review.resolution import resolve
 
@@ -140,7 +140,9 @@ def _pooled(config: PoolConfig, testset: TestSet, runs: Sequence[FullLists]) -> 
     new = {}
     for run in (one.run for one in runs):
         depth = max(draw.depth, known[run.run_id].depth if run.run_id in known else 0)
-        new[run.run_id] = PooledRun(run.name, depth, _models(run.params))
+        params = sorted(run.params.items())
+        models = {key: value for key, value in params if key.endswith(".model") and value != "null"}
+        new[run.run_id] = PooledRun(run.name, depth, models)
     about = About(
         documents=pools.DocumentsPlace.of(testset.documents, testset.path),
         runs={**known, **new},
@@ -149,10 +151,6 @@ def _pooled(config: PoolConfig, testset: TestSet, runs: Sequence[FullLists]) -> 
         queries=testset.texts,
     )
     return Pool(pooling.pooled(testset.texts, before.pairs if before else (), sources, draw), about)
-
-
-def _models(params: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in sorted(params.items()) if key.endswith(".model") and value != "null"}
 
 
 def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
@@ -191,7 +189,8 @@ def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> di
     left = [one for one in made.pairs if (one.query_id, one.doc_id) not in judged]
     none = sum(one.query_id in unneeded for one in left)
     sizes = [len(pairs) for pairs in made.by_query.values()]
-    brought = Counter(map(_origin, made.pairs))
+    origins = ((bool(one.ranks), one.seed, one.near_duplicate, True).index(True) for one in made.pairs)
+    brought = Counter(ORIGINS[one] for one in origins)
     return {
         "new": sum((one.query_id, one.doc_id) not in had for one in made.pairs),
         "unjudged": {"needs_retrieval": len(left) - none, "needs_none": none},
@@ -231,8 +230,3 @@ def _run_row(pool: Pool, run_id: str) -> dict[str, Any]:
     pairs = [one for one in pool.pairs if run_id in one.ranks]
     alone = sum(len(one.ranks) == 1 for one in pairs)
     return {"run_id": run_id, "name": run.name, "depth": run.depth, "pairs": len(pairs), "alone": alone}
-
-
-def _origin(pair: PooledPair) -> str:
-    brought = (bool(pair.ranks), pair.seed, pair.near_duplicate, True)
-    return ORIGINS[brought.index(True)]

@@ -109,16 +109,13 @@ def read_examples(path: Path) -> Examples:
 def example_lines(examples: Sequence[Query], kind: str, *key: object) -> str:
     """Return a few examples for a prompt, one a line, always the same for the same key. For the kind `conversation`,
     these are conversations if there are any; otherwise, they are the users' last messages."""
-    talks = [query for query in examples if len(query.user_turns) > 1]
+    turned = [[(turn.role, " ".join(turn.content.split())) for turn in query.turns] for query in examples]
+    talks = [turns for turns in turned if sum(role == "user" for role, _ in turns) > 1]
     if kind == "conversation" and talks:
-        texts = {" / ".join(f"{turn.role}: {_line(turn.content)}" for turn in query.turns) for query in talks}
+        texts = {" / ".join(f"{role}: {text}" for role, text in turns) for turns in talks}
     else:
-        texts = {_line(query.user_turns[-1]) for query in examples}
+        texts = {" ".join(query.user_turns[-1].split()) for query in examples}
     return "\n".join(f"- {text}" for text in picked(texts, SHOWN, *key))
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
 
 
 VERSION = 1

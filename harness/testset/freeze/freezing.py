@@ -22,22 +22,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from harness.config.text import counted
+from harness.data import frozen
 from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.data.files import field, json_file, json_text, optional_text, required, sha256_of
-from harness.data.frozen import (
-    CHECKED_LABELS,
-    EVIDENCE,
-    FORMAT,
-    FROZEN,
-    LABELS,
-    MODEL_LABELS,
-    QUERIES,
-    Frozen,
-    documents_digest,
-    judged_documents,
-    manifest_digest,
-    read_frozen,
-)
+from harness.data.frozen import FROZEN, Frozen, judged_documents, read_frozen
 from harness.data.labels import UNANSWERABLE, Label, label_row
 from harness.data.qrels import Qrels
 from harness.data.testset import EvidencedQuery, span_qrels
@@ -137,32 +125,32 @@ def snapshot(
         return (label_row(one, kept[one.query_id].query.native_id) for one in labels)
 
     texts = {
-        QUERIES: json_text(
+        frozen.QUERIES: json_text(
             {"eval_id": _id(query_id, one.query), "msg": [*map(asdict, one.query.turns)]}
             | {"kind": one.kind, "answer": one.answer}
             for query_id, one in kept.items()
         ),
-        LABELS: json_text(rows(material.labels)),
-        EVIDENCE: json_text(
+        frozen.LABELS: json_text(rows(material.labels)),
+        frozen.EVIDENCE: json_text(
             {"eval_id": _id(query_id, kept[query_id].query), "evidence": encoded(pieces)}
             for query_id, pieces in placed.evidence.items()
             if query_id in sought
         ),
     }
     if (strata := checks.strata) is not None:
-        texts[MODEL_LABELS] = json_text(rows(checks.model))
+        texts[frozen.MODEL_LABELS] = json_text(rows(checks.model))
         pairs = zip(rows(checks.people), checks.people, strict=True)
-        texts[CHECKED_LABELS] = json_text(row | {"stratum": strata[one.query_id]} for row, one in pairs)
+        texts[frozen.CHECKED_LABELS] = json_text(row | {"stratum": strata[one.query_id]} for row, one in pairs)
     documents = {chunk.document.doc_id: chunk.document for chunk in material.chunks}
     counting = [one for one in material.judged.judgements if one.query_id in kept]
     manifest = {
-        "format": FORMAT,
+        "format": frozen.FORMAT,
         "version": version,
         "judged_until": max((one.at for one in counting), default=None),
         "relevant_from": material.relevant_from,
         "documents": {
             **encoded(DocumentsPlace.of(material.folder, output)),
-            "judged": documents_digest(documents[name] for name in judged_documents(material.labels)),
+            "judged": frozen.documents_digest(documents[name] for name in judged_documents(material.labels)),
         },
         "counts": counts(material),
         "models": sorted({one.judge for one in counting if one.basis == LLM}),
@@ -171,7 +159,7 @@ def snapshot(
         "strata": strata,
         "files": {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()},
     }
-    return texts, {**manifest, "sha256": manifest_digest(manifest)}
+    return texts, {**manifest, "sha256": frozen.manifest_digest(manifest)}
 
 
 def read_agreement(folder: Path) -> dict[str, Any] | None:

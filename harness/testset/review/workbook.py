@@ -307,8 +307,7 @@ def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: P
 
 
 def _prolog(where: str) -> Callable[[bytes], None]:
-    """Return a function that reads the blocks of an XML document up to its first element, and refuses a document
-    type."""
+    """Return a function that reads an XML document, in blocks, up to its first element, and refuses document types."""
     from xml.parsers import expat
 
     parser, elements = expat.ParserCreate(), list[str]()
