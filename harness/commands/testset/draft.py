@@ -16,7 +16,7 @@ from harness.config.text import counted
 from harness.data.documents_folder import Chunk, DocumentsFolder
 from harness.data.testset import KINDS
 from harness.errors import BadInput, Failed
-from harness.llm.chat import ChatModel, Prompt
+from harness.llm.chat import ChatModel
 from harness.progress import stage, watch
 from harness.reports.markup import snippet
 from harness.reports.report import Report
@@ -41,10 +41,6 @@ class DraftWork:
     tasks: Sequence[DraftRequest]
     place: TestsetFolder
 
-    @property
-    def prompts(self) -> list[Prompt]:
-        return [task.prompt for task in self.tasks]
-
 
 def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
     """Draft a test set, or add drafts to it. With `dry_run`, only report the estimated cost. Raise Failed if the
@@ -53,14 +49,14 @@ def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
     model = asking.model
     with stage("reading documents"):
         work = _work(config, model)
+    prompts = [task.prompt for task in work.tasks]
     if config.dry_run:
-        prompts: dict[str, str] = {}
-        for task in work.tasks:
-            prompts.setdefault(task.kind, task.prompt.turns[-1].content)
-        first = {f"The first prompt for {kind}": text for kind, text in prompts.items()}
-        return asking.dry_run(work.prompts, "Drafting", first, {"prompts": prompts})
+        by_kind = {task.kind: task.prompt.turns[-1].content for task in reversed(work.tasks)}
+        by_kind = {kind: by_kind[kind] for kind in work.plan.kinds if kind in by_kind}
+        first = {f"The first prompt for {kind}": text for kind, text in by_kind.items()}
+        return asking.dry_run(prompts, "Drafting", first, {"prompts": by_kind})
     cache = open_cache(config.store.path)
-    chat = asking.chat(cache, work.prompts, "Drafting")
+    chat = asking.chat(cache, prompts, "Drafting")
     drafted = drafting.draft_queries(chat, work.tasks, work.plan, work.folder)
     shown = {chunk.document.doc_id: chunk.document for chunk in work.chunks}
     with watch("filters") as progress:
@@ -79,7 +75,7 @@ def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
         "shown": len(work.chunks),
         **counts,
         "kinds": {kind: of["kept"] for kind, of in counts["kinds"].items()},
-        "usage": chat.taken(work.prompts),
+        "usage": chat.taken(prompts),
     }
     work.place.write(measured.drafts, rejections, encoded(manifest))
     files = {"queries": str(path / drafts.QUERIES), "rejected": str(path / drafts.REJECTED)}

@@ -100,12 +100,10 @@ def _extent(work: JudgingWork) -> str:
 
 def _nothing(todo: JudgingWork) -> CommandAnswer:
     document = {"testset": str(todo.folder), "by": todo.judge.by, "added": 0, "by_others": todo.others}
-    said = (
-        f"{todo.folder}: other models have judged all {counted(todo.others, 'pooled pair')}. Nothing was asked."
-        if todo.others
-        else f"{todo.folder}: nothing is pooled for the queries that need retrieval. Nothing was asked."
-    )
-    return CommandAnswer(document, Report(said, steps=[_review(todo)]))
+    why = "nothing is pooled for the queries that need retrieval"
+    if todo.others:
+        why = f"other models have judged all {counted(todo.others, 'pooled pair')}"
+    return CommandAnswer(document, Report(f"{todo.folder}: {why}. Nothing was asked.", steps=[_review(todo)]))
 
 
 def judge_report(todo: JudgingWork, record: JudgeRecord, found: Mapping[str, Any]) -> Report:

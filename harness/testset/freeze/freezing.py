@@ -13,7 +13,7 @@ import secrets
 import shlex
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -425,9 +425,4 @@ def _autorag(content: Content, folder: Path) -> None:
         parquet.write_table(pa.table(columns), folder / f"{name}.parquet")
 
 
-FORMATS: dict[str, Callable[[Content, Path], None]] = {
-    "contest": _contest,
-    "beir": _beir,
-    "autorag": _autorag,
-    "trec": _trec,
-}
+FORMATS = {"contest": _contest, "beir": _beir, "autorag": _autorag, "trec": _trec}
