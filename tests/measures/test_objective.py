@@ -52,15 +52,9 @@ def test_nothing_ranks_without_labels_or_a_value():
     assert objective_of("abstention_auroc", scored(30, Split()), None, "all") is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [("in sample", "x"), ("out of fold", "oof/x"), ("public", "public/x"), ("public, out of fold", "oof/public/x")],
-)
-def test_the_name_of_the_same_number_among_the_metrics(kind, name):
-    assert logged_name("x", kind) == name
-
-
-def test_as_json_and_in_words():
+def test_names_among_the_metrics_in_json_and_in_words():
+    kinds = ("in sample", "out of fold", "public", "public, out of fold")
+    assert [logged_name("x", kind) for kind in kinds] == ["x", "oof/x", "public/x", "oof/public/x"]
     one = Objective("x", 0.5, kind="held out")
     assert encoded(one) == {"name": "x", "value": 0.5, "low": None, "high": None, "kind": "held out"}
     assert one.title == "x, held out"

@@ -357,12 +357,6 @@ def test_bad_files_are_refused_with_their_place(tmp_path, monkeypatch, kind, con
     assert expected.replace("{file}", f"{kind}.json") in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
-    (tmp_path / "r.json").write_text(GOOD, "utf-8")
-    with pytest.raises(BadInput, match=r"q\.json: there is no such file\. Did you mean 'r\.json'\?"):
-        Answers().judge(tmp_path / "q.json", tmp_path / "r.json", ["exact_match"], Cache(tmp_path))
-
-
 # ---- as a component of a config
 
 
