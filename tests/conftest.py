@@ -132,15 +132,13 @@ def unwritten():
 @pytest.fixture(scope="session")
 def lite(tmp_path_factory):
     """A folder of milvus-lite, which serves this process alone."""
-    pytest.importorskip("milvus_lite", reason="needs the extra [milvus]")
     return tmp_path_factory.mktemp("milvus") / "lite.db"
 
 
 @pytest.fixture
 def fresh_lite(tmp_path_factory, monkeypatch):
     """A milvus-lite of this test alone, named by the environment: the folder of its data."""
-    pytest.importorskip("pymilvus", reason="needs the extra [milvus]")
-    manager = pytest.importorskip("milvus_lite", reason="needs the extra [milvus]").server_manager_instance
+    from milvus_lite import server_manager_instance as manager
     from pymilvus.client import grpc_handler
 
     path = tmp_path_factory.mktemp("milvus") / "lite.db"

@@ -33,7 +33,6 @@ REFUSED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "sweep"])
 def test_a_refused_run_leaves_nothing(harness, tracker, toy, tmp_path, monkeypatch, verb):
-    pytest.importorskip("faiss")
     use_hub_cache(monkeypatch, tmp_path / "empty")
     monkeypatch.delenv("ES_AUTH", raising=False)
     for words, expected in REFUSED:

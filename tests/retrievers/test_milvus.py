@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 from fakes import TrigramEncoder
 from milvus_servers import answering, closed, guarded, lite_server
-
-pytest.importorskip("pymilvus", reason="needs the extra [milvus]")
-
 from pymilvus.exceptions import MilvusException
 
 from harness.errors import BadInput, Failed

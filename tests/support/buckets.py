@@ -6,8 +6,6 @@ import uuid
 from contextlib import contextmanager
 from datetime import timedelta
 
-import pytest
-
 SECRET = "secret/of+the/bucket"
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE", "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1",
@@ -20,10 +18,10 @@ BUCKET = "shared"
 @contextmanager
 def serving():
     """A server with an empty bucket, as its address."""
-    pytest.importorskip("s3fs", reason="the extra [s3] is not installed")
-    server_of = pytest.importorskip("moto.server", reason="moto is not installed")
+    from moto.server import ThreadedMotoServer
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # a line for each request
-    server = server_of.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     _backend().create_bucket(BUCKET, "us-east-1")
     try:

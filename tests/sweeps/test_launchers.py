@@ -97,8 +97,6 @@ def one_by_one(place):
 
 
 def test_parallel_jobs_give_the_same_numbers(one_by_one, place):
-    pytest.importorskip("ray")
-    pytest.importorskip("hydra_plugins.hydra_ray_launcher")
     found = sweep(folder := place("ray"), *WORDS, *THRESHOLDS, *RAY)
     rest = dict.fromkeys(("failed", "killed", "skipped", "reused", "same"), 0)
     assert found["trials"] == {"asked": 4, "finished": 4, **rest}
@@ -110,7 +108,6 @@ def test_parallel_jobs_give_the_same_numbers(one_by_one, place):
 
 
 def test_submitit_runs_a_job_in_a_process_of_its_own_which_imports_what_is_allowed(place):
-    pytest.importorskip("submitit")
     folder = place("submitit")
     (folder / "mine.py").write_text("def search(queries, k):\n    return [[]] * len(queries)")
     words = ["retriever=python", "retriever.python.function=mine:search", "plugins.allow=[mine]", "experiment_name=e"]

@@ -15,8 +15,6 @@ from harness.sweeps import submitted
 from harness.sweeps.definition import JobsLost
 from harness.sweeps.submitted import Element, State, Submitted, Waiting, try_submission
 
-pytest.importorskip("submitit")
-pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
 SCRIPT = "#!/bin/bash\ntrue\n"
 
 
