@@ -249,7 +249,7 @@ UNFIT = [
     ({"gate": {"_target_": "os.system", "command": "touch hacked"}}, "os.system.*not allowed"),
     ({"gate": {"_target_": "gate/none", "more": {"_target_": "subprocess.Popen"}}}, "subprocess.Popen.*not allowed"),
     ({"retriever": 5}, "`retriever` is not a group of keys"),
-    ({"dataset": {"_target_": "harness.data.source.Nowhere"}}, "no 'Nowhere'"),
+    ({"dataset": {"_target_": "harness.data.source.Nowhere"}}, "no class 'Nowhere'"),
 ]
 
 
