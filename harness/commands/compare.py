@@ -82,7 +82,7 @@ class Compared:
         """Return one row per pair and measure: the difference, its interval and its test. Imports pandas."""
         import pandas
 
-        return pandas.DataFrame([one.difference_json() | one.test_json() for one in self.comparison.differences])
+        return pandas.DataFrame([one.as_json(False) | one.as_json(True) for one in self.comparison.differences])
 
     @property
     def files(self) -> dict[str, str]:

@@ -52,19 +52,15 @@ class PairedResult:
         value = self.estimate.found.value if self.estimate else self.found.mean
         return (self.pair.first if value > 0 else self.pair.second) if self.p_holm <= ALPHA else None
 
-    def difference_json(self) -> dict[str, Any]:
-        estimate = (
-            {"estimate": {**encoded(self.estimate.found), "p_holm": self.estimate.p_holm}} if self.estimate else {}
-        )
-        return encoded(self._json(tested=False) | estimate)
-
-    def test_json(self) -> dict[str, Any]:
-        return encoded(self._json(tested=True))
-
-    def _json(self, tested: bool) -> dict[str, Any]:
-        numbers = {name: value for name, value in vars(self.found).items() if value is not None}
-        own = {name: value for name, value in numbers.items() if (name in TESTED) == tested}
-        return {**encoded(self.pair), "measure": self.measure, **own}
+    def as_json(self, tested: bool) -> dict[str, Any]:
+        """Return the difference and its estimate, or with `tested` the numbers of the test."""
+        numbers = {
+            name: one for name, one in vars(self.found).items() if one is not None and (name in TESTED) == tested
+        }
+        found = {**encoded(self.pair), "measure": self.measure, **numbers}
+        if self.estimate and not tested:
+            found["estimate"] = {**encoded(self.estimate.found), "p_holm": self.estimate.p_holm}
+        return encoded(found)
 
 
 @dataclass(frozen=True)
@@ -246,9 +242,9 @@ class Comparison:
             "expected": self.expected,
             "notes": [*self.notes, *self.left_out],
             "runs": self.runs,
-            "differences": [one.difference_json() for one in self.differences],
+            "differences": [one.as_json(tested=False) for one in self.differences],
             "tests": [
-                one.test_json() | {"pairs": self.pairs if one.measure == self.metric else others}
+                one.as_json(tested=True) | {"pairs": self.pairs if one.measure == self.metric else others}
                 for one in self.differences
             ],
             "splits": self.splits,
