@@ -195,7 +195,7 @@ def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k
     if not isinstance(dataset, Dataset):
         raise BadInput(f"dataset is {dataset!r:.60}. Give what harness.load_dataset returns.")
     if dataset.qrels is None:
-        raise BadInput("There are no labels to score with. Name the file that has them: dataset.qrels=FILE.")
+        raise BadInput("The dataset has no labels to score with. Name a file of labels: dataset.qrels=FILE.")
     names = requested(shipped("task", "retrieval")["metrics"], dataset.qrels) if metrics is None else metrics
     lists = _shown(predictions, dataset, k)
     found = scores.score_lists(lists, dataset.qrels, names, multi_turn=conversations(dataset.queries), missing=missing)

@@ -183,7 +183,7 @@ def test_without_labels_there_are_documents_and_no_scores(folder):
     assert len(result.predictions.query_ids) == 3
     for shown in (repr(result), result._repr_html_()):
         assert "No labels: nothing is scored." in shown
-    with pytest.raises(package.BadInput, match="There are no labels to score with"):
+    with pytest.raises(package.BadInput, match="no labels to score with"):
         package.evaluate(LISTS, package.load_dataset(*TOY))
 
 

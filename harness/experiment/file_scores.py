@@ -29,7 +29,7 @@ def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, 
     source = build(config.dataset, where="dataset")
     qrels = source.qrels()
     if qrels is None:
-        raise BadInput("There are no labels to score with. Name the file that has them: dataset.qrels=FILE.")
+        raise BadInput("The dataset has no labels to score with. Name a file of labels: dataset.qrels=FILE.")
     turns = None if labels_alone(config.dataset) else conversations(source.queries())
     scores = score_lists(
         ShownLists(predictions, complete=predictions.whole),

@@ -181,7 +181,7 @@ class _Corpus:
         except _Lost:
             self._make_again()
         if (folder := self._cache.found(DOCUMENTS, identity)) is None:
-            raise Failed(f"The cache has lost the shard {fingerprint[:12]}… just after it was written. Check its disk.")
+            raise Failed(f"The cache has lost the shard {fingerprint[:12]}… just after it was written. Check the disk.")
         return folder
 
     def _make_again(self) -> None:

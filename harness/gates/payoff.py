@@ -21,7 +21,7 @@ def fixed_mean(name: str, learner: str = "gate") -> Measure:
     if measure.family not in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
         raise BadInput(
             f"objective={name}: a {learner} needs a mean over the same queries whatever the gate decides, and "
-            "this measure is not such a mean. Choose another, such as objective=modified_map@3."
+            "this measure is not such a mean. Choose another measure, such as objective=modified_map@3."
         )
     return measure
 

@@ -132,8 +132,8 @@ def open_run_files(
         )
     if config.task:
         raise BadInput(
-            f"runs names files ({some(files)}), but only ranked lists are read from files. Score each first: `harness "
-            f"score task={invocation.choices['task']} predictions=FILE references=FILE`."
+            f"runs names files ({some(files)}), but only ranked lists are read from files. Score each file first: "
+            f"`harness score task={invocation.choices['task']} predictions=FILE references=FILE`."
         )
     if not config.dataset:
         raise BadInput(

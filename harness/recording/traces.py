@@ -47,7 +47,7 @@ def check_traces(plan: Plan, labelled: bool) -> None:
         return
     if not (tracker := plan.made("tracking")).keeps_runs:
         raise BadInput(
-            f"trace={trace} needs MLflow, which stores the traces: leave out tracking={tracker.choice}, or trace."
+            f"trace={trace} needs MLflow, which stores the traces: leave out tracking={tracker.choice} or trace."
         )
     if trace == "all":
         return

@@ -327,7 +327,7 @@ class MlflowTracker(Tracker):
         if found:
             named = "\n".join(f"  {info.run_id} ({info.run_name})" for info in found[:NAMED])
             more = f"\n  and {len(found) - NAMED} more" if len(found) > NAMED else ""
-            raise BadInput(f"run={beginning}: several ids begin with these digits. Give more:\n{named}{more}")
+            raise BadInput(f"run={beginning}: several ids begin with these digits. Give more digits:\n{named}{more}")
         hint = did_you_mean(beginning, [run.info.run_id for run in near])
         if len(beginning) < LEAST_DIGITS:
             hint = f" Give at least {LEAST_DIGITS} digits of its id."

@@ -72,11 +72,11 @@ def read_saved(folder: Path) -> Held:
             held = row_as(Held, json.loads(stream.read()), str(file))
         _text(held).encode()
     except BadInput as error:
-        raise BadInput(f"{error} Correct it, or remove its folder to give the run up.") from None
+        raise BadInput(f"{error} Correct the file, or remove its folder to give up the run.") from None
     except (*DAMAGED, ValueError, RecursionError) as error:
         raise BadInput(
-            f"{file} is not a saved run ({type(error).__name__}: {error!s:.200}). Correct it, or remove its folder to "
-            "give the run up."
+            f"{file} is not a saved run ({type(error).__name__}: {error!s:.200}). Correct the file, or remove its "
+            "folder to give up the run."
         ) from None
     return held
 

@@ -53,12 +53,8 @@ class CsvTracker(Tracker):
         folder = str(record.folder).removesuffix(UNFINISHED) if record.folder else None
         row: dict[str, Any] = {"start_time": began, "status": status, "experiment": record.experiment}
         row |= {"name": record.name, "folder": folder}  # other columns have prefixes, as in `mlflow.search_runs`
-        for kind, named in {
-            "metrics": record.all_metrics,
-            "params": record.params,
-            "tags": _plain_tags(record),
-        }.items():
-            row |= {f"{kind}.{name}": value for name, value in named.items()}
+        kinds = {"metrics": record.all_metrics, "params": record.params, "tags": _plain_tags(record)}
+        row |= {f"{kind}.{name}": value for kind, named in kinds.items() for name, value in named.items()}
         self.table.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self.table.with_name(f".{self.table.name}.lock")):
             columns = self._columns()

@@ -258,7 +258,7 @@ def test_a_damaged_record_names_its_field(tmp_path, change, message):
     with pytest.raises(BadInput) as raised:
         outbox.read_saved(place)
     assert f"record.json{'' if message.startswith(' ') else ': '}{message}" in str(raised.value)
-    assert "remove its folder to give the run up" in str(raised.value)
+    assert "remove its folder to give up the run" in str(raised.value)
 
 
 def test_a_saved_run_comes_back(tmp_path):

@@ -81,7 +81,7 @@ def test_many_write_at_once_and_no_row_is_lost(tmp_path):
         (("runs",), "tracking=csv keeps no runs to choose from. Leave tracking out, or use tracking=mlflow."),
         (("compare",), "tracking=csv keeps no runs to compare."),
         (("doctor sync",), "tracking=csv cannot store runs."),
-        (("run", *DATA[:2], "trace=all"), "leave out tracking=csv, or trace."),
+        (("run", *DATA[:2], "trace=all"), "leave out tracking=csv or trace."),
     ],
 )
 def test_commands_that_need_runs_are_refused(harness, toy, words, said):
