@@ -140,9 +140,9 @@ def scored(monkeypatch, tmp_path):
     pairs = []
     real = retrievers.combine.rerank.CrossEncoder.score
 
-    def score(self, given, progress=None):
+    def score(self, given):
         pairs.extend(given)
-        return real(self, given, progress)
+        return real(self, given)
 
     monkeypatch.setattr(retrievers.combine.rerank.CrossEncoder, "score", score)
     return pairs
