@@ -5,8 +5,8 @@ that is longer than the size is cut, because an encoder would read only its begi
 space.
 
 A document's note is a sentence about its file, made from a template, such as "이 문서는 'Tesla'에 대한 정보를 담고
-있습니다." It names the subject, which most chunks do not. It becomes the title, so it is indexed, but not part of the
-span.
+있습니다." It names the subject, which most chunks do not. The note becomes the title, so it is indexed, but it is not
+part of the span.
 
 Boundaries are ascending positions from 0 to the length of a text; a sentence includes the white space after it.
 """

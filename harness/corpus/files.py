@@ -79,7 +79,7 @@ def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
 
 
 def corpus_error(problems: Sequence[str]) -> BadInput:
-    """Return one error for all problems, of which there is at least one."""
+    """Return one error for all problems. There must be at least one problem."""
     if len(problems) == 1:
         return BadInput(problems[0])
     rest = f"\n... and {len(problems) - _SHOWN:,} more" if len(problems) > _SHOWN else ""

@@ -244,7 +244,7 @@ def finite_number(text: str, what: str, where: str) -> float:
 
 
 def once(seen: dict[Any, Any], key: Any, what: str, path: Path, position: int | str) -> None:
-    """Add a key's position to `seen`. Raise BadInput if the key is there already."""
+    """Add a key's position to `seen`. Raise BadInput if the key is already in `seen`."""
     if key in seen:
         raise repeated_key(key, what, path, position, seen[key])
     seen[key] = position
@@ -356,5 +356,5 @@ def json_line(row: Mapping[str, Any]) -> str:
 
 
 def json_text(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return JSON lines; equal rows give equal text."""
+    """Return JSON lines. Equal rows give equal text."""
     return "".join(map(json_line, rows))

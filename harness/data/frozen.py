@@ -46,7 +46,7 @@ _AGAIN = "A frozen test set is never edited: make a new version with `harness te
 
 
 class Frozen(SpanLabelled):
-    """A frozen test set. The documents folder must have all judged documents, unchanged. Others are unjudged."""
+    """A frozen test set. The documents folder must have all judged documents, unchanged. All others are unjudged."""
 
     recorded_as = "dataset/frozen"
     manifest_name = FROZEN
@@ -203,7 +203,7 @@ def judged_documents(labels: Iterable[Label]) -> set[str]:
 
 
 def documents_digest(documents: Iterable[Document]) -> str:
-    """Return the sha256 of the documents' ids, titles and texts, whatever their order."""
+    """Return the sha256 of the documents' ids, titles and texts. It does not depend on their order."""
     digest = hashlib.sha256()
     for one in sorted(documents, key=lambda document: document.doc_id):
         digest.update(json.dumps([one.doc_id, one.title, one.text], ensure_ascii=False).encode() + b"\n")

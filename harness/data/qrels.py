@@ -21,12 +21,12 @@ class Qrels:
     not_relevant: query_id -> documents judged not relevant; queries without any may be missing. None if the labels do
         not say which documents were judged.
     pooled: query_id -> documents that were pooled, but not judged (TREC's grade -1).
-    unmet: labelled queries that need retrieval, but have no relevant document among the judged ones.
+    unmet: labelled queries that need retrieval, but have no relevant document among the judged documents.
     unanswerable: queries that need retrieval, but have no answer in the documents. They are unlabelled and scored
         apart, by whether documents are shown.
     counts_unanswerable: whether `unanswerable` is part of the fingerprint.
 
-    Only labels on prepared texts have:
+    Labels on prepared texts also have these fields:
 
     places: doc_id -> spans of the document; several if its text occurs more than once. None if unknown.
     evidence: query_id -> evidence at its present place, for each labelled query that needs retrieval.

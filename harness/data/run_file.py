@@ -24,7 +24,7 @@ Scored = dict[str, float]  # doc_id -> score, best first
 class RunFile:
     """The rankings in a file: a TREC run, or contest rows {eval_id, topk, references}.
 
-    A TREC run is sorted as in trec_eval; contest rows keep their order. Tied scores are lowered slightly by rank.
+    A TREC run is sorted as in trec_eval; contest rows keep their order. Tied scores fall slightly with the rank.
     Without scores, rank r scores 1 / r. Queries outside the dataset are ignored. Raises BadInput, with file and line,
     for unknown documents, repeated documents and scores that are not finite.
 

@@ -102,7 +102,7 @@ def label(
 ) -> tuple[dict[str, float], list[EvidenceFinding]]:
     """Return (doc_id -> grade, findings) for one query.
 
-    Every document with at least half of a piece of evidence gets the grade of that piece, or the greatest of several.
+    Every document with at least half of a piece of evidence gets the grade of the piece, or the greatest such grade.
     If no document has half, the one with most of the piece gets the grade; ties go to the first.
     """
     grades: dict[str, float] = {}

@@ -27,7 +27,7 @@ def submission_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield contest rows {eval_id, standalone_query, topk, answer, references: [{score, content}, ...]}, one per query.
 
-    Ids keep the type of their file, and scores have six decimals. queries: as searched, in the ranking's order.
+    Ids have the same type as in their file. Scores have six decimals. queries: as searched, in the ranking's order.
     contents: whether references contain the documents' texts, which `with_contents` can add later.
     """
     if [query.query_id for query in queries] != list(ranking.query_ids):

@@ -69,7 +69,7 @@ def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str
 
 
 def number_column(cells: Sequence[str], name: str, path: Path, lacking: bool = False) -> np.ndarray:
-    """Return a column as float64 [n]. Raise BadInput unless the numbers are finite. lacking: empty cells are NaN."""
+    """Return a column as float64 [n]. Raise BadInput unless all are finite. lacking: whether empty cells become NaN."""
     rows = enumerate(cells, start=1)
     values = (finite_number(cell, name, f"{path}: row {row}") if cell or not lacking else np.nan for row, cell in rows)
     return np.fromiter(values, np.float64, len(cells))

@@ -58,7 +58,7 @@ class AppendLog(Generic[T]):
     kind: the dataclass of its rows.
     sync: when rows are safe from a power failure: "row" once they are appended, "end" once `appending` ends, "never"
         once the system writes them. They are always safe from the end of this process.
-    lenient: whether damaged lines are left out with a warning, because their rows can be made again. Else refuse them.
+    lenient: whether damaged lines are left out with a warning, since their rows can be made again, or are refused.
     chained: whether each checksum covers the one before, and `<stem>.last` repeats the last one. This reveals lines
         that were edited, moved or removed.
     lock: the file to lock while appending. remedy: advice about a damaged line.

@@ -73,7 +73,7 @@ class BucketEntries(FolderEntries):
                     yield
 
     def get(self, name: str, held: bool = False) -> bool:
-        """Like `FolderEntries.get`, after fetching an entry that this machine lacks."""
+        """Do the same as `FolderEntries.get`, but first fetch an entry that this machine lacks."""
         return intact(self.root / name) or self._fetched(name, held) or super().get(name, held)
 
     def put(self, name: str) -> None:
@@ -101,7 +101,7 @@ class BucketEntries(FolderEntries):
         yield [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
 
     def entries(self) -> list[CacheEntry]:
-        """Return all entries in order of name. Their time of last use is exact to a day."""
+        """Return all entries in order of name. The time of their last use is accurate to one day."""
         objects: dict[str, list[StoredObject]] = defaultdict(list)
         for one in self._bucket.listed(""):
             parts = one.name.split("/")

@@ -45,7 +45,7 @@ def existing_cache(path: str) -> Cache | None:
 
 
 def local_copy(place: BucketPlace) -> Path:
-    """Return the folder of this machine's copy: one for each bucket, prefix and server."""
+    """Return the folder of this machine's copy, which differs for each bucket, prefix and server."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-harness"
     folder = Path(os.environ.get(LOCAL) or usual).absolute()
     return folder / f"{place.bucket}-{hashlib.sha256(f'{bucket_address()} {place.url}'.encode()).hexdigest()[:16]}"
@@ -189,7 +189,7 @@ class Cache:
         self.backend.put(name)
 
     def _known_pairs(self, name: str, keys: Sequence[bytes], held: bool = False) -> dict[bytes, float]:
-        """Return key -> score from the undamaged segments, first from those on this machine."""
+        """Return key -> score from undamaged segments. Segments on this machine are read first."""
         known: dict[bytes, float] = {}
         read: set[str] = set()
         for names in self.backend.names(f"{name}/"):

@@ -68,7 +68,7 @@ class Claim(Generic[T]):
         self.unlock()
 
     def unlock(self) -> None:
-        """Keep the claim for the next command."""
+        """Release the lock, but leave the claim for the next command."""
         if self._lock:
             self._lock.release()
 
@@ -99,7 +99,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
 
 
 def abandoned(folder: Path, kind: type[T]) -> Iterator[Claim[T]]:
-    """Yield the claims of dead processes on this host, each locked until the next. kind: the class of the work."""
+    """Yield the claims of dead processes on this host, each locked until the next one. kind: the class of the work."""
     from filelock import FileLock, Timeout
 
     for file in sorted(folder.glob(f"{_host()}~*")):
