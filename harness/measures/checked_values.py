@@ -71,7 +71,7 @@ class CheckedValues:
     def without_estimate(self) -> Estimate:
         """Return an estimate with a note only, for a measure without a value for each query."""
         others = int((~self.checked).sum())
-        note = f"{NO_ESTIMATE}its values by people's labels are not known for each query"
+        note = f"{NO_ESTIMATE}the measure's values by people's labels are not known for each query"
         return Estimate(math.nan, checked=len(self.checked) - others, others=others, note=note)
 
     def difference(self, other: CheckedValues, name: str) -> Estimate:
@@ -92,7 +92,7 @@ class CheckedValues:
         if not count:
             return ""
         queries = counted(int((self.unjudged[name] > 0).sum()), "checked query")
-        return f"{NO_ESTIMATE}no person has judged {counted(count, 'document')} that it reads for {queries}"
+        return f"{NO_ESTIMATE}no person has judged {counted(count, 'document')} that the measure reads for {queries}"
 
 
 def checked_values(

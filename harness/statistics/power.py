@@ -221,10 +221,7 @@ class FlipTest:
 
     @cached_property
     def _all_signs(self) -> np.ndarray:
-        """All flips of EXACT signs except the first sign, float32 [F, EXACT].
-
-        Flipping all signs of a sample changes no distance from 0, so the first sign need not be flipped.
-        """
+        """All flips of EXACT signs but the first, float32 [F, EXACT]; flipping all signs changes no distance from 0."""
         flips = np.arange(1 << (EXACT - 1))[:, None] >> np.arange(EXACT - 1) & 1
         return np.hstack([np.ones((len(flips), 1), np.float32), 1 - 2 * flips.astype(np.float32)])
 
@@ -239,10 +236,7 @@ TIMES = (0.5, 1, 2, 4)  # rows of the table, as multiples of today's number of q
 
 @dataclass(frozen=True)
 class Planned:
-    """What a number of queries can find.
-
-    power: for the observed difference. smallest: the smallest difference found with the wanted power, or None.
-    """
+    """The power of a number of queries for the observed difference, and the smallest difference that they find."""
 
     queries: int
     power: float
@@ -355,7 +349,7 @@ def _curve(test: FlipTest, population: Population, n: int, needed: int | None, w
 def _notes(found: Difference, needed: int | None, high: int | None) -> Iterator[str]:
     differ = found.wins + found.losses
     if differ < FEW:
-        yield f"Only {differ} of {found.n:,} queries differ: all of these numbers rest on them."
+        yield f"Only {differ} of {found.n:,} queries differ: all of these numbers depend on them."
     if needed is None:
         yield f"The observed difference is 0 or so small that even {MOST:,} queries are too few to find it."
     elif high is None:

@@ -137,12 +137,13 @@ def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Es
     """
     found = sample.without_value("")
     if (counted := found.checked) < 2:
-        return replace(found, note=f"{NO_ESTIMATE}people have checked {counted} of the queries to which it applies")
+        known = f"people have checked {counted} of the queries to which the measure applies"
+        return replace(found, note=NO_ESTIMATE + known)
     strata = list(_strata(sample))
     weight = _weight(strata, _ratio(strata, 1.0))
     ratio = _ratio(strata, weight)
     if math.isnan(ratio):
-        return replace(found, note=f"{NO_ESTIMATE}by these labels it applies to no query")
+        return replace(found, note=f"{NO_ESTIMATE}by these labels the measure applies to no query")
     found = replace(found, value=min(max(ratio, least), most), weight=weight)
     if counted < LEAST:
         return replace(found, note=f"{NO_INTERVAL}people have checked fewer than {LEAST} queries ({counted})")
@@ -152,12 +153,12 @@ def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Es
         return replace(found, note=f"{NO_INTERVAL}{alike} of {counted} checked queries have the same value")
     error, freedom = _error(strata, weight, ratio, tuned=True)
     if not freedom < math.inf:
-        return replace(found, note=f"{NO_INTERVAL}people and the model differ equally on all checked queries")
+        return replace(found, note=f"{NO_INTERVAL}people and the model differ by the same on all checked queries")
     from scipy.special import stdtr, stdtrit
 
     margin = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
     p = float(2 * stdtr(freedom, -abs(ratio) / error))
-    note = f"fewer than {FEW} checked queries ({counted}): the interval is uncertain itself" if counted < FEW else ""
+    note = f"fewer than {FEW} checked queries ({counted}): the interval itself is uncertain" if counted < FEW else ""
     return replace(found, low=float(max(ratio - margin, least)), high=float(min(ratio + margin, most)), p=p, note=note)
 
 
@@ -168,7 +169,7 @@ def difference(first: CheckedSample, second: CheckedSample) -> Estimate:
         for one, other in ((first.people, second.people), (first.model, second.model))
     )
     if not same:
-        return first.without_value(f"{NO_ESTIMATE}it applies to different queries in the two runs")
+        return first.without_value(f"{NO_ESTIMATE}the measure applies to different queries in the two runs")
     gaps = replace(first, people=first.people - second.people, model=first.model - second.model)
     return estimate(gaps, least=-1.0)
 

@@ -128,10 +128,7 @@ class ShakeUpSummary:
 
 @dataclass(frozen=True)
 class Standings:
-    """The standings of all runs; None instead of each if the runs have different public parts.
-
-    shake_up: None if a part is empty.
-    """
+    """The standing of each run, None if the runs have different public parts. shake_up: None if a part is empty."""
 
     boards: tuple[Standing | None, ...]
     shake_up: ShakeUpSummary | None = None

@@ -43,7 +43,7 @@ class TruncatedEncoder:
             if config.is_encoder_decoder or not layers:
                 raise BadInput(f"bertscore: {folder} contains no encoder like BERT. Choose another model.")
             if layer > layers:
-                raise BadInput(f"bertscore: layer is {layer}, but the model in {folder} has {layers}.")
+                raise BadInput(f"bertscore: layer is {layer}, but the model in {folder} has {layers} layers.")
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
             loaded: Any = AutoModel.from_pretrained(
                 folder,
@@ -58,7 +58,7 @@ class TruncatedEncoder:
         # Unexpected weights belong to higher layers and heads.
         _check_weights(folder, {**info, "missing_keys": missing, "unexpected_keys": ()})
         if self._tokenizer.pad_token_id is None or len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
-            raise BadInput(f"bertscore: {folder} contains no tokenizer like BERT's, such as vocab.txt, tokenizer.json.")
+            raise BadInput(f"bertscore: {folder} contains no tokenizer like BERT's (vocab.txt or tokenizer.json).")
         self._tokenizer.model_max_length = _longest(self._tokenizer.model_max_length, config)
         self._model = model.to(device).eval()
 
@@ -190,7 +190,7 @@ def _tokenizer(folder: Path) -> tuple[Callable[[str], list[int]], int, int, int]
     else:
         raise BadInput(f"{folder} contains no tokenizer: BLEURT needs its SentencePiece model (spm.model).")
     if not known:
-        raise BadInput(f"{folder}: the tokenizer knows no [CLS] and [SEP], which BLEURT-20's tokenizer has.")
+        raise BadInput(f"{folder}: the tokenizer lacks [CLS] and [SEP], which BLEURT-20's tokenizer has.")
     return encode, special[0], special[1], size
 
 
@@ -347,9 +347,8 @@ class PairMeasure:
             reason = str(error).partition(" Ways out:")[0].rstrip(".")  # The rest is advice about encoders.
             option = f" --revision {revision}" if revision else ""
             raise ModelAbsent(
-                f"{reason}. Ways out: fill the hub's cache on a machine that reaches the hub, `hf download {model}"
-                f"{option}`, and copy it here (HF_HOME names its folder); or copy the model to a folder and give that "
-                f"as task.{self._name}.path=FOLDER."
+                f"{reason}. Ways out: run `hf download {model}{option}` where the hub is reachable, and copy the cache "
+                f"here (HF_HOME names the folder); or copy the model to a folder: task.{self._name}.path=FOLDER."
             ) from None
 
 

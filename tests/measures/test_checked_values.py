@@ -76,7 +76,7 @@ def test_documents_that_a_measure_reads_and_nobody_has_judged():
     assert unjudged(found.checked) == dict.fromkeys(found.checked.people, 0) | {"modified_map@3": 1}
     assert found.checked.outside
     one = found.estimates["modified_map@3"]
-    assert one.note == "no estimate: no person has judged 1 document that it reads for 1 checked query"
+    assert one.note == "no estimate: no person has judged 1 document that the measure reads for 1 checked query"
     assert (math.isnan(one.value), one.checked, one.others) == (True, 2, 2)
     # abstention_accuracy: people 1, 0; model 1, 1 in both; others 1, 1 by the model: λ = 0, so the checked mean.
     one = found.estimates["abstention_accuracy"]

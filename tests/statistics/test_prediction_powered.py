@@ -175,10 +175,10 @@ def test_what_holds_for_any_sample(n, others, seed, strata, binary):
 @pytest.mark.parametrize(
     ("n", "note"),
     [
-        (0, "no estimate: people have checked 0 of the queries to which it applies"),
-        (1, "no estimate: people have checked 1 of the queries to which it applies"),
+        (0, "no estimate: people have checked 0 of the queries to which the measure applies"),
+        (1, "no estimate: people have checked 1 of the queries to which the measure applies"),
         (19, "no interval: people have checked fewer than 20 queries (19)"),
-        (25, "fewer than 30 checked queries (25): the interval is uncertain itself"),
+        (25, "fewer than 30 checked queries (25): the interval itself is uncertain"),
         (30, ""),
     ],
 )
@@ -209,7 +209,7 @@ def test_differences_of_two_runs():
     assert (turned.value, turned.low, turned.high) == pytest.approx((-found.value, -found.high, -found.low))
     unchecked = np.arange(240) == np.flatnonzero(first.checked)[0]
     other = CheckedSample(np.where(unchecked, np.nan, second.people), second.model, first.checked)
-    assert difference(first, other).note == "no estimate: it applies to different queries in the two runs"
+    assert difference(first, other).note == "no estimate: the measure applies to different queries in the two runs"
 
 
 @pytest.mark.slow
