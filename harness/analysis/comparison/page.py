@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,38 +127,26 @@ def _paired(comparison: Comparison, rows: Sequence[PairedResult], corrected: boo
     corrected: show p corrected for all pairs; for estimates p is always corrected.
     details: show other tests and the effect size.
     """
-    estimated = comparison.estimated
-    correction = comparison.correction if corrected or estimated else ""
-    paired, measured = comparison.several, not comparison.several or len({one.measure for one in rows}) > 1
-    columns = [
-        *([Column("pair")] if paired else []),
-        *([Column("measure")] if measured else []),
-        Column("estimate" if estimated else "difference", "difference"),
-        Column(f"p ({correction})" if correction else "p", "p"),
-        Column("raw mean", "difference", on="screen"),
-        *(Column(name, "count", on="paste") for name in ("wins", "ties", "losses")),
-        Column("win/tie/loss", on="screen"),
-        Column(comparison.unit, "count"),
-        *(Column(name, "p", on="screen") for name in ("raw p" if estimated else "p", "p of t-test")),
-        Column("Cohen's d", "difference", 2, on="screen"),
+    estimated, several = comparison.estimated, comparison.several
+    corrected, measured = corrected or estimated, not several or len({one.measure for one in rows}) > 1
+    correction = comparison.correction if corrected else ""
+    raw, tested = details and corrected, details and not estimated
+    shown: list[tuple[Column, Callable[[PairedResult], Cell]]] = [
+        (Column("pair"), lambda one: str(one.pair) if several else ""),
+        (Column("measure"), lambda one: one.measure if measured else ""),
+        (Column("estimate" if estimated else "difference", "difference"), _difference),
+        (Column(f"p ({correction})" if correction else "p", "p"), lambda one: one.p_holm if corrected else one.found.p),
+        (Column("raw mean", "difference", on="screen"), lambda one: one.found.mean if estimated else None),
+        (Column("wins", "count", on="paste"), lambda one: one.found.wins),
+        (Column("ties", "count", on="paste"), lambda one: one.found.ties),
+        (Column("losses", "count", on="paste"), lambda one: one.found.losses),
+        (Column("win/tie/loss", on="screen"), lambda one: f"{one.found.wins}/{one.found.ties}/{one.found.losses}"),
+        (Column(comparison.unit, "count"), lambda one: one.found.n),
+        (Column("raw p" if estimated else "p", "p", on="screen"), lambda one: one.found.p if raw else None),
+        (Column("p of t-test", "p", on="screen"), lambda one: one.found.p_t if tested else None),
+        (Column("Cohen's d", "difference", 2, on="screen"), lambda one: one.found.effect if tested else None),
     ]
-    cells: Rows = []
-    for one in rows:
-        found, alone = one.found, one.found.p if details and (corrected or estimated) else None
-        cells.append([
-            *([str(one.pair)] if paired else []),
-            *([one.measure] if measured else []),
-            _difference(one),
-            one.p_holm if corrected or estimated else found.p,
-            found.mean if estimated else None,
-            found.wins,
-            found.ties,
-            found.losses,
-            f"{found.wins}/{found.ties}/{found.losses}",
-            found.n,
-            alone,
-            *((found.p_t, found.effect) if details and not estimated else (None, None)),
-        ])  # fmt: skip
+    columns, cells = [column for column, _ in shown], [[cell(one) for _, cell in shown] for one in rows]
     return Table("Differences", columns, cells, _reasons(rows), "differences").without_empty()
 
 
