@@ -11,6 +11,7 @@ from judged_sets import copied_set
 
 from harness.api import load_dataset
 from harness.testset.judge.judgements import Judgement, JudgementLog, text_digest
+from harness.testset.pool.pool import read_pool
 
 LEE, CHIEF = "human:lee", "adjudicated:chief"
 NAMES = ["queries.jsonl", "labels.jsonl", "evidence.jsonl", "frozen.json"]
@@ -49,7 +50,8 @@ def test_judgements_become_a_dataset(harness, made, tmp_path):
     assert found["frozen"] == "ts/v1"
     # of 16 topics, 3 and 11 are unanswerable, and 6 and 14 need no retrieval: 14 queries have 7 judged pairs each
     assert found["counts"]["kinds"] == {"conversation": 4, "fact": 4, "none": 2, "search": 4, "unanswerable": 2}
-    pooled = sum(len(made_pairs) for made_pairs in pooled_pairs(made).values())
+    pool = read_pool(made.folder).by_query
+    pooled = sum(len(pairs) for query_id, pairs in pool.items() if made.kinds[query_id] != "none")
     assert sum(found["counts"]["pairs"].values()) == pooled
     assert (found["counts"]["checked"], found["counts"]["drawn"], found["people"]) == (6, 6, 1)
     assert found["models"] == ["tiny#0123abcd"]
@@ -73,15 +75,6 @@ def test_judgements_become_a_dataset(harness, made, tmp_path):
     assert set(qrels.checked.people.grades) == {"q00000", "q00001", "q00002", "q00004", "q00005"}, "and q00003"
     assert qrels.checked.strata == made.kinds
     assert any("people checked 5" in note for note in dataset.notes)
-
-
-def pooled_pairs(made):
-    """query_id -> its pooled documents, of queries that need retrieval."""
-    found = {}
-    for row in rows(made.folder / "pool.jsonl"):
-        if made.kinds[row["query_id"]] != "none":
-            found.setdefault(row["query_id"], []).append(row["doc_id"])
-    return found
 
 
 def test_the_same_judgements_give_the_same_bytes(harness, made, tmp_path):
@@ -154,7 +147,8 @@ def test_relevant_from(harness, made):
     words = ["testset=ts", "relevant_from=1", "output=lenient", "leave_out=true"]  # the unanswerable are answered then
     assert harness("testset freeze", *words).code == 0
     qrels = load_dataset("dataset=frozen", "dataset.path=lenient").qrels
-    grades = {doc_id: made.truth("q00009", doc_id) for doc_id in pooled_pairs(made)["q00009"]}
+    pairs = read_pool(made.folder).by_query["q00009"]
+    grades = {one.doc_id: made.truth("q00009", one.doc_id) for one in pairs}
     assert qrels.grades["q00009"] == {doc_id: grade for doc_id, grade in grades.items() if grade >= 1}
     assert not {"q00003", "q00011"} & {*qrels.grades, *qrels.unanswerable}
 
@@ -162,7 +156,7 @@ def test_relevant_from(harness, made):
 BAD = [  # words, what is done to the folders first, what the message says
     (["testset=nowhere"], None, "testset=nowhere: there is no such folder"),
     (["formats=[tree]"], None, "formats=['tree'] is not a list of contest, beir, autorag, trec. Did you mean 'trec'?"),
-    (["documents=fewer"], lambda at: copied(at, "docs", "fewer"), "fewer lacks 1 pooled document: "),
+    (["documents=fewer"], lambda at: fewer_documents(at), "fewer lacks 1 pooled document: "),
     ([], lambda at: (at / "ts" / "pool.json").unlink(), "nothing is pooled"),
     ([], lambda at: (at / "ts" / "judgements.jsonl").unlink(), "14  no document is judged (q00000, q00001, q00002, …)"),
     (["leave_out=true"], lambda at: judged_by_nobody(at), "14  no document is judged"),
@@ -178,10 +172,9 @@ def edit_a_query(at):
     path.write_text(path.read_text("utf-8").replace("가람9호 첫 항해 연도", "가람9호 첫 항해는 몇 년"))
 
 
-def copied(at, name, copy):
-    """A documents folder without the first document of topic 0."""
-    shutil.copytree(at / name, at / copy)
-    path = at / copy / "documents.jsonl"
+def fewer_documents(at):
+    """A copy of the documents without the first one of topic 0."""
+    path = shutil.copytree(at / "docs", at / "fewer") / "documents.jsonl"
     path.write_text("".join(path.read_text("utf-8").splitlines(keepends=True)[1:]), "utf-8")
 
 

@@ -183,7 +183,7 @@ def test_a_quote_is_evidence_at_each_place_of_its_document():
 FILES = {f"{file}{number}": file for file, count in {"a": 60, "b": 30, "c": 10}.items() for number in range(count)}
 
 
-def test_every_file_comes_first_and_then_has_its_share():
+def test_every_file_comes_first_and_then_has_its_share_and_values_are_picked_by_their_key():
     order = draw_ids(FILES, 0, None)
     assert sorted(order) == sorted(FILES)
     assert set(draw_ids(FILES, 1, 10)) != set(order[:10]), "another seed draws others"
@@ -192,6 +192,10 @@ def test_every_file_comes_first_and_then_has_its_share():
         counts = Counter(FILES[one] for one in order[:limit])
         for file, total in {"a": 60, "b": 30, "c": 10}.items():
             assert abs(counts[file] - limit * total / 100) <= 1, (limit, counts)
+    values = [str(number) for number in range(20)]
+    assert picked(values, 5, 0, "fact") == picked(reversed(values), 5, 0, "fact")
+    assert picked(values, 5, 0, "fact") != picked(values, 5, 0, "search")
+    assert picked(values, 5, "x")[:3] == picked(values, 3, "x")
 
 
 @given(
@@ -205,10 +209,3 @@ def test_an_added_file_changes_no_order_within_the_others(files, added, limit):
     for name in "xyz":
         assert [one for one in after if files.get(one) == name] == [one for one in before if files[one] == name]
     assert len(draw_ids(files, 0, limit)) == min(limit, len(files))
-
-
-def test_values_are_picked_by_their_key_whatever_their_order():
-    values = [str(number) for number in range(20)]
-    assert picked(values, 5, 0, "fact") == picked(reversed(values), 5, 0, "fact")
-    assert picked(values, 5, 0, "fact") != picked(values, 5, 0, "search")
-    assert picked(values, 5, "x")[:3] == picked(values, 3, "x")

@@ -206,17 +206,17 @@ def test_duplicates_are_those_that_comparing_all_pairs_finds():
 
 
 def test_examples_allow_their_languages():
-    english = draft("When was the Hanbit company founded?", "In 2004.")
+    english, plain = (
+        draft("When was the Hanbit company founded?", "In 2004."),
+        draft("Write me a poem please", "", "none"),
+    )
+    korean, foreign = Query.of("k", "전기차가 뭐야"), [Query.of(number, "what is an electric car") for number in "12"]
     assert reasons(english) == ["language"]
-    examples = [Query.of(str(number), "what is an electric car") for number in range(2)]
-    assert reasons(english, examples=[*examples, *[Query.of("k", "전기차가 뭐야")] * 5]) == []
-    # One of twenty is a slip.
-    assert reasons(english, examples=[examples[0], *[Query.of("k", "전기차가 뭐야")] * 19]) == ["language"]
+    assert reasons(english, examples=[*foreign, *[korean] * 5]) == []
+    assert reasons(english, examples=[*foreign[:1], *[korean] * 19]) == ["language"], "one of twenty is a slip"
     # Without a document, the languages of all documents and examples are allowed.
-    plain = draft("Write me a poem please", "", "none")
     assert reasons(plain) == []
     assert sift([plain, GOOD[0]], {"ko": KOREAN})[1][0].reason == "language"
-    assert reasons(plain) == [], "nothing is known about the language"
 
 
 @pytest.mark.parametrize(

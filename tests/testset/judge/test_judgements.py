@@ -39,11 +39,9 @@ def test_a_judgement_holds_for_the_text_that_was_judged():
     [
         ({"grade": 7}, "grade is 7, but must be one of"),
         ({"by": "kim"}, "by is 'kim', but must be human:NAME"),
-        ({"by": "human:"}, "by is 'human:'"),
         ({"sample": "audits"}, "sample is 'audits'"),
         ({"round": 3}, "round is 3"),
         ({"pi": 0}, "pi is 0, but a probability"),
-        ({"pi": 1.5}, "pi is 1.5"),
     ],
 )
 def test_a_judgement_with_a_wrong_value_is_refused(change, message):

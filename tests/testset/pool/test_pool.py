@@ -14,15 +14,8 @@ from harness.testset.pool import pool as pools
 from harness.testset.pool.pool import About, DocumentsPlace, Pool, PooledPair, PooledRun
 
 ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
-pairs = st.builds(
-    PooledPair,
-    query_id=ids,
-    doc_id=ids,
-    ranks=st.dictionaries(ids, st.integers(1, 1000)),
-    seed=st.booleans(),
-    near_duplicate=st.booleans(),
-    pi=st.floats(0, 1, exclude_min=True),
-)
+flags, ranks = st.booleans(), st.dictionaries(ids, st.integers(1, 1000))
+pairs = st.builds(PooledPair, ids, ids, ranks, flags, flags, st.floats(0, 1, exclude_min=True))
 ROW = {"query_id": "q1", "doc_id": "d1", "ranks": {"r": 1}, "seed": True, "near_duplicate": False, "pi": 1.0}
 ABOUT = {
     "version": 1,

@@ -4,15 +4,15 @@ import math
 
 import numpy as np
 import pytest
-from documents_folders import folder_of_testset, query
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.data.testset import read_queries
+from harness.data.testset import EvidencedQuery
 from harness.testset.judge.judgements import Judgement, text_digest
 from harness.testset.pool.pool import About, DocumentsPlace, Pool, PooledPair, PooledRun
 from harness.testset.pool.pooling import Draw, Sources, missed, pooled, reusability
 from harness.testset.review.resolution import resolve
+from retrievers.base import Query
 
 LISTS = {"bm25": {"q1": ["a", "b", "c", "d", "e"], "q2": ["a"]}, "dense": {"q1": ["b", "f", "g"]}}
 
@@ -36,7 +36,7 @@ def test_by_hand():
     assert list(found) == sorted(found, key=lambda pair: (pair.query_id, pair.doc_id))
 
 
-def test_another_run_adds_and_draws_no_second_time():
+def test_another_run_adds_and_draws_no_second_time_and_changed_labels_keep_the_pair():
     first = pooled(["q1", "q2"], (), Sources(LISTS), Draw(2, 1, 0))
     [drawn] = [pair for pair in first if pair.pi < 1]
     new = {"other": {"q1": ["x", drawn.doc_id, "y", "a"]}}
@@ -47,9 +47,6 @@ def test_another_run_adds_and_draws_no_second_time():
     assert {pair.doc_id for pair in second if pair.query_id == "q1"} == {"a", "b", "f", drawn.doc_id, "x", "y"}
     elsewhere = pooled(["q1"], first, Sources({"other": {"q1": ["x", "y", "z", "u", "v"]}}), Draw(2, 2, 0))
     assert [pair.doc_id for pair in elsewhere if pair.pi < 1] == [drawn.doc_id], "there is a draw already"
-
-
-def test_labels_that_change_keep_the_pair():
     first = pooled(["q1"], (), Sources({}, {"q1": ["a"]}, {"a": ("a", "b")}), Draw(2, 0, 0))
     second = pooled(["q1"], first, Sources({}, {"q1": ["b"]}), Draw(2, 0, 0))  # a has evidence no more
     assert second == (PooledPair("q1", "a"), PooledPair("q1", "b", seed=True))
@@ -122,22 +119,18 @@ GRADES = {("q1", "a"): 2, ("q1", "b"): 2, ("q1", "y"): 2, ("q2", "c"): 3}
 SECOND = 1 / math.log2(3)
 
 
-@pytest.fixture(scope="module")
-def queries(tmp_path_factory):
-    evidence = [{"text": "0" * 20, "start": 0, "end": 1, "exact": "x"}]
-    rows = [query(name, name, evidence) for name in ("q1", "q2", "q5")]
-    rows += [query("q3", "hello"), query("q4", "who?", kind="unanswerable")]
-    return read_queries(folder_of_testset(tmp_path_factory.mktemp("x") / "ts", rows))
+KINDS = {"q1": "fact", "q2": "fact", "q3": "none", "q4": "unanswerable", "q5": "fact"}
+QUERIES = [EvidencedQuery(Query.of(name, name), kind, (), "") for name, kind in KINDS.items()]
 
 
-def resolved(queries, pairs=PAIRS, without=()):
-    by_id = {one.query.query_id: one.query for one in queries}
+def resolved(pairs=PAIRS, without=()):
+    by_id = {one.query.query_id: one.query for one in QUERIES}
     keys = [(one.query_id, one.doc_id) for one in pairs if (one.query_id, one.doc_id) not in without]
     said = [
         Judgement(query_id, text_digest(by_id[query_id]), doc_id, GRADES.get((query_id, doc_id), 0), "human:kim", "now")
         for query_id, doc_id in keys
     ]
-    return resolve(said, queries, pairs)
+    return resolve(said, QUERIES, pairs)
 
 
 def pool(pairs=PAIRS, runs=RUNS):
@@ -145,7 +138,7 @@ def pool(pairs=PAIRS, runs=RUNS):
     return Pool(pairs, About(DocumentsPlace("docs", "ab"), runs, queries=queries))
 
 
-def test_runs_are_scored_without_what_they_alone_brought(queries):
+def test_runs_are_scored_without_what_they_alone_brought():
     """q3 needs no retrieval, q4 has no answer, and nothing is pooled for q5: q1 and q2 count.
 
     Relevant to q1 are a, b and y, with the grade 2 each, so that the ideal of two documents is 2 + 2/log2(3). bm25 has
@@ -153,7 +146,7 @@ def test_runs_are_scored_without_what_they_alone_brought(queries):
     dense has a first and x: 2 / (2 + 2/log2(3)), and c first: 1. Without x and c, which it alone brought, q2 has no
     relevant document: 0.
     """
-    found = reusability(pool(), resolved(queries), queries)
+    found = reusability(pool(), resolved(), QUERIES)
     assert (found.measure, found.queries) == ("ndcg@2", 2)
     bm25, dense = found.runs
     assert (bm25.run_id, bm25.name, bm25.alone) == ("r1", "bm25", 2)  # b and u
@@ -173,9 +166,9 @@ def test_runs_are_scored_without_what_they_alone_brought(queries):
     )
 
 
-def test_what_was_drawn_stands_for_what_was_not(queries):
+def test_what_was_drawn_stands_for_what_was_not():
     """Of the three drawn documents y is relevant to q1; drawn with 1/4, it stands for 4, 3 of which nobody has seen."""
-    found = missed(pool(), resolved(queries), queries)
+    found = missed(pool(), resolved(), QUERIES)
     assert (found.queries, found.judged, found.found, found.labelled) == (2, 3, 1, 4)
     assert found.estimated == pytest.approx(4 + 3)
     assert found.below == pytest.approx(4 + 4 + 2)
@@ -186,9 +179,9 @@ def test_what_was_drawn_stands_for_what_was_not(queries):
     )
 
 
-def test_where_no_drawn_document_is_relevant(queries):
+def test_where_no_drawn_document_is_relevant():
     pairs = [one for one in PAIRS if (one.query_id, one.doc_id) != ("q1", "y")]
-    found = missed(pool(tuple(pairs)), resolved(queries, pairs), queries)
+    found = missed(pool(tuple(pairs)), resolved(pairs), QUERIES)
     assert (found.found, found.below, found.estimated, found.labelled) == (0, 6, 3, 3)
     assert found.text() == (  # 3 / 2 of 6
         "None of 2 documents drawn below the depth is relevant: with 95 % confidence, judgements miss fewer than 9. "
@@ -196,16 +189,16 @@ def test_where_no_drawn_document_is_relevant(queries):
     )
 
 
-def test_queries_count_once_all_pairs_are_judged_and_seeds_are_brought_without_any_run(queries):
-    partly = resolved(queries, without=[("q1", "z")])
-    assert reusability(pool(), partly, queries).queries == 1
-    assert missed(pool(), partly, queries).judged == 1
-    nobody = resolved(queries, without=[(one.query_id, one.doc_id) for one in PAIRS])
-    assert reusability(pool(), nobody, queries) is missed(pool(), nobody, queries) is None
-    assert reusability(pool(runs={"r1": RUNS["r1"]}), resolved(queries), queries) is None, "one run says nothing"
+def test_queries_count_once_all_pairs_are_judged_and_seeds_are_brought_without_any_run():
+    partly = resolved(without=[("q1", "z")])
+    assert reusability(pool(), partly, QUERIES).queries == 1
+    assert missed(pool(), partly, QUERIES).judged == 1
+    nobody = resolved(without=[(one.query_id, one.doc_id) for one in PAIRS])
+    assert reusability(pool(), nobody, QUERIES) is missed(pool(), nobody, QUERIES) is None
+    assert reusability(pool(runs={"r1": RUNS["r1"]}), resolved(), QUERIES) is None, "one run says nothing"
     pairs = tuple(
         PooledPair(one.query_id, one.doc_id, one.ranks, one.doc_id == "b", one.doc_id == "c", one.pi) for one in PAIRS
     )
-    bm25, dense = reusability(pool(pairs), resolved(queries, pairs), queries).runs
+    bm25, dense = reusability(pool(pairs), resolved(pairs), QUERIES).runs
     assert (bm25.alone, bm25.change) == (1, 0)
     assert (dense.alone, dense.change) == (1, 0)

@@ -13,10 +13,8 @@ from harness.testset.pool.pool import PooledPair
 from harness.testset.review.desk import Desk, ReviewLedger, items, shuffled
 from retrievers.base import Document, Query
 
-QUERIES = {
-    name: EvidencedQuery(Query.of(name, f"about {name}"), kind, (), "")
-    for name, kind in {"a": "fact", "b": "fact", "c": "none"}.items()
-}
+KINDS = {"a": "fact", "b": "fact", "c": "none"}
+QUERIES = {name: EvidencedQuery(Query.of(name, f"about {name}"), kind, (), "") for name, kind in KINDS.items()}
 PAIRS = [
     PooledPair("a", "a1", {"run": 1}, seed=True),
     PooledPair("a", "a2", near_duplicate=True),
@@ -25,7 +23,7 @@ PAIRS = [
     PooledPair("b", "b2", {"run": 2}),
     PooledPair("c", "c1", {"run": 1}),
 ]
-SAMPLE = AuditSample(0, {"a": "fact", "b": "fact", "c": "none"}, ("a", "c"), ("a",))
+SAMPLE = AuditSample(0, KINDS, ("a", "c"), ("a",))
 
 
 def said(query_id, doc_id, grade=None, by="human:kim", **more):

@@ -13,7 +13,7 @@ from text_files import zipped
 
 from harness.errors import BadInput
 from harness.testset.audit.auditing import draw_sample
-from harness.testset.judge.judgements import JudgedSet, JudgementLog, read_judged_set
+from harness.testset.judge.judgements import JudgedSet, read_judged_set
 from harness.testset.review import workbook
 from harness.testset.review.desk import Item, items
 from harness.testset.review.workbook import (
@@ -40,10 +40,10 @@ class Workbook:
     audit: object
     asked: object
 
-    def write(self, path, sample="audit"):
+    def write(self, path):
         ids = (doc_id for row in self.made.doc_ids for doc_id in row)
         documents = {doc_id: Document(doc_id, f"text of {doc_id}", "title") for doc_id in ids}
-        questions = Questions("human:kim", sample, [*self.asked], self.made.queries, documents, "docs/documents.jsonl")
+        questions = Questions("human:kim", "audit", [*self.asked], self.made.queries, documents, "docs/documents.jsonl")
         write_workbook(path, questions)
         return path
 
@@ -149,23 +149,18 @@ def test_what_was_filled_in_becomes_judgements(small, blank, tmp_path):
     assert {one.pair: one for one in small.read(changed(blank, tmp_path, mixed)).new} == by_pair
 
 
-def test_reading_twice_adds_nothing_and_a_changed_grade_replaces_one(tmp_path):
-    made = judged_set(tmp_path, topics=3)
-    made.pool()
-    judged = read_judged_set(made.folder)
-    one = Workbook(made, judged, None, items("all", "kim", judged))
-    path = changed(one.write(tmp_path / "b.xlsx", "all"), tmp_path)
-    first = one.read(path)
-    JudgementLog(made.folder).append(first.new)
-    one.judged = read_judged_set(made.folder)
-    again = one.read(path)
+def test_reading_twice_adds_nothing_and_a_changed_grade_replaces_one(small, blank, tmp_path):
+    first = small.read(changed(blank, tmp_path))
+    known = JudgedSet(small.judged.queries, small.judged.pairs, [*small.judged.judgements, *first.new])
+    later = replace(small, judged=known)
+    again = later.read(changed(blank, tmp_path))
     assert (again.new, again.same) == ((), len(first.new))
 
     def change(book):
         place(book[PAIRS], GRADE, 2).value = "?"
         place(book[PAIRS], GRADE, 3).value = None
 
-    third = one.read(changed(tmp_path / "b.xlsx", tmp_path, change))
+    third = later.read(changed(blank, tmp_path, change))
     assert [one.grade for one in third.new] == [None]
     assert (third.changed, third.empty, third.kept) == (1, 1, 1)
 
