@@ -206,10 +206,7 @@ def test_duplicates_are_those_that_comparing_all_pairs_finds():
 
 
 def test_examples_allow_their_languages():
-    english, plain = (
-        draft("When was the Hanbit company founded?", "In 2004."),
-        draft("Write me a poem please", "", "none"),
-    )
+    english, plain = draft("When was the Hanbit company founded?", "In 2004."), draft("Write me a poem", "", "none")
     korean, foreign = Query.of("k", "전기차가 뭐야"), [Query.of(number, "what is an electric car") for number in "12"]
     assert reasons(english) == ["language"]
     assert reasons(english, examples=[*foreign, *[korean] * 5]) == []
