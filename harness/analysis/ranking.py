@@ -24,10 +24,7 @@ SCORED = ("run", "score")  # commands whose runs have scores; a trial of a sweep
 
 SCORED_QUERIES = "queries/scored"  # the metric with the number of scored queries
 SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # comparable runs have equal values
-SAME_PARAMS = {
-    "all": ("task.scheme",),
-    "public": ("task.scheme", "public", "seed"),
-}  # select_on -> equal params
+SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # select_on -> equal params
 
 USUAL = "modified_map@3"  # the measure for runs that name no objective
 GET_LABELS = (

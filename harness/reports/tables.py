@@ -232,7 +232,6 @@ def _breaks(cells: Iterable[str]) -> bool:
 
 
 def _widths(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width of each column in characters of a terminal."""
     columns = zip(header, *rows, strict=True)
     return [max(len(line) for cell in cells for line in cell.split("\n")) + GAP for cells in columns]
 

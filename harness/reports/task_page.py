@@ -107,11 +107,8 @@ def _items(scored: ScoredFile) -> dict[str, Any]:
     numbers = [name for name in table if name not in texts]
     columns: list[Sequence[Any]] = [judged.item_ids, judged.kinds]
     columns += [judged.marked.get(name, table[name]) for name in texts] + [table[name] for name in numbers]
-    return {
-        "texts": texts,
-        "numbers": numbers,
-        "rows": [[_cell(column[row]) for column in columns] for row in worst],
-    }
+    rows = [[_cell(column[row]) for column in columns] for row in worst]
+    return {"texts": texts, "numbers": numbers, "rows": rows}
 
 
 def _cell(value: Any) -> Any:

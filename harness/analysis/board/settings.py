@@ -115,9 +115,8 @@ def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
     called, found = _called(changed), {}
     for key, values in changed.items():
         if all(len(value or "") <= LONGEST for value in values):
-            found[key] = [
-                f"{'' if key in GROUPS and value else f'{called[key]} '}{value or 'none'}" for value in values
-            ]
+            plain = f"{called[key]} "
+            found[key] = [f"{'' if key in GROUPS and one else plain}{one or 'none'}" for one in values]
     return found
 
 

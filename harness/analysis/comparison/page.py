@@ -103,9 +103,7 @@ def _ranked(board: Standing | None) -> list[Cell]:
 
 def _settings(comparison: Comparison) -> list[Table]:
     settings = changed_settings([one.run.params for one in comparison.runs])
-    rows: Rows = [
-        [name, *(ABSENT if value is None else value for value in values)] for name, values in settings.items()
-    ]
+    rows: Rows = [[name, *(ABSENT if one is None else one for one in values)] for name, values in settings.items()]
     columns = [Column(name) for name in ("", *(run.label for run in comparison.runs))]
     return [Table("What differs", columns, rows)] if rows else []
 
@@ -305,8 +303,7 @@ def _measures(comparison: Comparison) -> list[str]:
 
 
 def _ordered(comparison: Comparison) -> list[PairedResult]:
-    rest = [one for one in comparison.differences if one.measure != comparison.metric]
-    return [*comparison.in_metric, *rest]
+    return sorted(comparison.differences, key=lambda one: one.measure != comparison.metric)
 
 
 def _score(comparison: Comparison, run: RunScores, name: str) -> Number:

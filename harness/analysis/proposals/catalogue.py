@@ -90,7 +90,6 @@ class Setup:
     """A configuration and the facts about its data that the catalogue needs.
 
     choices: config group -> choice.
-    documents: the number of documents.
     needless: the number of labelled queries that need no documents.
     conversations: the number of labelled queries that need documents and have several user turns.
     encoders, rerankers: the choices that work on this machine.
