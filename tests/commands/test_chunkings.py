@@ -24,7 +24,7 @@ def test_sizes_of_chunks_are_swept_once_prepared(harness):
 @pytest.mark.slow
 def test_a_search_needs_an_objective_that_does_not_depend_on_the_cut(harness):
     search = (*SWEEP[:-1], "dataset.chunk.size=int(interval(100,400))", "search=tpe", "search.trials=2")
-    assert harness(*search).refusal.rstrip().endswith("Or search by objective=span_recall@3.")
+    assert harness(*search).refusal.rstrip().endswith("Or search with objective=span_recall@3.")
     assert harness(*search, "objective=span_recall@3", "format=json").json["trials"]["finished"] == 2
 
 
