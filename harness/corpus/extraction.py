@@ -62,8 +62,13 @@ class Apart:
         """
         with self._lock:
             process = self._running()
+            assert process.stdin is not None
+            assert process.stdout is not None
             try:
-                reply = _asked(process, argument)
+                with contextlib.suppress(BrokenPipeError):  # the process has ended, and its exit code says why
+                    process.stdin.write(json.dumps(argument).encode() + b"\n")
+                    process.stdin.flush()
+                reply = process.stdout.readline()
             except BaseException:  # a late reply would be taken for the reply to the next call
                 self._end()
                 raise
@@ -117,15 +122,6 @@ class Apart:
 
     def _too_much(self) -> str:
         return f"takes more than {self.memory >> 20:,} MB of memory"
-
-
-def _asked(process: subprocess.Popen[bytes], argument: str) -> bytes:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):  # the process has ended, and its exit code says why
-        process.stdin.write(json.dumps(argument).encode() + b"\n")
-        process.stdin.flush()
-    return process.stdout.readline()
 
 
 def serve(function: str, limits: tuple[int, int]) -> None:

@@ -171,17 +171,13 @@ def _listed(row: Any, where: str) -> list[str]:
     if isinstance(row, Mapping):
         scores = {as_id(key, "a document id", where)[0]: _number(value, where) for key, value in row.items()}
         return trec_order(scores)
-    return [as_id(one, "a document id", where)[0] for one in _as_list(row, where)]
+    plain = row.tolist() if hasattr(row, "tolist") else row
+    if not isinstance(plain, list | tuple):
+        raise BadInput(f"{where}: {row!r:.60} is not a list.")
+    return [as_id(one, "a document id", where)[0] for one in plain]
 
 
 def _number(value: Any, where: str) -> float:
     if isinstance(value, str | bytes | bool) or not hasattr(value, "__float__"):
         raise BadInput(f"{where}: score {value!r:.60} is not a finite number.")
     return finite_number(repr(float(value)), "score", where)
-
-
-def _as_list(value: Any, where: str) -> Sequence[Any]:
-    plain = value.tolist() if hasattr(value, "tolist") else value
-    if not isinstance(plain, list | tuple):
-        raise BadInput(f"{where}: {value!r:.60} is not a list.")
-    return plain

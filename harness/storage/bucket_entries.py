@@ -18,14 +18,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from harness.config.canonical import digest
 from harness.errors import BadInput, Failed
 from harness.progress import stage
 from harness.storage.append_log import SharedLog
 from harness.storage.atomic import create_text
-from harness.storage.bucket import Bucket, NotAllowed, ObjectContent, StoredObject, bucket_address
+from harness.storage.bucket import Bucket, NotAllowed, ObjectContent, StoredObject
 from harness.storage.entries import (
     KEY,
     MANIFEST,
@@ -167,10 +166,6 @@ class BucketEntries(FolderEntries):
         except NotAllowed:
             return False
         return True
-
-    @property
-    def encrypted(self) -> bool:
-        return urlsplit(bucket_address() or "https:").scheme == "https"
 
     def _log(self, name: str) -> SharedLog:
         return SharedLog(self._bucket, f"{name}/", self.root / name)

@@ -34,7 +34,7 @@ from harness.reports import figure
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Cell, Column, Table
-from harness.storage.bucket import server_name
+from harness.storage.bucket import bucket_address, server_name
 from harness.storage.bucket_entries import BucketEntries
 from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import CacheEntry
@@ -140,7 +140,7 @@ def _file_system(folder: Path) -> str:
 def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
     entries, copied = cache.entries(), Cache(cache.root).entries()
     said = (
-        f"{cache.location} at {server_name()}: {counted(len(entries), 'entry')}, "
+        f"{bucket.location} at {server_name()}: {counted(len(entries), 'entry')}, "
         f"{sum(one.bytes for one in entries) / 1e6:,.1f} MB, of which {sum(one.bytes for one in copied) / 1e6:,.1f} MB "
         f"are copied to {cache.root}; `harness doctor cache` lists and prunes the bucket, or with "
         f"store.path={cache.root} the copy"
@@ -148,7 +148,7 @@ def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
     if not bucket.writable:
         remedy = "To add entries, use credentials with s3:PutObject and s3:DeleteObject."
         return Finding("cache", "warning", f"{said}; these credentials may only read the bucket", remedy)
-    if not bucket.encrypted:
+    if bucket_address().startswith("http:"):
         remedy = "Use an address with https in AWS_ENDPOINT_URL, or a network that you trust."
         return Finding("cache", "warning", f"{said}; its traffic is not encrypted", remedy)
     return Finding("cache", "ok", f"{said}; conditional writes work")
