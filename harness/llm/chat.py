@@ -130,7 +130,7 @@ class Prompt:
     turns: the messages. A first turn with the role `system` is an instruction.
     schema: the form of a structured reply; None: the reply is plain text.
     request: further fields, such as max_tokens. They override the fields in the config; None leaves a field out.
-    name: what messages call the prompt, such as "query 'q1'". The name is not sent.
+    name: name of the prompt in messages, such as "query 'q1'"; it is not sent.
     expects: expected number of tokens in the reply, for estimates; None: unknown.
     """
 
@@ -143,7 +143,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Reply(Generic[T]):
-    """value: the value read from the text; None if the text is unusable. problem: why the text is unusable, or ""."""
+    """A reply. value: the value of its text; None if the text is unusable. problem: why the text is unusable, or ""."""
 
     value: T | None
     text: str
@@ -154,7 +154,7 @@ class Chat:
     """A model and its replies. Cached replies need no key; asking the model without a key raises BadInput.
 
     replies: folder of the log of replies; None: keep replies only in this object, and print nothing about tokens.
-    unasked: why the model must not be asked, and what to do instead; "": the model may be asked.
+    unasked: the reason not to ask the model, and a remedy; "": the model may be asked.
     turn: see `ReplyLog`.
     """
 

@@ -1,6 +1,6 @@
 """Prompt files, and structured replies, which are checked by the part of JSON Schema that prompts use.
 
-A prompt file is a UTF-8 text with places `{name}` for values. Other braces, such as those of JSON, are plain text.
+A prompt file is a UTF-8 text with places `{name}` for values. Other braces, as in JSON, are plain text.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def read_prompt(path: Path, needed: Sequence[str], optional: Sequence[str] = (),
     except BadInput as error:
         raise BadInput(f"{key}: {error}" if key else str(error)) from None
     if not text:
-        raise BadInput(f"{where}: the prompt is empty. Write what the model is asked to do.")
+        raise BadInput(f"{where}: the prompt is empty. Describe the model's task.")
     found = tuple(dict.fromkeys(_PLACE.findall(text)))
     known = [*needed, *optional]
     for name in found:

@@ -111,7 +111,7 @@ def test_a_prompt_is_filled_once(tmp_path):
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("", "query.prompt={path}: the prompt is empty. Write what the model is asked to do."),
+        ("", "query.prompt={path}: the prompt is empty. Describe the model's task."),
         ("Rewrite it.", "the prompt lacks {talk}, which the harness fills in. Add it."),
         ("{talk} {tlak}", "unknown name {tlak}. Did you mean 'talk'? Known: {talk}, {language}."),
         ("첫 줄\n".encode() + "둘째".encode("cp949"), "prompt.txt:2: byte 0xb5 is not UTF-8. Save the file as UTF-8."),

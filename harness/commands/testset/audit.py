@@ -77,7 +77,7 @@ def _too_few(progress: Progress) -> str:
 
 
 def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], more: Worth | None) -> Report:
-    """records: records of the models that judged. more: the worth of more checked queries."""
+    """Return the report. records: records of the models that judged. more: the worth of more checked queries."""
     progress = found.progress
     title = (
         f"{folder}: {len(progress.checked)} of {counted(progress.drawn, 'drawn query')} checked in full by people; "
@@ -151,7 +151,7 @@ def _needs(found: Audit) -> str:
 
 
 def _worth(more: Worth, checked: int) -> Table:
-    """checked: number of queries that people have checked in full."""
+    """Return the table of interval widths. checked: number of queries that people have checked in full."""
     rows: Rows = [["now", more.now.checked, more.now.together, more.now.people]]
     if one := more.more:
         rows.append([f"with {one.checked - more.now.checked} more, about", one.checked, one.together, one.people])

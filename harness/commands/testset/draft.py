@@ -129,7 +129,7 @@ def _counts(
 
 
 def draft_report(found: Mapping[str, Any], measured: Measured, rejections: Sequence[Rejection]) -> Report:
-    """found: the command's document."""
+    """Return the report. found: the command's document."""
     path, spent = found["testset"], found["usage"]
     names = {"requests": "requests", "empty": "nothing to ask", "drafted": "drafted", "kept": "kept"}
     columns = [Column("kind"), *(Column(name, "count") for name in names.values())]

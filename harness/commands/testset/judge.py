@@ -107,7 +107,7 @@ def _nothing(todo: JudgingWork) -> CommandAnswer:
 
 
 def judge_report(todo: JudgingWork, record: JudgeRecord, found: Mapping[str, Any]) -> Report:
-    """found: the command's document."""
+    """Return the report. found: the command's document."""
     said = []
     if answered := found["answered"]:
         said.append(f"{counted(len(answered), 'query')} of kind unanswerable may have an answer: {some(answered)}.")

@@ -200,7 +200,7 @@ def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> di
 
 
 def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -> Report:
-    """found: the command's document. reach: sentences on whether the judgements serve other runs."""
+    """Return the report. found: the command's document. reach: sentences on whether judgements serve other runs."""
     sizes, (left, unneeded) = found["per_query"], found["unjudged"].values()
     people = f", and {unneeded:,} of queries that need no retrieval, for people" if unneeded else ""
     keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}

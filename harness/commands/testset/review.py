@@ -157,7 +157,7 @@ def _read_workbook(config: ReviewConfig, path: Path, name: str) -> CommandAnswer
         kept = f". {name} has judged {found.kept:,} of them before, and these judgements stay" if found.kept else ""
         lines.append(f"{counted(found.empty, 'row')} without an answer{kept}.")
     steps = [
-        _command("review", config, "via=xlsx", f"reviewer={name}", "output=FILE.xlsx") + "    # what is left to judge",
+        _command("review", config, "via=xlsx", f"reviewer={name}", "output=FILE.xlsx") + "    # the remaining items",
         _command("audit", config),
     ]
     title = f"{path}: {counted(len(found.new), 'judgement')} added to {folder / JUDGEMENTS}{changed}."

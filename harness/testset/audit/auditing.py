@@ -252,9 +252,9 @@ def _ordered(queries: Iterable[str], seed: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Progress:
-    """drawn: number of drawn queries. checked: those that people have judged in full. stand_for: number of queries in
-    the strata of the checked queries. open: number of pairs of checked queries that people disagree about or cannot
-    tell. not_blind: number of judgements that were left out because they are not blind."""
+    """The progress of an audit. drawn: number of drawn queries. checked: drawn queries that people have judged in full.
+    stand_for: number of queries in the strata of the checked queries. open: number of pairs of checked queries that
+    people disagree about or cannot tell. not_blind: number of left out judgements, which are not blind."""
 
     drawn: int
     checked: tuple[str, ...]

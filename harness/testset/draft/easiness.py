@@ -61,7 +61,8 @@ class Easiness:
 
 @dataclass(frozen=True)
 class Measured:
-    """drafts: with added flags. of_drafts: None if no draft has an answer. of_examples: None without examples."""
+    """Flagged drafts and their easiness. of_drafts: None if no draft has an answer. of_examples: None without
+    examples."""
 
     drafts: list[Draft]
     of_drafts: Easiness | None
@@ -126,7 +127,7 @@ class _Searched:
         ]
 
     def easiness(self, texts: Sequence[str], found: Sequence[_Hits], known: Sequence[Collection[str]]) -> Easiness:
-        """known: known documents of each text. Documents outside the corpus do not count."""
+        """Return the easiness of texts. known: known documents of each text, also from outside the corpus."""
         known = [[doc_id for doc_id in ids if doc_id in self._texts] for ids in known]
         ranks = [rank for rank, ids in zip(_ranks(found, known), known, strict=True) if ids]
         best = sorted({hits.doc_ids[0] for hits in found if hits.doc_ids})
@@ -160,7 +161,7 @@ def _ranks(found: Sequence[_Hits], known: Sequence[Collection[str]]) -> list[int
 
 
 def _flagged(draft: Draft, rank: int, alone: int) -> Draft:
-    """alone: the rank if only the last turn is searched for."""
+    """Return the draft with flags. alone: rank of its document if only the last turn is searched for."""
     flags = [FIRST] if rank == 1 else [MISSED] if rank == 0 else []
     if draft.kind == "conversation" and alone > 0 and (rank == 0 or alone <= rank):
         flags.append(LAST_TURN)

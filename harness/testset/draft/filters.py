@@ -132,7 +132,7 @@ def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | No
 
 @dataclass(frozen=True)
 class _Case:
-    """A draft, and what the filters compare it with. shown: its document, or an empty document. allowed: scripts for
+    """A draft, and the data for its checks. shown: its document, or an empty document. allowed: scripts for
     questions; empty: all scripts. copied: largest share of a question's 4-grams of morphemes that the document may
     contain. spoken: the user's turns. asked, names: their content words, and their names and numbers."""
 

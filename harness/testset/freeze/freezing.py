@@ -44,7 +44,7 @@ _MISSING = ("unjudged", "no document judged", "not pooled")  # open questions th
 
 @dataclass(frozen=True)
 class Checks:
-    """Labels by the model and by people, as in `Checked`. why: why there are no labels, or ""."""
+    """Labels by the model and by people, as in `Checked`. why: the reason for missing labels, or ""."""
 
     model: Sequence[Label] = ()
     people: Sequence[Label] = ()
@@ -323,7 +323,7 @@ class Content:
         return [one for one in self.queries if one.query_id in self.qrels.grades and one.query_id not in unmet]
 
     def left_out(self, retrieval: bool) -> dict[str, int]:
-        """Return why -> number of queries without labels. retrieval: the format has no queries without retrieval."""
+        """Return reason -> number of queries without labels. retrieval: the format has no queries without retrieval."""
         qrels, found = self.qrels, {"nothing relevant": len(self.qrels.unmet)}
         if retrieval:
             found = {"no retrieval needed": sum(not qrels.needs_retrieval(query_id) for query_id in qrels.grades)}
@@ -332,7 +332,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Exported:
-    """left_out: why -> number of queries without labels in the export."""
+    """An export. left_out: reason -> number of queries without labels in the export."""
 
     name: str
     path: Path

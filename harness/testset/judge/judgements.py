@@ -174,5 +174,5 @@ def read_judged_set(folder: Path) -> JudgedSet:
 
 
 def held(folder: Path, file: str, does: str) -> AbstractContextManager[None]:
-    """Hold the lock of a test set's file. does: what messages say of a process that holds it, such as "judges"."""
+    """Hold the lock of a test set's file. does: the work of its holder, in messages, such as "judges"."""
     return locked(folder / f".{file}.lock", f"{does} this test set")

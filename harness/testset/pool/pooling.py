@@ -117,7 +117,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Reusability:
-    """measure: name of the measure. queries: number of queries that count. runs: in the order of the pool."""
+    """The loss of each run without its own documents. measure: name of the measure. queries: number of queries that
+    count. runs: in the order of the pool."""
 
     measure: str
     queries: int
@@ -207,8 +208,8 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
 
 
 def missed(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Missed | None:
-    """Estimate how many relevant documents the judgements miss; None if no drawn document is judged. The queries are
-    those of `reusability`."""
+    """Estimate how many relevant documents the judgements miss; None if no drawn document is judged. The same queries
+    count as in `reusability`."""
     labels = _settled(resolved, queries)
     pairs = [pair for pair in pool.pairs if pair.query_id in labels]
     drawn = [pair for pair in pairs if pair.pi < 1]

@@ -58,7 +58,7 @@ class Item:
 
     @property
     def key(self) -> str:
-        """Return the id on the page and in workbooks. It begins with a letter, so that Excel does not read a number."""
+        """Return the id on the page and in workbooks. Its first letter keeps Excel from reading a number."""
         return "r" + _digest(self.query_id, self.doc_id or "", str(self.round))[:15]
 
     def judgement(self, query: Query, by: str, at: str, value: Value, blind: bool = True) -> Judgement:
@@ -260,8 +260,8 @@ class ReviewLedger:
 
 
 class Desk:
-    """The work of a reviewer. It shows neither who retrieved a document nor what others said. Only adjudicators see the
-    other judgements. by: name as in `Judgement.by`. documents: the documents of all items, by id."""
+    """The work of a reviewer. It does not show who retrieved a document. Only adjudicators see other judgements. by:
+    name as in `Judgement.by`. documents: the documents of all items, by id."""
 
     def __init__(
         self, by: str, items: Iterable[Item], judged: JudgedSet, documents: Mapping[str, Document], ledger: ReviewLedger

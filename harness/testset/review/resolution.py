@@ -58,8 +58,8 @@ class Need:
 
 @dataclass(frozen=True)
 class Resolved:
-    """grades: query_id -> doc_id -> grade, for all queries, without open pairs. needs: query_id -> need, without open
-    needs. open: open questions, in the order of the queries."""
+    """Resolved judgements. grades: query_id -> doc_id -> grade, for all queries, without open pairs. needs: query_id ->
+    need, without open needs. open: open questions, in the order of the queries."""
 
     grades: Mapping[str, Mapping[str, Grade]]
     needs: Mapping[str, Need]

@@ -93,7 +93,7 @@ class ReviewServer(ThreadingHTTPServer):
 
 @dataclass(frozen=True)
 class _Said:
-    """A judgement as the page sends it. before: what the reviewer saw."""
+    """A judgement from the page. before: the value that the reviewer saw."""
 
     key: str
     value: Value
