@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,9 +66,7 @@ def installed_plugins() -> tuple[Plugin, ...]:
     """Return all installed plug-ins, including broken ones."""
     entries = importlib.metadata.entry_points(group=GROUP)
     found = [_described(entry) for entry in sorted(entries, key=lambda entry: (entry.name, entry.value))]
-    names = Counter(plugin.name for plugin in found)
-    bring = Counter(choice for plugin in found for choice in plugin.choices)
-    return tuple(_without_clash(plugin, names, bring, found) for plugin in found)
+    return tuple(_without_clash(plugin, [one for one in found if one is not plugin]) for plugin in found)
 
 
 def folders() -> list[Path]:
@@ -108,18 +105,15 @@ def _problem(path: Path, choice: tuple[str, str]) -> str:
     return "" if isinstance(content, dict) else f"{path} is not a config: it holds no keys"
 
 
-def _without_clash(
-    plugin: Plugin, names: Mapping[str, int], bring: Mapping[tuple[str, str], int], found: Sequence[Plugin]
-) -> Plugin:
+def _without_clash(plugin: Plugin, others: Sequence[Plugin]) -> Plugin:
     if plugin.problem:
         return plugin
-    if names[plugin.name] > 1:
+    if any(one.name == plugin.name for one in others):
         return replace(plugin, problem=f"another plug-in is also called {plugin.name}")
     for group, choice in plugin.choices:
         if (conf_folder() / group / f"{choice}.yaml").exists():
             return replace(plugin, problem=f"{group}={choice} is shipped with the harness. Give it another name")
-        if bring[group, choice] > 1:
-            other = next(one for one in found if one != plugin and (group, choice) in one.choices)
+        if other := next((one for one in others if (group, choice) in one.choices), None):
             return replace(plugin, problem=f"the plug-in {other} also brings {group}={choice}")
     return plugin
 

@@ -23,8 +23,8 @@ from typing import Annotated, Any, Literal, Self
 from harness.errors import BadInput, did_you_mean
 
 Node = Mapping[str, Any]  # the config of one component; `build` makes the component
-LARGEST = 10**15  # the limit of keys that state none; floats represent all integers up to it exactly
-REQUIRED = "???"  # stands for the default of a key that has none
+LARGEST = 10**15  # the limit of keys without `most`; floats represent all smaller integers exactly
+REQUIRED = "???"  # marks a key without a default
 
 
 class Role(enum.Flag):
@@ -109,23 +109,14 @@ class Group:
     recipe: bool
 
 
-# These stand for the default of a key that every choice of a group sets, and of a key that only some choices set.
+# Marks in place of a default: every choice of a group sets the key, or only some choices do.
 FROM_GROUP = "(from the group)"
 IF_GROUP = "(from the group, if it has this key)"
 
 
-def key(
-    default: Any,
-    help: str,
-    *,
-    least: float | None = None,
-    most: float | None = None,
-    why: str = "",
-    roles: Role = NOTHING,
-    hint: Any = None,
-) -> Any:
-    """Declare a plain key. hint: a narrower type than the type of the field. For other arguments, see `Key`."""
-    return dataclasses.field(metadata={"key": Key(hint, default, help, least, most, why, roles)})
+def key(default: Any, help: str, *, hint: Any = None, **about: Any) -> Any:
+    """Declare a plain key. hint: a narrower type than the type of the field. about: other fields of `Key`."""
+    return dataclasses.field(metadata={"key": Key(hint, default, help, **about)})
 
 
 def component(roles: Role = NOTHING) -> Any:

@@ -19,6 +19,7 @@ from harness.sweeps.axes import Axis, Interval
 
 _Others = tuple[tuple[str, str], ...]  # the other keys of a trial and their values
 
+ByQuery = Callable[[Sequence[int]], np.ndarray]  # n trials -> their values by query, float64 [n, Q]
 NEAR = 0.05  # values in this share of an interval lie at its end
 
 
@@ -156,15 +157,10 @@ class Edge:
 
 
 def edges(
-    points: Points,
-    best: int,
-    axes: Mapping[str, Axis],
-    by_query: Callable[[Sequence[int]], np.ndarray],
-    grows: Callable[[str], bool],
+    points: Points, best: int, axes: Mapping[str, Axis], by_query: ByQuery, grows: Callable[[str], bool]
 ) -> list[Edge]:
     """Return the keys whose best value lies at an edge and is better beyond chance, by the rule that boards use.
 
-    by_query: n trials -> their values by query, float64 [n, Q].
     grows: key -> whether the objective grows with the key by construction.
     """
     found = []
@@ -188,14 +184,7 @@ def _edge(points: Points, key: str, best: int, beside: int, top: bool) -> Edge:
     return Edge(key, str(int(beyond)) if whole else repr(beyond), f"{name}, and the best ({scores}): go beyond it.")
 
 
-def _end(
-    points: Points,
-    key: str,
-    best: int,
-    interval: Interval,
-    by_query: Callable[[Sequence[int]], np.ndarray],
-    grows: bool,
-) -> list[Edge]:
+def _end(points: Points, key: str, best: int, interval: Interval, by_query: ByQuery, grows: bool) -> list[Edge]:
     scale = np.log if interval.log else float
     low, high = scale(interval.low), scale(interval.high)
 

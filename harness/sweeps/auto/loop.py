@@ -204,9 +204,9 @@ def auto_plan_lines(space: SearchSpace, costs: CostModel, budget: float) -> list
     gates = ", ".join(" ".join(gate) for gate in space.gates if gate)
     orders = max((sum(map(len, one.orders)) for one in space.systems), default=0)
     return [
-        f"{counted(len(space.systems), 'system')} to try, about {seconds_text(total)} in all; of the budget of "
-        f"{seconds_text(budget)}, {SYSTEMS:.0%} are for them",
-        f"then {orders} other fusions and weights, {gates or 'your gate'}, and the same without each of {FOLDS} folds",
+        f"{counted(len(space.systems), 'system')} to try, about {seconds_text(total)} in all; they may take "
+        f"{SYSTEMS:.0%} of the budget of {seconds_text(budget)}",
+        f"then {orders} other fusions and weights, {gates or 'your gate'}, and all again without each of {FOLDS} folds",
     ]
 
 
