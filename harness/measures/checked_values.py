@@ -69,7 +69,7 @@ class CheckedValues:
         return sample.without_value(missing) if missing else estimate(sample)
 
     def without_estimate(self) -> Estimate:
-        """Return an estimate with a note only, for a measure without a value for each query."""
+        """Return an estimate that has only a note, for a measure whose values by query are unknown."""
         others = int((~self.checked).sum())
         note = f"{NO_ESTIMATE}the measure's values by people's labels are not known for each query"
         return Estimate(math.nan, checked=len(self.checked) - others, others=others, note=note)
@@ -98,7 +98,7 @@ class CheckedValues:
 def checked_values(
     reads: Mapping[Measure, Ranking | Predictions], checked: Checked, scored: Sequence[str]
 ) -> CheckedValues:
-    """Score lists by both sets of labels. Raise BadInput unless the model has labelled every drawable query.
+    """Score lists by both sets of labels. Raise BadInput if the model lacks a query that could be drawn.
 
     Measures that are not means over queries are left out. So are measures of spans, since judgements of documents do
     not change them.

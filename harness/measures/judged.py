@@ -40,7 +40,7 @@ class ListedDocuments:
 
 @dataclass(frozen=True, eq=False)
 class Shown(ListedDocuments):
-    """The documents that lists show. labels: have the places of documents and evidence."""
+    """The documents that lists show. labels: give the places of documents and evidence."""
 
     labels: Qrels
 

@@ -15,7 +15,7 @@ from harness.measures.judged import Judged, at
 from harness.measures.ranking_measures import MEASURES, Measure, MeasureFamily
 
 SHOWN = 3  # number of documents that the score reads
-LOSING = f"modified_map@{SHOWN}"  # the score, whose losses are told apart
+LOSING = f"modified_map@{SHOWN}"  # the score, whose losses are divided into kinds
 MERGED = "not_found_or_misranked"  # kind of loss if lists end too early to tell the two apart
 KINDS = ("", "wrongly_returned", "wrongly_withheld", "not_found", "misranked", MERGED)  # kinds of loss; "" for none
 
@@ -107,7 +107,7 @@ def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None)
     return empty if keep is None else empty & ~keep
 
 
-OOF = "oof/"  # prefix of out-of-fold numbers, which a fitted gate or fusion has
+OOF = "oof/"  # prefix of the names of out-of-fold numbers
 LONGEST = 100_000  # greatest cut-off; `depth` has the same limit
 SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # always computed for labels made of evidence
 VERSION = 1  # Increase this whenever the same lists and labels give another number.

@@ -16,7 +16,7 @@ from harness.measures.scores import Scores
 from harness.storage.typed import encoded
 
 FLAGS = ("needs", "multi_turn", "public")
-LOSS = "loss"  # column
+LOSS = "loss"  # the column with the kinds of loss
 
 
 @dataclass(frozen=True, eq=False)

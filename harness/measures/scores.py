@@ -133,7 +133,7 @@ class Scores:
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list if the candidates are
         unknown); 0 if none was found, NaN if no retrieval is needed.
     summary: measure -> its mean over all scored queries, with an interval.
-    public, private: the same over one part, without intervals; with select_on=public, `public` has intervals.
+    public, private: the same over either part, without intervals; with select_on=public, `public` has intervals.
     losses: kind -> mean loss.
     ceilings: name -> mean modified_map@3.
     missing: labelled queries without a row.
@@ -249,7 +249,7 @@ def score_lists(
     summary = _summaries(judged, values, np.ones(len(scored), bool))
     summary |= {name: Summary(math.nan, 0, note=reason) for name, reason in unknown.items()}
     parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
-    # No interval can include the errors of a model's labels.
+    # With a model's labels there are no intervals, since an interval could not include the errors of these labels.
     honest = wanted - set(unknown) if qrels.checked is None else set()
     reads = {measure: lists.read_by(measure) for measure in parted if measure.name not in unknown}
     repeated = _duplicates(lists.final)
@@ -306,7 +306,7 @@ def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicat
 
 
 def _losses(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Judged) -> dict[str, Any]:
-    """Return the fields of `Scores` that tell where the score is lost."""
+    """Return the fields of `Scores` that are about losses."""
     before = None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
     keep = None if lists.keep is None else _kept(lists.keep, lists.final, scored)
     heads = {name: _judged_head(ranking, qrels, query_ids=scored) for name, ranking in lists.rankings.items()}

@@ -129,7 +129,7 @@ def sensitivity(tables: np.ndarray) -> np.ndarray:
 
 
 def specificity(tables: np.ndarray) -> np.ndarray:
-    """Return the share of the first rater's irrelevant pairs that the second finds irrelevant; like `sensitivity`."""
+    """Return the share of the first rater's irrelevant pairs that the second finds irrelevant; NaN without any."""
     return _ratio(tables[..., 0, 0], tables[..., 0, :].sum(axis=-1))
 
 

@@ -133,7 +133,7 @@ def bca(
         factor.
     constant: bool [M], whether every draw gives the same value.
     slack: float64 [M]; smaller differences are rounding errors.
-    entering: int [M], the number of items that enter each statistic; None: all items, which notes call queries.
+    entering: int [M], the number of items that enter each statistic; None: all, and notes say queries, not items.
     """
     from scipy.special import ndtr, ndtri
 

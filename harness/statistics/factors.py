@@ -27,7 +27,7 @@ from functools import cached_property
 
 import numpy as np
 
-COLUMNS = 400  # the most columns of a model with pairs of keys
+COLUMNS = 400  # the greatest number of columns of a model with pairs of keys
 RANK = 1e-9  # eigenvalues below this share of the greatest count as 0
 
 Keys = tuple[int, ...]
@@ -53,7 +53,7 @@ class Effects:
 
 
 def effects(levels: np.ndarray, values: np.ndarray) -> Effects | None:
-    """Split scores by keys. Return None if too few trials ran: not every combination, and no more than single effects.
+    """Split scores by keys. Return None if combinations are missing and trials do not outnumber effects of single keys.
 
     levels: int [R, K], the place of each trial's value among the key's values, 0 to L - 1 for L > 1; each place occurs.
     values: float64 [R, Q], finite. If all combinations ran, trials with equal levels are replaced by their mean.

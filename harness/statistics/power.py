@@ -24,14 +24,14 @@ import numpy as np
 
 from harness.statistics.significance import FEW, RESAMPLES, SEED, Difference, differences
 
-REPEATS = 3000  # samples; power then has a standard error of 0.007
-FLIPS = 1000  # random flips of the signs of a sample
+REPEATS = 3000  # number of samples; power then has a standard error of 0.007
+FLIPS = 1000  # number of random flips of the signs of a sample
 EXACT = 11  # with at most this many differing queries, all flips are counted
-FLIPPED = 150  # see above
-SAMPLED = 3000  # see above
+FLIPPED = 150  # with more differing queries in a sample, flipped sums are taken as normal
+SAMPLED = 3000  # with more differing queries, Student's test gives the answer
 MOST = 10_000_000  # the greatest number of queries to give as an answer
 _ENOUGH = 0.004  # a search ends if power is this close to the wanted power
-_CLOSE = 0.003  # or if the search's bracket has this relative width
+_CLOSE = 0.003  # a search also ends if its bracket has this relative width
 _CELLS = 1 << 21  # sums in memory at once
 _TIE = 1e-12
 _FLOAT32_ROUNDING = 1e-5  # share of the sum of absolute differences; float32 sums that differ by less are equal

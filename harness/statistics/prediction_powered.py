@@ -1,9 +1,9 @@
 """Estimates from labels that a model wrote and people checked in part: prediction-powered inference (PPI++).
 
 The mean by a model's labels is precise but wrong; the mean by people's labels of n queries is right but imprecise. The
-model's mean, corrected by its mean error on the checked queries, is right however wrong the model is. The better the
-model, the more precise is this mean (Angelopoulos, Duchi & Zrnic 2023, "PPI++"; by strata Fisch et al. 2024,
-"Stratified Prediction-Powered Inference").
+model's mean, corrected by its mean error on the checked queries, is right however wrong the model is, and more precise
+with a better model (Angelopoulos, Duchi & Zrnic 2023, "PPI++"; by strata Fisch et al. 2024, "Stratified
+Prediction-Powered Inference").
 
 Y and Ŷ are a query's values by people and by the model. n queries are checked, N queries are not:
 
@@ -37,11 +37,11 @@ import numpy as np
 NO_ESTIMATE = "no estimate: "  # beginning of the note of an estimate without a value
 NO_INTERVAL = "no interval: "  # beginning of the note of an estimate without an interval
 LEAST = 20  # checked queries needed for an interval
-FEW = 30  # with fewer, a note: simulated 95 % intervals cover the truth less often (benchmark.py checked_labels)
+FEW = 30  # fewer checked queries get a note: simulated intervals cover the truth less often (benchmark.py checked_labels)
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # degrees of freedom of a variance; with fewer, neighbouring strata share a variance
-SPARSE = 5  # with fewer checked queries that differ from the rest, no interval (for shares: np must not be below 5)
-MOST_LEVERAGE = 0.5  # greater leverages, up to 1 if the model's values differ on one query alone, count as this
+SPARSE = 5  # checked queries that must differ from the rest for an interval (for shares, np must not be below 5)
+MOST_LEVERAGE = 0.5  # greatest leverage; it would be 1 if the model's values differ on one query alone
 _ROUNDING = 1e-12  # variances up to this count as 0
 
 

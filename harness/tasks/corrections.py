@@ -43,7 +43,7 @@ class Corrections:
     the sentence needs correction. A blank prediction deletes all words; a blank source or reference is refused.
 
     scheme: how changed words become edits: one edit per word (`token`) or per group of neighbouring words (`span`).
-    merge_gap: under `span`, an edit joins the previous edit if it begins at most this many words after it.
+    merge_gap: under `span`, an edit joins the previous edit if their beginnings are at most this many words apart.
     columns: the files' names of id, source, reference, prediction and type, if they differ from the defaults.
     """
 
