@@ -37,7 +37,7 @@ import numpy as np
 NO_ESTIMATE = "no estimate: "  # beginning of the note of an estimate without a value
 NO_INTERVAL = "no interval: "  # beginning of the note of an estimate without an interval
 LEAST = 20  # checked queries needed for an interval
-FEW = 30  # fewer checked queries get a note: simulated intervals cover the truth less often (benchmark.py checked_labels)
+FEW = 30  # fewer checked queries get a note: simulated intervals then cover the truth less often (checked_labels)
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # degrees of freedom of a variance; with fewer, neighbouring strata share a variance
 SPARSE = 5  # checked queries that must differ from the rest for an interval (for shares, np must not be below 5)
