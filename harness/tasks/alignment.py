@@ -158,14 +158,10 @@ def judge_edits(
     return JudgedEdits(counts, wanted, made, list(vocabulary), source, reference, prediction, verdicts)
 
 
-def words_of_text(text: str) -> list[str]:
-    return nfc(text).split()
-
-
 def _numbered(texts: Sequence[str], vocabulary: defaultdict[str, int]) -> _Texts:
     numbers, starts = array("i"), array("q", [0])
     for text in texts:
-        numbers.extend(map(vocabulary.__getitem__, words_of_text(text)))
+        numbers.extend(map(vocabulary.__getitem__, nfc(text).split()))
         starts.append(len(numbers))
     return _Texts(np.array(numbers, np.int32), np.array(starts, np.int64))
 

@@ -87,10 +87,10 @@ def test_measures_beyond_the_cut_read_the_list_before_it():
 
 
 def test_without_deep_everything_reads_the_file():
-    scores = score_lists(ShownLists(predictions({"q": list("xyza")})), Qrels({"q": A}), ["hit@3", "hit@4", "hit"])
-    assert means(scores) == {"hit@3": 0, "hit@4": 1, "hit": 1}
-    assert scores.first_hit.tolist() == [4]
-    assert score_lists(ShownLists(predictions({"q": ["x"]})), Qrels({"q": A}), ["hit"]).first_hit.tolist() == [0]
+    final, names = predictions({"q": list("xyza"), "r": ["x"]}), ["hit@3", "hit@4", "hit"]
+    scores = score_lists(ShownLists(final), Qrels({"q": A, "r": A}), names)
+    assert means(scores) == {"hit@3": 0, "hit@4": 0.5, "hit": 0.5}
+    assert scores.first_hit.tolist() == [4, 0]
 
 
 def test_duplicates_are_listed_and_counted_as_the_contest_does():

@@ -1,7 +1,6 @@
 """The alignment and its edits: worked cases, a slow second implementation, and what must hold of any texts."""
 
 import functools
-import unicodedata
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.tasks import _alignment_kernels
-from harness.tasks.alignment import Change, Edit, judge_edits, words_of_text
+from harness.tasks.alignment import Change, Edit, judge_edits
 
 quick = settings(max_examples=80, deadline=None, derandomize=True)
 # Few different words, so that common subsequences of equal length abound.
@@ -130,7 +129,7 @@ def test_the_founding_documents_sentence(prediction, scheme, expected):
 @pytest.mark.parametrize(
     ("source", "target", "expected"),
     [
-        ("가 나", "가 나", {}),
+        ("가 나", "가\t나\n \u3000", {}),  # any white space separates words
         ("", "", {}),
         ("할수 있다", "할 수 있다", {0: (("할수",), ("할", "수"))}),  # the surplus joins the last pair
         ("가 나 다", "가 라 마 바 다", {1: (("나",), ("라", "마", "바"))}),
@@ -208,11 +207,6 @@ def test_a_span_is_shown_where_its_words_are():
     # A source word that both edit bears the verdict on the reference's edit: spans from 1 and from 0.
     shown = show("가 나 다", "가 1 다", "2 3 다", "span")
     assert shown.source == [("가", "fr"), (" ", ""), ("나", "fn"), (" 다", "")]
-
-
-def test_words_of_any_white_space_in_nfc():
-    decomposed = unicodedata.normalize("NFD", "갑자기\t침대에서\n 일어났다\u3000")
-    assert words_of_text(decomposed) == ["갑자기", "침대에서", "일어났다"]
 
 
 def test_no_sentences_and_columns_of_unequal_length():
