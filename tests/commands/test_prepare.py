@@ -48,8 +48,7 @@ def test_files_of_ones_own(harness, corpus):
     found = harness(*search[:-1], "tokenizer=whitespace", "query=끝.", "format=json").json
     assert [one["text"] for one in found["documents"]] == ["끝."]
     noted = harness("prepare", *words, "chunk.note=note.txt", "format=json").json
-    assert noted["written"]
-    assert noted["spans"] == noted["documents"] == 8
+    assert (noted["written"], noted["spans"], noted["documents"]) == (True, 8, 8)
     assert {row["title"] for row in rows("docs")} == {"one에 대한 글", "two에 대한 글", "셋에 대한 글"}
     one = ("prepare", "files=in/one.txt", "output=one")
     assert "Characters of each document: 13\nNext:" in harness(*one).out, "one length needs no picture"

@@ -89,13 +89,6 @@ def test_hints_run_as_printed(harness, files, answers):
     assert "metric=exact_match" in hints("score", *ANSWERS[:3], "metrics=[exact_match,final_score]")
 
 
-def test_nothing_is_logged_without_a_tracker(harness, files, tracker):
-    found = harness(*WORSE_SCORED, "tracking=none").json
-    assert (found["run_id"], found["private_peeks"]) == (None, 0)
-    assert Path(found["files"]["predictions"]).is_file()
-    assert not tracker.runs("e", {})
-
-
 def test_answers_are_scored_and_measures_without_a_model_are_absent(harness, answers, tracker):
     words = ("task.bertscore=null", "task.bleurt=null", "task.tokenizer=whitespace", "format=json")
     found = harness("score", "task=answers", "predictions=P.json", "references=R.json", *words).json
