@@ -23,7 +23,7 @@ from harness.errors import BadInput, did_you_mean
 
 # Called as progress(done, total, unit), for example progress(3, 10, "texts"). None: progress is not reported.
 Progress = Callable[[int, int, str], None]
-MOST_CORES = 4_096  # more than any machine has
+MOST_CORES = 4_096  # the largest valid HARNESS_CORES; no machine has more cores
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -51,7 +51,7 @@ def check_choice(name: str, value: object, known: Collection[str]) -> None:
 
 
 _Result = TypeVar("_Result")
-_REMEMBERED = 16  # cached results per function, at most
+_REMEMBERED = 16  # maximum number of cached results per function
 
 
 def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
@@ -243,7 +243,7 @@ class Ranking:
 
 
 def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """Return the distinct ids of all tables, ascending, and for each table the positions of its ids in them (int32)."""
+    """Return the distinct ids of all tables, ascending, and each table as indices into them, int32."""
     ids = list(chain.from_iterable(tables))
     order = sorted(range(len(ids)), key=ids.__getitem__)  # merging ascending runs is several times faster than hashing
     ascending = [ids[i] for i in order]
@@ -255,7 +255,7 @@ def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np
 
 
 def occurring(docs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct numbers in `docs` (0 to count - 1), ascending, and `docs` as positions in them; -1 stays."""
+    """Return the distinct numbers in `docs` (0 to count - 1), ascending, and `docs` as indices into them; -1 stays."""
     occurs = np.zeros(count + 1, bool)  # the last element is for -1, the pad
     occurs[docs] = True
     occurs[-1] = False
@@ -362,7 +362,7 @@ class Retriever(Protocol):
         packages: distributions whose installed versions are part of the results' identity.
         resumes: whether `index` continues from files that an interrupted call left in the folder.
         source: the argument that names an external file or module; `identify` returns its checksum as `sha256`.
-        precomputed: whether the rankings were made elsewhere, for the dataset's queries only. No search is timed then.
+        precomputed: whether the rankings were made elsewhere, for the dataset's queries only; no search is timed.
         times_itself: whether `search` measures `latency_p50_ms`. The harness then makes no extra search for timing.
 
     Class method, optional:

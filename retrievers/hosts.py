@@ -69,7 +69,7 @@ class Address:
 
     @property
     def encrypted(self) -> bool:
-        """Whether others cannot read the requests."""
+        """Whether only the server can read the requests: they use https, or stay on this machine."""
         return self.local or self.url.startswith("https:")
 
 

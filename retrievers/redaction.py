@@ -10,9 +10,9 @@ from collections.abc import Collection, Iterator
 from urllib.parse import unquote
 
 HIDDEN = "[key]"
-SHORTEST = 6  # characters of a secret; shorter values are placeholders for services that need no key
-WORD = 8  # characters; shorter secrets are matched only as whole words
-READ, SHOWN = 20_000, 60  # number of characters to search for secrets, and to show
+SHORTEST = 6  # fewest characters of a secret; shorter values are placeholders for services that need no key
+WORD = 8  # secrets with fewer characters are matched only as whole words
+READ, SHOWN = 20_000, 60  # number of characters of a value to search for secrets, and to show
 
 _USER, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 _VARIABLES = {  # libraries read these variables; in an address, only the login is secret
@@ -44,8 +44,9 @@ def redacted(text: str, shortest: int = SHORTEST) -> str:
     """Replace secrets of at least `shortest` characters by [key].
 
     A service may quote a secret unchanged, in base64 (as headers encode `user:password`), or escaped as in JSON,
-    Python, HTML or an address: all these forms are found. A secret with a digit is also found in another case, and with
-    white space and punctuation in between. Without a digit, such forms may be common words (`not needed`).
+    Python, HTML or an address: all these forms are found. A secret of 8 or more letters and digits, with at least one
+    digit, is also found in another case, and with white space and punctuation in between. Without a digit, a text
+    that matches in this way may be common words (`not needed`).
     """
     secrets = {one for one in _secrets() if len(one) >= shortest}
     return _without(_without(text, secrets, escapes=False), secrets, escapes=True) if secrets else text

@@ -11,7 +11,7 @@ The class attribute `sharding` says how a retriever's index can be cut:
 Optional methods:
 
 - `check_sharding()`: raise BadInput, before a run begins, if the arguments do not allow a cut.
-- `sibling() -> Retriever`: return an instance for another shard that shares the model in memory.
+- `sibling() -> Retriever`: return an instance that serves another shard with the same model in memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import numpy as np
 
 from retrievers.base import Document, Ranking, Retriever, occurring, one_table
 
-TOGETHER = 8  # rankings merged at a time
+TOGETHER = 8  # number of rankings merged at a time
 
 
 class Summed(Retriever, Protocol):

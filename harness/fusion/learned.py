@@ -31,12 +31,12 @@ from retrievers.combine.fusion import WeightedSum
 START = "z_score"  # the normalisation of the fixed fusion and of fusion=weighted_sum
 NORMALISATIONS = (START, "min_max", "reciprocal_rank_60", "reciprocal_rank_10")
 POINTS = 100  # maximum number of weightings to try with each normalisation
-FINEST = 20  # maximum number of steps from 0 to 1
+FINEST = 20  # maximum number of steps by which a weight goes from 0 to 1
 FEATURES = ("z_score", "min_max", "reciprocal_rank_10", "returned")  # features of each ranking
 STRENGTHS = (0.1, 1.0)  # inverse regularisation strengths to choose from
-FIRST = 20  # documents of each ranking to learn from
-MOST = 500  # queries to learn from, at most; a few coefficients need no more
-ANCHORED = 10.0  # factor by which the fusion's score is penalised less than the other features
+FIRST = 20  # number of documents at the top of each ranking that the ranker learns from
+MOST = 500  # maximum number of queries that the ranker learns from; a few coefficients need no more
+ANCHORED = 10.0  # factor by which the fusion's score is enlarged, so that its coefficient is penalised less
 STEPS = 100  # maximum number of steps of Newton's method; about ten are enough
 Weights = Mapping[tuple[str, str], float]  # (ranking, feature) -> weight
 
@@ -51,8 +51,8 @@ class LearnedFusion:
     weights, or a logistic regression replace it only if held-out queries gain more than one standard error.
 
     weights: ranking name -> weight in the fixed fusion, 0 to 1e9, by default 1.
-    folds: number of parts of the labelled queries, for out-of-fold lists. repeats: how often the queries are split
-        again. If the gate learns, its folds and repeats are used instead.
+    folds: number of parts of the labelled queries, for out-of-fold lists. repeats: number of different splits into
+        folds. If the gate learns, the gate's folds and repeats are used instead.
     """
 
     recorded_as = "fusion/learned"
@@ -178,7 +178,7 @@ class Learning:
         earned = earned[:, used]
         held = dict(zip(TRIED, earned.mean(axis=1).tolist(), strict=True))
         gain, error = _paired(earned[1] - earned[0])
-        simple, why = 0, "On held-out queries, neither other weights nor the ranker earn over one standard error more."
+        simple, why = 0, "On held-out queries, neither other weights nor the ranker gain more than one standard error."
         if gain > error + CLOSE:
             simple, why = 1, _because(gain, error, "the fixed fusion")
         best = 2 + int(earned[2:].mean(axis=1).argmax())
@@ -213,11 +213,13 @@ def _paired(differences: np.ndarray) -> tuple[float, float]:
 
 
 def _because(gain: float, error: float, simpler: str) -> str:
-    return f"On held-out queries it earns {gain:.4f} more than {simpler}, with a standard error of {error:.4f}."
+    return f"On held-out queries, this earns {gain:.4f} more than {simpler}, with a standard error of {error:.4f}."
 
 
 class WeightGrid:
-    """points: G weightings, (ranking, feature) -> weight, the fixed fusion first. values: objectives [G, n]."""
+    """points: G weightings, (ranking, feature) -> weight; the first is the fixed fusion.
+    values: the objective of each query with each weighting, float64 [G, n].
+    """
 
     def __init__(self, pool: CandidatePool, start: Mapping[str, float]) -> None:
         names, total = list(start), sum(start.values())
@@ -241,9 +243,10 @@ class WeightGrid:
         self._squares = self.values**2
 
     def pick(self, used: np.ndarray) -> int:
-        """Return the point nearest to the fixed fusion among the points within one standard error of the best point.
+        """Return the index of the point nearest to the fixed fusion among the points as good as the best point.
 
-        This is the standard error of the paired difference (after Breiman et al. 1984). used: bool [n].
+        A point is as good if its mean objective over the queries `used`, bool [n], is lower by at most one standard
+        error of the paired difference (after Breiman et al. 1984).
         """
         count = int(used.sum())
         if count < 2:
@@ -268,7 +271,7 @@ def simplex(size: int) -> Iterator[np.ndarray]:
 
 
 class Ranker:
-    """Learns from the candidates near the top of any ranking.
+    """Learns a logistic regression of relevance from the candidates near the top of any ranking.
 
     Each query has the same weight: half for its relevant candidates, and half for its other candidates.
     """

@@ -1,4 +1,4 @@
-"""The candidates of the queries that a fusion learns from: features, and the objective of an order of candidates."""
+"""The candidates of the queries that a fusion learns from: their features, and the objective of any order of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from retrievers.combine.fusion import pool_candidates
 
 @dataclass(frozen=True, eq=False)
 class FusionLabels:
-    """The labels to learn from, and the objective. top_k: documents to show. split: the labels to use."""
+    """The labels to learn from. objective: a measure's name. top_k: documents to show. split: the labels to use."""
 
     qrels: Qrels
     objective: str
@@ -82,7 +82,7 @@ class CandidatePool:
         return self._measure.values(self._judged.take(rows).ordered(ranked, returned))
 
     def near(self, first: int) -> np.ndarray:
-        """Return whether a candidate is among the `first` best documents of any ranking, bool [n, C]."""
+        """Return, for each candidate, whether any ranking has it among its `first` best documents, bool [n, C]."""
         found = np.zeros(self._candidates.docs.shape, bool)
         for slots in self._slots.values():
             found.ravel()[slots[:, :first]] = True

@@ -20,7 +20,8 @@ from retrievers.combine.fusion import LARGEST, RankPoints, SumOfPoints, normalis
 VERSION = 1  # version of fusion.json; increase it when existing rules would fuse differently
 
 
-# A ranking's features of a candidate. If the ranking did not return it, z_score is the lowest z-score, and all else 0.
+# The features that a ranking gives a candidate. If it did not return the candidate, z_score is the ranking's lowest
+# z-score, and all other features are 0.
 FEATURES: dict[str, Callable[[Ranking], RankPoints]] = {
     "z_score": partial(normalised, "z_score"),  # as in `WeightedSum`
     "min_max": partial(normalised, "min_max"),
@@ -79,10 +80,10 @@ class FusionRule(SumOfPoints):
         lacking = [name for name in self.rankings if name not in names]
         if lacking or len(names) != len(self.rankings):
             more = [name for name in names if name not in self.rankings]
-            what = [f"lacks {', '.join(lacking):.300}"] * bool(lacking) + [f"has also {', '.join(more)}"] * bool(more)
+            what = [f"lacks {', '.join(lacking):.300}"] * bool(lacking) + [f"also has {', '.join(more)}"] * bool(more)
             raise BadInput(
                 f"the fusion was learnt for the component rankings {', '.join(self.rankings):.300}, but the retriever "
-                f"{' and '.join(what)}. Choose the retriever that it was learnt with."
+                f"{' and '.join(what)}. Choose the retriever with which the fusion was learnt."
             )
 
     def points(self, name: str, ranking: Ranking) -> RankPoints:

@@ -249,7 +249,7 @@ def reciprocal_ranks(k: int, ranking: Ranking) -> RankPoints:
 
 @remembered
 def pool_candidates(*rankings: Ranking) -> PooledCandidates:
-    """Return the candidates of some rankings. All trials of weights share the cached result."""
+    """Return the candidates of some rankings. Trials that differ only in weights share the cached result."""
     doc_ids, places = one_table([ranking.doc_ids for ranking in rankings])
     pad = np.int32(len(doc_ids))
     docs = [np.append(place, pad)[one.docs] for place, one in zip(places, rankings, strict=True)]

@@ -10,8 +10,8 @@ from numba import njit
 
 from retrievers.lexical._bm25_kernels import keep_best, select
 
-STRIPE = 32  # scores compared with the threshold at a time
-LANES = 16  # partial sums of a product; enough for vector instructions, and quickly added up
+STRIPE = 32  # number of scores compared with the threshold at a time
+LANES = 16  # number of partial sums of an inner product; enough for vector instructions, and quickly added up
 
 # The product of two float32 numbers is exact in float64, so fusing it with the following addition changes no bit.
 FUSED = {"contract"}
@@ -57,6 +57,7 @@ def _reaches(row, start, threshold):
 
 @njit(cache=True, nogil=True)
 def finish(slack, k, docs, scores, sizes, first, last):
+    """Drop the candidates of queries first..last-1 that cannot be among the k best by exact score."""
     for q in range(first, last):
         if sizes[q] > k:
             sizes[q] = _drop(docs[q], scores[q], sizes[q], _kth(scores[q], sizes[q], k) - 2 * slack[q])

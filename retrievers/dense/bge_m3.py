@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-QUERY_CHARACTERS = 1 << 18  # total length of queries with vectors in memory, at most 1 GB with 1,024 dimensions
+QUERY_CHARACTERS = 1 << 18  # maximum length of all queries whose vectors are in memory; 1 GB with 1,024 dimensions
 
 
 class Weights(NamedTuple):
@@ -46,7 +46,7 @@ class Weights(NamedTuple):
 
 
 def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
-    """Return the greatest weight of each token in each text. ids, weights: [n, L]. counts: bool [n, L], usable ones."""
+    """Return each token's greatest weight in each text. ids, weights: [n, L]. counts: bool [n, L], tokens to use."""
     where, column = np.nonzero(counts)
     tokens, values = ids[where, column], weights[where, column]
     order = np.lexsort((-values, tokens, where))
@@ -75,7 +75,7 @@ class Postings(NamedTuple):
         starts = np.concatenate([[0], np.cumsum(weights.lengths)])
         size = int(weights.tokens.max(initial=-1)) + 1
         texts = csr_array((weights.weights, weights.tokens, starts), shape=(len(weights.rows), size))
-        place = np.unique(weights.rows, return_index=True)[1]  # of a text that was encoded twice, the first counts
+        place = np.unique(weights.rows, return_index=True)[1]  # if a text was encoded twice, its first row counts
         matrix = texts[place[text_of]].T.tocsr()
         matrix.sort_indices()
         return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data)

@@ -30,9 +30,9 @@ from retrievers.dense.vectors import Flat, VectorIndex
 Kind = Literal["none", "sentences", "window"]
 Sentences = Annotated[int, AtMost(1000, "a longer window is a whole document")]
 SHORTEST, LONGEST = 50, 1000  # characters of a sentence: shorter sentences join the next, longer ones are cut
-VERSION = 1  # of the identity; increase it when the same settings give other passages
-FIRST = 4  # passages per requested document in the first search
-ROOM = 1 << 22  # passages found by one search, over all its queries
+VERSION = 1  # version of the identity; increase it when the same settings give other passages
+FIRST = 4  # number of passages per requested document in the first search
+ROOM = 1 << 22  # maximum number of passages found by one search, over all its queries
 
 # A sentence ends with marks, closing quotes and brackets, and then white space. Chinese and Japanese marks need no
 # white space. A line break ends a sentence; a period after a single Latin letter ("J. Smith", "e.g. this") does not. A
@@ -231,8 +231,8 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the k documents with the best passages, (docs, scores) as in VectorHits.
 
-    Passages are ordered by score, then by number. The first k different documents among them are the best. If a query's
-    first passages belong to fewer documents, more passages are searched for.
+    Passages are ordered by score, then by number. The first k different documents among them are the best. If the
+    passages found for a query belong to fewer than k documents, the search is repeated for more passages.
 
     search: an exact search, (queries float32 [n, D], number of passages) -> (passages, scores) as in VectorHits.
     starts: int64 [N + 1], as in `Passages.of`.

@@ -15,7 +15,7 @@ import numpy as np
 
 from retrievers.base import Progress
 
-WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20  # the most work in memory, and so the most that a killed process loses
+WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20  # vectors are written after either limit; a killed process loses no more
 COPIED = 1 << 16  # rows copied at a time
 
 # Yields (rows int64 [n], vectors of these rows float32 [n, D]), in any order.

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 Dimensions = Annotated[int, AtMost(8192, "the components are learned from 8,192 documents")]
-FEATURES = 100_000  # number of n-grams, the most frequent ones, to limit the size of the components on disk
-LEARNED = 8192  # documents to learn from, at most; the time grows with the cube of their number
-FOLDED = 2048  # documents turned into vectors at a time
+FEATURES = 100_000  # maximum number of n-grams, to limit the components on disk; the most frequent are kept
+LEARNED = 8192  # maximum number of documents to learn from; the time grows with the cube of this number
+FOLDED = 2048  # number of documents turned into vectors at a time
 NEGLIGIBLE = 1e-5  # a variance below this share of the greatest variance is rounding error of float32
 
 
@@ -34,8 +34,8 @@ class LSA:
     vary most (the truncated singular value decomposition, without centring), and scaled to length 1 again.
 
     Vectors have fewer dimensions if the documents span fewer directions. A text without a known n-gram becomes a vector
-    of zeros; if all documents do, vectors have one dimension. The directions are learned from a random sample of at
-    most 8,192 documents.
+    of zeros. If no document has an n-gram, vectors have one dimension. The directions are learned from a random sample
+    of at most 8,192 documents.
 
     low, high: the lengths of the shortest and the longest n-gram, at least 1.
     dimensions: maximum number of dimensions, at least 1.

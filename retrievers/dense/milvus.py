@@ -133,7 +133,7 @@ class MilvusIndex(Approximate):
         batch = max(1, MESSAGE // (vectors[0].nbytes + 16))
         for first in range(0, len(vectors), batch):
             rows = [{"id": first + i, "vector": one} for i, one in enumerate(vectors[first : first + batch])]
-            milvus.call("upsert", name, rows)  # unlike an insert, it may be repeated after a lost answer
+            milvus.call("upsert", name, rows)  # unlike an insert, an upsert may be repeated after a lost answer
             if self.progress:
                 self.progress(first + len(rows), len(vectors), "documents sent to Milvus")
         milvus.call("flush", name, timeout=WORKING)

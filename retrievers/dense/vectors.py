@@ -22,7 +22,7 @@ from retrievers.base import AtMost, Progress, check_whole, cores, in_parts, load
 Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
 Links = Annotated[int, AtMost(512, "each document keeps this many links")]
 Bits = Annotated[int, AtMost(12, "faiss supports no more")]
-SEED = 1234  # of k-means
+SEED = 1234  # seed of k-means
 BATCH = 64  # queries that an approximate index searches at a time
 TRAINING = 39  # vectors per list of an inverted file; with fewer, faiss warns of poor training
 DOCUMENTS, QUERIES = 2048, 1024  # documents and queries in one matrix product of scores
@@ -64,7 +64,7 @@ class VectorIndex(Protocol):
     progress: Progress | None  # set before the work begins
 
     def build(self, vectors: np.ndarray, folder: Path) -> None:
-        """Write all files that a search needs besides the vectors to `folder`. `search` can then be called."""
+        """Write the files that a search needs, apart from the vectors, to `folder`. `search` can then be called."""
 
     def load(self, folder: Path) -> None:
         """Open the files that `build` wrote to `folder`."""
@@ -238,7 +238,7 @@ class IVFFlat(_Inverted):
     """An inverted file (Sivic & Zisserman 2003). Every document in the searched lists is a candidate.
 
     nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer to keep 39 training vectors per list.
-    nprobe: number of lists to search per query, at most nlist; if nlist is None, all lists if there are fewer.
+    nprobe: number of lists to search per query, at most nlist. If nlist is None, it may exceed the number of lists.
     """
 
     recorded_as = "index/ivf_flat"

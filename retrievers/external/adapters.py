@@ -76,7 +76,7 @@ def _doc_id(item: Any, holder: str, key: str | None) -> str:
     if value is None:
         where = f"{holder}[{key!r}]" if key else "id"
         raise BadInput(
-            f"A {type(item).__name__} has no {where}. Name the key of its {holder} that holds the doc_id: key=."
+            f"A {type(item).__name__} has no {where}. Name the key of its {holder} that holds the doc_id: pass key=..."
         )
     return str(value)
 

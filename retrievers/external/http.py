@@ -53,7 +53,7 @@ class HttpRetriever:
     body: a value to send as JSON; None: no body.
     repeats: if an id occurs twice, `refuse` raises an error, and `best` keeps the document's best result.
     version: stands for the service's content and ranking; change it when these change, since results are cached.
-    encoder: the encoder of {vector}.
+    encoder: the encoder that computes {vector}.
     cache: whether later runs may reuse the results.
     headers_env: header -> environment variable with the header's whole value, such as `ApiKey ...`.
     timeout, retries, parallel: as in `http_client.Limits`.
@@ -155,7 +155,7 @@ class HttpRetriever:
         return request
 
     def _read(self, reply: HttpReply, k: int) -> tuple[dict[str, float], bool | None]:
-        """Return doc_id -> score, and whether scores ascend (None: all are equal). Raise FailedAttempt if invalid."""
+        """Return doc_id -> score, and whether scores ascend (None: all equal). Raise FailedAttempt for a bad reply."""
         ids, scores = self._pairs(reply)
         found: dict[str, float] = {}
         for doc_id, score in zip(ids, scores, strict=True):

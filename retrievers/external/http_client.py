@@ -35,13 +35,13 @@ from retrievers.hosts import Address, Secrets, name_host
 from retrievers.redaction import READ, redacted, shown_value
 
 log = logging.getLogger(__name__)
-LARGEST_REPLY = 64 * 1024**2  # bytes of a reply, as sent and as unpacked
+LARGEST_REPLY = 64 * 1024**2  # maximum number of bytes of a reply, both as sent and as unpacked
 BACKOFF_SECONDS = 1.0  # wait before the second attempt; it doubles with each attempt, up to LONGEST_BACKOFF
 LONGEST_BACKOFF = 60.0
 LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
 LOGGED_SECONDS = 5.0  # longer waits are logged
-REDIRECTS = 5  # redirects in a row
-QUOTED = 300  # characters of a text in a message
+REDIRECTS = 5  # maximum number of redirects in a row
+QUOTED = 300  # maximum number of characters of a text that a message quotes
 GRACE_SECONDS = 1.0  # time for replies under way after an interruption
 
 Timeout = Annotated[float, AtMost(86_400, "this is a day")]
@@ -221,8 +221,8 @@ class Answer(Generic[_T]):
 class _Pace:
     def __init__(self) -> None:
         self.stopped = threading.Event()
-        self.answered = 0  # number of requests
-        self._until = 0.0  # time of the monotonic clock
+        self.answered = 0  # number of answered requests
+        self._until = 0.0  # end of the pause, in seconds of the monotonic clock
         self._changing = threading.Lock()
 
     def wait(self, seconds: float = 0.0) -> None:

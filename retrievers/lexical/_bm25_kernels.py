@@ -101,7 +101,7 @@ def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, l
 
 @njit(cache=True, nogil=True)
 def _next_block(docs, cursors, ends):
-    """Return the first document of the next block with a posting, -1 at the end."""
+    """Return the first document of the next block that has a posting; -1 if no posting is left."""
     base = NO_DOC
     for t in range(len(cursors)):
         if cursors[t] < ends[t]:
@@ -156,7 +156,7 @@ def keep_best(docs, scores, size, k, kth):
         ties -= scores[i] > kth
     kept = 0
     for i in range(size):
-        tied = (scores[i] == kth) & (ties > 0)  # the first ones have the smaller documents
+        tied = (scores[i] == kth) & (ties > 0)  # candidates are in document order, so ties with smaller documents stay
         docs[kept], scores[kept] = docs[i], scores[i]  # a branch would often be mispredicted
         kept += tied | (scores[i] > kth)
         ties -= tied

@@ -297,8 +297,8 @@ def test_the_identity_is_the_rule_and_other_rankings_and_weights_are_refused(wri
     assert FittedFusion.identify(written(changed(features=[ONE]))) != plain
     for names, message in (
         ("a", "learnt for the component rankings a, b, but the retriever lacks b"),
-        ("abc", "but the retriever has also c"),
-        ("ac", "lacks b and has also c"),
+        ("abc", "but the retriever also has c"),
+        ("ac", "lacks b and also has c"),
     ):
         with pytest.raises(BadInput, match=message):
             FittedFusion(written(PLAIN), {"a": 1.0, "b": 1}).check(names)  # hybrid retrievers give weights of 1
