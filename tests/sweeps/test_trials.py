@@ -172,8 +172,7 @@ def test_jobs_of_a_process_read_their_data_once(handed, monkeypatch):
     jobs = handed("retriever.bm25.k1=1,2,3", "tracking=none")
     for job, mine in jobs:
         assert [result.status for result in run_job(job, mine)] == ["FINISHED"]
-    assert len(jobs) == 3
-    assert len(read) == 1
+    assert (len(jobs), len(read)) == (3, 1)
 
 
 def test_data_that_changed_since_the_plan_are_refused(handed, runs, toy, tmp_path):
