@@ -72,7 +72,7 @@ class DocumentSort:
             self._runs.append(self._spilled(self._take()))
 
     def merged(self) -> Iterator[Placed]:
-        """Yield all documents by ascending id. Call `add` no more afterwards."""
+        """Yield all documents by ascending id. Do not call `add` afterwards."""
         if not self._runs:
             return iter(self._take())
         if self._held:

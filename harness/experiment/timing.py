@@ -47,7 +47,7 @@ class Timing:
 
 
 def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
-    """Return the totals that a run measured, and parts that have no total, without the ends of ranges."""
+    """Return the totals that a run measured, and the times of parts without a total. Leave out the ends of ranges."""
     kinds = {name: name.partition("/")[0] for name in measured}
     return {
         name: measured[name]

@@ -86,7 +86,7 @@ class Task:
 
 
 def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -> PromptText:
-    """Read the prompt from a user's file, or the shipped prompt without one. key: the config key of the file."""
+    """Read the prompt from a user's file; without a file, the shipped prompt. key: the config key of the file."""
     return read_prompt(Path(file), places, key=key) if file else read_prompt(PROMPTS / f"{shipped}.txt", places)
 
 
@@ -124,7 +124,7 @@ class QueryWriter:
         return cls(how, llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
 
     def identity(self, identify: Callable[[Node], Any] = component_identity) -> dict[str, Any]:
-        """Return the identity of the texts, except the conversations. identify: see `retrieval_trial_key`."""
+        """Return all that decides the texts except the conversations. identify: see `retrieval_trial_key`."""
         return {"text": self.how, "version": VERSION, "llm": identify(self.llm), "prompt": self.prompt.sha256}
 
     def queries(self, conversations: Sequence[Query], chat: Chat) -> tuple[Query, ...]:

@@ -79,8 +79,8 @@ def retrieval_trial_key(
     texts: digest of the query texts. If a language model writes the queries, the identity of the writer is part of the
     key instead, since the key is needed before the model is asked.
 
-    The key includes shards if they may change the last digits of a retriever's scores, and answers, since the run
-    submits them. With a retriever of `cache: false`, every process has another key, so numbers are never reused.
+    The key includes the size of shards if it may change the last digits of a retriever's scores, and the answers, since
+    the run submits them. If a retriever has `cache: false`, every process has another key, and no number is reused.
     """
     read = plan.made("gate").parts
     shared = [group for group in plan.active if group in ("fusion", "rerank", "answer", *read)]

@@ -42,7 +42,7 @@ DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # low bytes of error c
 
 
 def database_file(uri: str | None) -> Path | None:
-    """Return the file of a `sqlite:///` URI, decoded like in SQLAlchemy; None for another URI."""
+    """Return the file of a `sqlite:///` URI, decoded the way SQLAlchemy does; None for another URI."""
     return Path(unquote(uri.removeprefix(SCHEME))) if uri and uri.startswith(SCHEME) else None
 
 
