@@ -94,7 +94,7 @@ class Secrets:
         found = {}
         for header, name in self.variables.items():
             value = os.environ.get(name, "").strip()
-            if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # a prefix allows only one word
+            if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # after a prefix, a value is one word
                 raise BadInput(f"The key in {name} contains characters that a key cannot have. Copy it again.")
             if value:
                 found[header] = self.prefix + value
@@ -104,5 +104,5 @@ class Secrets:
 def checked_variable(name: str, key: str) -> str:
     """Return `name`. Raise BadInput if it is invalid, without quoting it, because it may be the secret itself."""
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
-        raise BadInput(f"{key} is not the name of an environment variable. Give the name of a variable with the value.")
+        raise BadInput(f"{key} is not the name of an environment variable. Name the variable that holds the value.")
     return name

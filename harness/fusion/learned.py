@@ -230,7 +230,7 @@ class WeightGrid:
             {(name, kind): float(weight) for name, weight in zip(names, weights, strict=True) if weight}
             for kind, weights in places[1:]
         ]
-        # The distance to the fixed fusion. Another normalisation counts as the smallest step of a weight.
+        # The distance to the fixed fusion. Another normalisation adds as much as the smallest step.
         self._far = np.array(
             [np.abs(weights - places[0][1]).sum() + (kind != START) / FINEST for kind, weights in places]
         )

@@ -86,9 +86,9 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
 def _narrow(query, vectors, docs, scores, size, k, slack):
     """Drop some of `size` > k candidates. Return (number left, the lowest score of a candidate from now on).
 
-    The k best candidates by approximate score have exact scores of at least kth - slack. A document with an approximate
-    score below kth - 2 * slack has an exact score below kth - slack. If too many candidates remain, for example many
-    equal documents, they are scored exactly and k of them are kept.
+    Let kth be the k-th best approximate score. The k best candidates by approximate score have exact scores of at least
+    kth - slack. A document with an approximate score below kth - 2 * slack has an exact score below kth - slack. If too
+    many candidates remain, for example many equal documents, they are scored exactly and k of them are kept.
     """
     bound = _kth(scores, size, k) - 2 * slack
     size = _drop(docs, scores, size, bound)

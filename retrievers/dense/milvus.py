@@ -167,7 +167,7 @@ class Milvus:
     address: str
 
     def call(self, method: str, *arguments: Any, timeout: float = PATIENCE, **named: Any) -> Any:
-        """Raise Failed if the server refuses, fails, or takes longer than `timeout`."""
+        """Call a method of the client. Raise Failed if the server refuses, fails, or takes longer than `timeout`."""
         try:
             return getattr(self.client, method)(*arguments, timeout=timeout, **named)
         except _rpc_errors() as error:

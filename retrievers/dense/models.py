@@ -166,7 +166,7 @@ def fingerprint(source: ModelSource) -> dict[str, str]:
 
 
 def device_for(device: str | None) -> str:
-    """Return `device`, or if it is None the first available of cuda, mps, cpu. Raise BadInput if it is missing."""
+    """Return `device`, or if it is None the first available of cuda, mps, cpu. Raise BadInput if torch lacks it."""
     if device == "cpu" or (device is None and not _may_have_gpu()):
         return "cpu"
     torch = _torch()  # importing torch is slow, and useless without a GPU
@@ -213,12 +213,12 @@ def batches_by_length(
     limit: int,
     done: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield indices of N inputs, int64 [n], in batches of similar length and at most `limit` tokens, longest first.
+    """Yield batches of inputs of similar length, with at most `limit` tokens, longest first: indices int64 [n].
 
     CHUNK inputs at a time are tokenized, just before their batches are yielded. Batches do not depend on `done`, so an
     interrupted computation resumes with the same batches.
 
-    characters: the length of each input.
+    characters: the length of each of the N inputs.
     count_tokens: indices (int64 [n]) -> numbers of tokens (int [n]).
     done: bool [N]; batches whose inputs are all done are left out. None: no input is done.
     """

@@ -70,7 +70,7 @@ class VectorIndex(Protocol):
         """Open the files that `build` wrote to `folder`."""
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """Return the k best documents per query, none for a query of zeros. A smaller k gives a prefix of a larger one.
+        """Return the k best documents per query, none for a query of zeros. A smaller k gives the first of them.
 
         queries: float32 [Q, D]. Raise ValueError unless they are finite.
         measure: whether to spend time on measuring the index's quality, too.
@@ -238,7 +238,7 @@ class IVFFlat(_Inverted):
     """An inverted file (Sivic & Zisserman 2003). Every document in the searched lists is a candidate.
 
     nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer to keep 39 training vectors per list.
-    nprobe: number of lists to search per query, at most nlist. If nlist is None, it may exceed the number of lists.
+    nprobe: number of lists to search per query, at most nlist. If nlist is None, nprobe may exceed the number of lists.
     """
 
     recorded_as = "index/ivf_flat"

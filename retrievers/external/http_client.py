@@ -195,7 +195,7 @@ class HttpReply:
     status: int = 200
 
     def json(self) -> Any:
-        """Raise FailedAttempt, not final, if the body is not JSON."""
+        """Return the parsed body. Raise FailedAttempt, which allows another attempt, if it is not JSON."""
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError):

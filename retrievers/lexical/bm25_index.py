@@ -9,7 +9,7 @@ vocabulary.json: the terms of the shard, in the order of first use.
 counts.npy:      int64 [V], the number of the shard's documents with each term.
 survey.json:     {documents, terms}: the number of documents, and the sum of their lengths.
 
-The summary of the corpus is a folder with these files. Terms are numbered in the order of first use, as in one index:
+The summary of the corpus is a folder with these files. Terms are numbered by first use, as in an index without shards:
 
 summary.json:    {documents, terms}, as above.
 counts.npy:      int64 [V], the number of documents with each term.
