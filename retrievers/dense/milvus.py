@@ -37,9 +37,9 @@ ADDRESSES = f"give {URI} as http://host:port or https://host:port, or as a path 
 INSTALL = "pip install -c constraints.txt -e '.[milvus]'"
 CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds to connect; for a request; to index, load or search
 SETTLING = 50  # how often to ask again, every 0.2 s, while the server counts fewer rows than it received
-MESSAGE = 15 << 20  # bytes of rows in a message; servers accept 64 MB at most, and some proxies 16 MB
+MESSAGE = 15 << 20  # maximum number of bytes of rows in a message; servers accept 64 MB, and some proxies 16 MB
 MOST_CANDIDATES = 16_384  # Milvus returns no more documents per query
-HASHED = 1 << 16  # rows hashed at a time
+HASHED = 1 << 16  # number of rows hashed at a time
 
 log = logging.getLogger(__name__)
 

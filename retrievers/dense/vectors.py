@@ -23,10 +23,10 @@ Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
 Links = Annotated[int, AtMost(512, "each document keeps this many links")]
 Bits = Annotated[int, AtMost(12, "faiss supports no more")]
 SEED = 1234  # seed of k-means
-BATCH = 64  # queries that an approximate index searches at a time
-TRAINING = 39  # vectors per list of an inverted file; with fewer, faiss warns of poor training
-DOCUMENTS, QUERIES = 2048, 1024  # documents and queries in one matrix product of scores
-ROOM = 1 << 23  # candidates in memory at a time, over all queries
+BATCH = 64  # number of queries that an approximate index searches at a time
+TRAINING = 39  # least number of vectors per list of an inverted file; with fewer, faiss warns of poor training
+DOCUMENTS, QUERIES = 2048, 1024  # number of documents and of queries in one matrix product of scores
+ROOM = 1 << 23  # maximum number of candidates in memory, over all queries
 
 
 class Candidates(NamedTuple):

@@ -139,7 +139,7 @@ def _checked(answer: Any, k: int, known: Collection[str], where: str) -> dict[st
         if not math.isfinite(value):
             raise BadInput(f"{where}: document {shown_value(doc_id)} scores {shown_value(score)}, not a finite number.")
         row[doc_id] = value
-    ordered = sorted(row, key=row.__getitem__, reverse=True)  # a stable sort
+    ordered = sorted(row, key=row.__getitem__, reverse=True)  # a stable sort keeps the order of ties
     return descending(ordered, [row[doc_id] for doc_id in ordered])
 
 

@@ -37,8 +37,8 @@ _STEP = re.compile(
     r"""|\['(?P<quoted>[^']+)'\](?P<also_optional>\??)"""
     r"""|\[(?P<index>\d{1,6}|\*)\]"""
 )
-_SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # for names of parameters
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
+_SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # in names of parameters
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a valid name of a header (RFC 9110, 5.6.2)
 
 
 class HttpRetriever:
@@ -60,7 +60,7 @@ class HttpRetriever:
     """
 
     recorded_as = "retriever/http"
-    version = 1  # of this class; the argument is the service's version
+    version = 1  # version of this class; the argument `version` is the service's
     times_itself = True
 
     def __init__(

@@ -42,7 +42,7 @@ LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
 LOGGED_SECONDS = 5.0  # longer waits are logged
 REDIRECTS = 5  # maximum number of redirects in a row
 QUOTED = 300  # maximum number of characters of a text that a message quotes
-GRACE_SECONDS = 1.0  # time for replies under way after an interruption
+GRACE_SECONDS = 1.0  # seconds that requests under way may take after an interruption
 
 Timeout = Annotated[float, AtMost(86_400, "this is a day")]
 Retries = Annotated[int, AtMost(100, "the waits between them grow")]
@@ -219,6 +219,8 @@ class Answer(Generic[_T]):
 
 
 class _Pace:
+    """State that the threads of a client share: whether to stop, and until when to pause."""
+
     def __init__(self) -> None:
         self.stopped = threading.Event()
         self.answered = 0  # number of answered requests

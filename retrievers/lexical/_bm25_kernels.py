@@ -13,10 +13,10 @@ import math
 import numpy as np
 from numba import njit
 
-BLOCK = 4096  # documents scored together; their sums (32 KB) fit into the first-level cache
+BLOCK = 4096  # number of documents scored together; their sums (32 KB) fit into the first-level cache
 NO_DOC = np.iinfo(np.int32).max
-STRIPE = 8  # documents of a block compared with the threshold at a time
-GROUPS = 512  # groups of documents in a block; the best scores of the groups give the first threshold
+STRIPE = 8  # number of documents of a block compared with the threshold at a time
+GROUPS = 512  # number of groups of documents in a block; the best scores of the groups give the first threshold
 
 
 @njit(cache=True, nogil=True)

@@ -37,7 +37,7 @@ import numpy as np
 from retrievers.base import cores, in_parts, load_array, order_rows, read_only
 from retrievers.lexical.tokenize import Tokens
 
-CHUNK = 1 << 16  # postings scored at a time, to limit temporary arrays
+CHUNK = 1 << 16  # number of postings scored at a time, to limit temporary arrays
 KNOWN = 8  # number of query vocabularies whose term numbers are kept for the next shards that the process searches
 
 
@@ -323,7 +323,7 @@ class LibraryEngine:
 ENGINES: dict[str, type[SparseEngine] | type[LibraryEngine]] = {"sparse": SparseEngine, "rank_bm25": LibraryEngine}
 
 
-@functools.lru_cache(maxsize=2)  # all shards of a process share it
+@functools.lru_cache(maxsize=2)  # all shards of a process share the result
 def _corpus_idf(summary: CorpusStatistics, parameters: Parameters) -> np.ndarray:
     return idf_of(summary.counts, summary.documents, parameters)
 

@@ -24,8 +24,8 @@ from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost, Progress, Threads, check_whole, cores, encodable, load_array
 
 Characters = Annotated[int, AtMost(100, "each further length adds terms")]
-PROGRESS_EVERY = 500  # texts between two calls of `progress`
-UNBROKEN = 4096  # characters of the longest run without white space that kiwi analyses in one piece
+PROGRESS_EVERY = 500  # number of texts between two calls of `progress`
+UNBROKEN = 4096  # number of characters; a longer run without white space is cut before kiwi analyses it
 
 log = logging.getLogger(__name__)
 
@@ -129,8 +129,8 @@ class CharNgram:
         return [word[i : i + size] for size in sizes for i in range(len(word) - size + 1)]
 
 
-# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and similar words. `\w+` cuts `s`, `t` and similar
-# parts from words such as "it's" and "don't".
+# Articles, pronouns, prepositions, conjunctions, auxiliary verbs and similar words. `\w+` cuts words such as
+# "it's" and "don't", so the list also has the parts `s`, `t` and similar.
 _ENGLISH = """
 a an the this that these those i me my mine we us our ours you your yours he him his she her hers it its they them their
 theirs myself ourselves yourself yourselves himself herself itself themselves who whom whose which what when where why
@@ -281,7 +281,7 @@ def as_tokens(
     """Return the terms of texts that are lists of words. expand: word -> its terms; None: the word is the term."""
     numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))  # in the order of first use
     expanded: dict[str, list[int]] = {}  # each word is expanded once
-    ids, offsets = array("i"), array("q", [0])  # 4 bytes per term
+    ids, offsets = array("i"), array("q", [0])  # compact: 4 bytes per term
     for done, text in enumerate(words, start=1):
         if expand is None:
             ids.extend(map(numbers.__getitem__, text))
