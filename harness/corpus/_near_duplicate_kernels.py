@@ -21,7 +21,7 @@ def _mixed(value):
 
 @njit(cache=True, nogil=True)
 def _hashes(text):
-    """Return the uint64 hashes of a text's shingles. A shorter text is one shingle."""
+    """Return the uint64 hashes of a text's shingles. A text shorter than a shingle is one shingle."""
     width = min(SHINGLE, len(text))
     hashes = np.empty(len(text) - width + 1 if width else 0, np.uint64)
     for i in range(len(hashes)):
@@ -66,7 +66,7 @@ def _place(table, value):
 
 @njit(cache=True, nogil=True)
 def _table(hashes):
-    """Return (hash table, number of values). This is several times faster than sorting the hashes."""
+    """Return (hash table, number of distinct hashes). This is several times faster than sorting the hashes."""
     size = 4
     while size < 2 * len(hashes):
         size *= 2

@@ -1,8 +1,8 @@
 """Cut a text into chunks: runs of whole sentences up to a size, each overlapping the previous chunk.
 
-Sentences are merged greedily, as in LangChain's `CharacterTextSplitter` with `keep_separator="end"`. But a sentence
-that is longer than the size is cut, because an encoder would read only its beginning, and chunks are stripped of white
-space.
+Sentences are merged greedily, as in LangChain's `CharacterTextSplitter` with `keep_separator="end"`. There are two
+differences: a sentence longer than the size is cut, because an encoder would read only its beginning, and white space
+around a chunk is removed.
 
 A document's note is a sentence about its file, made from a template, such as "이 문서는 'Tesla'에 대한 정보를 담고
 있습니다." It names the subject, which most chunks do not. The note becomes the title, so it is indexed, but it is not
@@ -156,7 +156,7 @@ def _patterns(argument: Any) -> Iterator[Any]:
 
 PLACEHOLDERS = ("name", "stem", "path")
 _SHOWN = "{name}, {stem}, {path}"
-LONGEST = 2_000  # characters of a template, since the note is indexed with every chunk
+LONGEST = 2_000  # the most characters of a template, since the note is indexed with every chunk
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ def _parsed(template: str) -> list[tuple[str, str | None]]:
     return parts
 
 
-TOKENIZED_AT_ONCE = 1000  # number of texts
+TOKENIZED_AT_ONCE = 1000  # number of texts that are tokenized in one call
 KIWI = ("kiwipiepy", "kiwipiepy_model")
 FILE = "tokenizer.json"
 
@@ -220,7 +220,7 @@ def token_starts(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
         try:
             batch = model.encode_batch(texts[first : first + TOKENIZED_AT_ONCE], add_special_tokens=False)
         except Exception as error:  # the library raises no narrower class
-            raise BadInput(f"chunk.tokenizer={tokenizer} counts no tokens: {error!s:.200}.") from None
+            raise BadInput(f"chunk.tokenizer={tokenizer} cannot count tokens: {error!s:.200}.") from None
         for encoded in batch:
             yield [start for start, _ in encoded.offsets]
 
@@ -266,7 +266,7 @@ def _located(tokenizer: str) -> Path:
         return Path(hf_hub_download(tokenizer, FILE))
     except (*connection_errors, LocalEntryNotFoundError, HFValidationError) as error:
         raise BadInput(
-            f"chunk.tokenizer={tokenizer} is neither a file nor a folder, and the hub has none "
+            f"chunk.tokenizer={tokenizer} is neither a file nor a folder, and cannot be fetched from the hub "
             f"({type(error).__name__}). Ways out: (1) run `hf download {tokenizer} {FILE}` on a machine that reaches "
             "the hub, copy the file here and name it; (2) chunk.unit=characters or morphemes, which need no model."
         ) from None

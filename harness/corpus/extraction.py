@@ -56,7 +56,7 @@ class Apart:
         atexit.register(self.close)
 
     def __call__(self, argument: str) -> Any:
-        """Return the function's result or raise its BadInput; RuntimeError with the traceback of other errors.
+        """Return the function's result, or raise its BadInput; for any other error, RuntimeError with the traceback.
 
         Raise Ended if the input ended the process, Failed if anything else ended it.
         """
@@ -282,7 +282,7 @@ def reader_of(path: Path) -> Reader:
         raise BadInput(f"{path}: the file is empty. Fill it, or leave it out of files.")
     if size > reader.largest:
         raise BadInput(
-            f"{path}: the file has {size / _MB:,.0f} MB, but {reader.name} is read up to {reader.largest // _MB} MB. "
+            f"{path}: the file has {size / _MB:,.0f} MB, but {reader.name} is limited to {reader.largest // _MB} MB. "
             "Split it."
         )
     if reader.begins not in head:
@@ -310,7 +310,9 @@ def _unknown(path: Path, suffix: str, kind: str, advice: str) -> BadInput:
     known = [one for reader in READERS for one in reader.suffixes if one]
     what = f"{path} is {kind}, which is not read" if kind else f"{path}: there is no reader for {suffix}"
     remedy = (
-        _ADVICE.get(suffix) or advice or f"Readable are {', '.join(known)}: rename it if it is text, or leave it out"
+        _ADVICE.get(suffix)
+        or advice
+        or f"Known suffixes are {', '.join(known)}: rename the file if it is text, or leave it out"
     )
     return BadInput(f"{what}.{did_you_mean(suffix, known)} {remedy}.")
 

@@ -172,7 +172,7 @@ class _Search:
         ]
 
     def _may_enter(self, folder: Path, parent: Path) -> bool:
-        """Return False for a link to a folder that contains it or is outside the base. parent: resolved."""
+        """Return False for a link to a folder around it or outside the base. parent: the link's folder, resolved."""
         if not folder.is_symlink():
             return True
         if parent.is_relative_to(folder.resolve()):
@@ -191,8 +191,8 @@ class _Search:
             return False
         if not target.is_relative_to(self.inside):
             self.problems.append(
-                f"{link} is a link that leads out of {self.base}, to {target}. Copy the file there, or name its folder "
-                "in another pattern."
+                f"{link} is a link that leads out of {self.base}, to {target}. Replace the link with a copy, or name "
+                "the target in another pattern."
             )
             return False
         return True

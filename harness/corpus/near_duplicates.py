@@ -2,7 +2,7 @@
 
 The similarity of two texts is the Jaccard similarity of their sets of shingles: shared shingles / all shingles of both.
 A shingle is a run of five characters, after case folding and with white space normalised. A text of 400 characters
-keeps a similarity of 0.8 after about nine changes.
+keeps a similarity of 0.8 after about nine changed characters.
 
 MinHash (Broder 1997): the probability that two sets have the same minimum under a random hash function is their
 Jaccard similarity J. With `BANDS` groups of `ROWS` functions, two texts agree in a whole group and become candidates
@@ -28,7 +28,7 @@ THRESHOLD = 0.8  # least similarity of near-duplicates
 BANDS, ROWS = 20, 6
 BLOCK = 1 << 21  # number of characters that are signed, or of bytes that are compared, at a time
 LEADERS = 3  # number of documents in a bucket that are compared with all others
-COMPARISONS = 40  # greatest number per document, since a bucket of unlike documents must not take quadratic time
+COMPARISONS = 40  # the most comparisons of a document, since a bucket of unlike documents must not take quadratic time
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ def find_near_duplicates(
 ) -> list[DuplicatePair]:
     """Return the near-duplicates among `count` texts, by ascending (a, b).
 
-    A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair. Its
-    `a` is the first text of the group if both are similar enough, else a text between them in a chain of similar texts.
-    folder: for temporary files as large as the texts plus 160 bytes per text. Memory: about 100 bytes per text.
+    A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair. The
+    pair's `a` is the first text of the group if both are similar enough, else a text between them in a chain of similar
+    texts. folder: for temporary files as large as the texts plus 160 bytes per text. Memory: about 100 bytes per text.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="near_duplicates.") as temporary:
         groups = _Groups(_Signed(texts, count, Path(temporary), progress))

@@ -277,8 +277,8 @@ def prepare_documents(
 ) -> Manifest:
     """Fill a folder with the documents of the files.
 
-    Reuse the texts and the slow chunks that an interrupted call left in the folder. Memory: about 100 bytes per
-    document, the memory of `find_near_duplicates`, and several times the size of the largest file.
+    Reuse an interrupted call's texts, and its chunks if they are slow to make. Memory: about 100 bytes per document,
+    the memory of `find_near_duplicates`, and several times the size of the largest file.
 
     files: from `find_files`.
     unreadable: "stop" raises BadInput that lists all unreadable files, and keeps the texts of all other files for the

@@ -117,7 +117,7 @@ def _uncertain(data: bytes, at: int, path: Path, declared: str) -> BadInput:
 
 
 _SPACES = re.compile(r"[ \t\n\r\f\xa0]+")
-_BLANK_LINE = 2  # line breaks of a blank line, the most that are kept
+_BLANK_LINE = 2  # line breaks that make a blank line; no more are kept
 
 
 class Lines:
@@ -307,7 +307,7 @@ def _encrypted(packed: zipfile.ZipFile) -> bool:
 
 
 def _opened(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a packed file. Refuse rare methods, for which the standard library raises various errors."""
+    """Open a packed file. Refuse rare compression methods, for which the standard library raises various errors."""
     method = packed.getinfo(name).compress_type
     if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise NotImplementedError(f"{name} is compressed by method {method}")
@@ -317,7 +317,7 @@ def _opened(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
 class _Section:
     def __init__(self, where: str) -> None:
         self.where = where
-        self._lines = [Lines()]  # the section's, and those of each open note
+        self._lines = [Lines()]  # the lines of the section, then of each open note
         self._notes: list[str] = []
         self._open: list[str] = []  # names of the open elements
         self._paragraphs = 0  # number of open paragraphs
@@ -338,7 +338,7 @@ class _Section:
             while block := file.read(_BLOCK):
                 left -= len(block)
                 if left < 0:
-                    raise BadInput(f"{self.where}: the sections have more than {_MOST_BYTES >> 20} MB. Split it.")
+                    raise BadInput(f"{self.where}: the sections exceed {_MOST_BYTES >> 20} MB. Split the document.")
                 parser.Parse(block)
             parser.Parse(b"", True)
         except expat.ExpatError as error:
@@ -415,7 +415,7 @@ _UNREADABLE = re.compile(  # names of glyphs; control, replacement and private-u
 def read_pdf(path: Path) -> list[str]:
     from pypdfium2 import PdfDocument, PdfiumError, raw
 
-    with suppress(PdfiumError):  # pdfium may repeat an earlier file's error, so another is provoked
+    with suppress(PdfiumError):  # pdfium may repeat an earlier file's error, so a known error is provoked first
         PdfDocument(b"no PDF")
     try:
         document = PdfDocument(path)

@@ -18,10 +18,11 @@ class Contest:
 
     documents.jsonl: {docid, title, src, content}; title and src are optional, and the title is indexed too.
     eval.jsonl:      {eval_id, msg: [{role, content}, ...]}, a question or a conversation.
-    qrels.jsonl:     {eval_id, relevant: [docid, ...] or {docid: grade}}, or a row of `harness.data.labels`; optional.
+    qrels.jsonl:     {eval_id, relevant: [docid, ...] or {docid: grade}}, or a row of `harness.data.labels`.
                      Grades are finite and > 0. An empty `relevant` means that the query needs no retrieval.
 
-    path: the folder with these files. documents, queries, qrels: a file to use instead of the one in the folder.
+    path: the folder with these files; qrels.jsonl may be missing. documents, queries, qrels: a file to use instead of
+        the one in the folder.
     """
 
     recorded_as = "dataset/contest"

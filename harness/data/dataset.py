@@ -95,7 +95,7 @@ def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None 
     """Return the queries to search, in order, each with one user turn.
 
     text: `user_turns` joins all user turns with a space; `last` takes the last one; `file` reads the texts from `file`,
-    JSON lines {eval_id, standalone_query}. Raise BadInput unless the file has each query once, and no other.
+    JSON lines {eval_id, standalone_query}. Raise BadInput unless the file has each query once, and no other query.
     """
     if text not in _TEXTS:
         raise BadInput(f"query.text={text!r} is not one of {', '.join(_TEXTS)}.{did_you_mean(text, _TEXTS)}")
@@ -163,7 +163,7 @@ def _notes(
         return
     unlabelled = len(queries) - len(qrels.grades) - len(qrels.unanswerable)
     if unlabelled:
-        yield f"{unlabelled} of {len(queries)} queries are unlabelled: retrieved and exported, but not scored."
+        yield f"{unlabelled} of {len(queries)} queries are unlabelled: they are searched and exported, but not scored."
     if qrels.unanswerable:
         unanswered = counted(len(qrels.unanswerable), "query")
         yield f"{unanswered} without an answer in the documents, scored apart: {some(qrels.unanswerable)}."
@@ -179,8 +179,8 @@ def _judgement_notes(qrels: Qrels, known: Collection[str]) -> Iterable[str]:
         need = "query needs" if len(qrels.unmet) == 1 else "queries need"
         unmet = [query_id for query_id in qrels.grades if query_id in qrels.unmet]
         yield (
-            f"{len(unmet)} labelled {need} retrieval, and no judged document is relevant: every run scores 0 "
-            f"there: {some(unmet)}."
+            f"{len(unmet)} labelled {need} retrieval, but no judged document is relevant, so every run scores 0 "
+            f"for them: {some(unmet)}."
         )
     others = sum(map(len, (qrels.not_relevant or {}).values()))
     if others:
@@ -193,7 +193,7 @@ def _judgement_notes(qrels: Qrels, known: Collection[str]) -> Iterable[str]:
     lists = [*(qrels.not_relevant or {}).values(), *qrels.pooled.values()]
     if lacking := sorted(one for one in set().union(*lists) if one not in known):
         there = counted(len(lacking), "document")
-        yield f"{there} of the labels, none of them relevant, missing from the dataset: {some(lacking)}."
+        yield f"{there} in the labels, but not in the dataset, none of them relevant: {some(lacking)}."
 
 
 def _sha256(rows: Iterable[Any]) -> str:

@@ -46,7 +46,7 @@ class Chunk:
 
 
 class DocumentsFolder:
-    """A folder that `harness prepare` has finished; else raise BadInput. key: the config key that names the folder."""
+    """A folder that `harness prepare` finished; any other raises BadInput. key: the config key of the folder."""
 
     def __init__(self, path: Path, key: str = "documents") -> None:
         self.path = path
@@ -107,7 +107,7 @@ class DocumentsFolder:
 def read_span(value: Any, where: str) -> Span:
     """Return the span in an object {text, start, end}. Raise BadInput for other values and for an empty span."""
     if not isinstance(value, Mapping):
-        raise BadInput(f"{where}: {value!r:.60} is not a span, an object {{text, start, end}}.")
+        raise BadInput(f"{where}: {value!r:.60} is not a span. Write an object {{text, start, end}}.")
     text, start, end = field(value, "text", str, where), required(value, "start", where), required(value, "end", where)
     if not all(isinstance(one, int) and not isinstance(one, bool) for one in (start, end)) or not 0 <= start < end:
         raise BadInput(f"{where}: start {start!r:.60} and end {end!r:.60} must be whole numbers, 0 <= start < end.")

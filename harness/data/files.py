@@ -25,7 +25,7 @@ DAMAGED = (OSError, EOFError, zlib.error)  # raised by reading a file or a gzip 
 BLOCK = 1 << 20  # bytes that are read at once
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
 UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # a file may unpack to this many bytes, or to this many times its size
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate; encoding shows whether it is paired
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate; encoding the parsed text shows whether it is paired
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object", bool: "true or false"}
 
 T = TypeVar("T")
@@ -286,7 +286,7 @@ def no_rows(path: Path) -> BadInput:
 
 
 def some(ids: Collection[str], n: int = 5, count: int | None = None) -> str:
-    """Return the first n ids as "a, b and 3 more", each cut to 60 characters. count: of all ids, if not len(ids)."""
+    """Return the first n ids as "a, b and 3 more", each cut to 60 characters. count: ids in all; None: len(ids)."""
     count = len(ids) if count is None else count
     return ", ".join(f"{one:.60}" for one in list(ids)[:n]) + (f" and {count - n} more" if count > n else "")
 

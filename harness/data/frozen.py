@@ -1,11 +1,13 @@
 """Frozen test sets, whose labels were decided from judgements and never change.
 
-queries.jsonl:        {eval_id, msg, kind, answer}, one line per query.
-labels.jsonl:         {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}, likewise.
+queries.jsonl:        {eval_id, msg, kind, answer}
+labels.jsonl:         {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}
 evidence.jsonl:       {eval_id, evidence: [{text, start, end, exact, prefix, suffix, grade}, ...]}; may be empty.
 frozen.json:          {format, version, documents, counts, strata, files, sha256, ...}, written last.
 
-If people have checked some of a model's labels, there are two more files like labels.jsonl:
+queries.jsonl and labels.jsonl have one line per query. If people have checked some of a model's labels, there are two
+more files like labels.jsonl:
+
 model_labels.jsonl:   labels of all queries by the model alone.
 checked_labels.jsonl: labels of the checked queries by people alone, each with its {stratum}.
 """
@@ -46,7 +48,7 @@ _AGAIN = "A frozen test set is never edited: make a new version with `harness te
 
 
 class Frozen(SpanLabelled):
-    """A frozen test set. The documents folder must have all judged documents, unchanged. All others are unjudged."""
+    """A frozen test set. The documents folder must have all judged documents unchanged. Others are unjudged."""
 
     recorded_as = "dataset/frozen"
     manifest_name = FROZEN
@@ -74,7 +76,7 @@ class Frozen(SpanLabelled):
 
     @cached_property
     def rows(self) -> list[EvidencedQuery]:
-        self.manifest  # noqa: B018 (it checks the files)
+        self.manifest  # noqa: B018 (reading it checks the files)
         evidence = {}
         path = self.path / EVIDENCE
         for number, row in json_lines(path):
@@ -140,7 +142,7 @@ class Frozen(SpanLabelled):
             )
         if documents_digest(there) != field(frozen, "judged", str, where):
             raise BadInput(
-                f"{place}: documents that were judged have another title or text now under the same id. Give the "
+                f"{place}: documents that were judged now have another title or text under the same id. Give the "
                 "folder that was judged: dataset.documents=FOLDER."
             )
 

@@ -89,8 +89,9 @@ class Qrels:
 
 @dataclass(frozen=True)
 class Checked:
-    """Labels of all queries by the model alone, and of queries drawn at random by people alone.
+    """A model's labels, and people's labels of some of the same queries.
 
+    model: labels of all queries, by the model alone. people: labels of queries drawn at random, by people alone.
     strata: query_id -> its stratum, for all queries that could have been drawn.
     """
 

@@ -24,9 +24,9 @@ Scored = dict[str, float]  # doc_id -> score, best first
 class RunFile:
     """The rankings in a file: a TREC run, or contest rows {eval_id, topk, references}.
 
-    A TREC run is sorted as in trec_eval; contest rows keep their order. Tied scores fall slightly with the rank.
-    Without scores, rank r scores 1 / r. Queries outside the dataset are ignored. Raises BadInput, with file and line,
-    for unknown documents, repeated documents and scores that are not finite.
+    A TREC run is sorted as in trec_eval; contest rows keep their order. Tied scores are lowered slightly, so that they
+    fall with the rank. Without scores, rank r scores 1 / r. Queries outside the dataset are ignored. Raises BadInput,
+    with file and line, for unknown documents, repeated documents and scores that are not finite.
 
     scores: `file` for the scores in the file, `rank` for 1 / r.
     missing: `error` raises BadInput for a query without a list; `empty` gives the query an empty list.
@@ -63,7 +63,7 @@ class RunFile:
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
         if lacking := self._check_queries(self._lists, queries):
-            log.warning("%s: %d of %d queries have no list: it counts as empty.", self._path, lacking, len(queries))
+            log.warning("%s: %d of %d queries have no list and get an empty one.", self._path, lacking, len(queries))
         longest = max(map(len, self._lists.values()), default=0)
         if queries and longest < k:
             deeper = "Measures that read deeper find nothing there"
@@ -82,7 +82,7 @@ class RunFile:
         lacking = [query.query_id for query in queries if query.query_id not in lists]
         if lacking and (self._missing == "error" or len(lacking) == len(queries)):
             empty = "Add the lists, or treat them as empty: retriever.NAME.missing=empty."
-            remedy = empty if len(lacking) < len(queries) else "Is it about this dataset?"
+            remedy = empty if len(lacking) < len(queries) else "Is the file for this dataset?"
             raise BadInput(
                 f"{self._path} has no list for {len(lacking)} of {len(queries)} queries: {some(lacking)}. It has lists "
                 f"for {some(lists, 3)}. {remedy}"
@@ -91,7 +91,7 @@ class RunFile:
 
 
 def _known_sha256(path: Path) -> str:
-    """Return the sha256 of a file. The file is read again only if it has changed, as every trial asks for this."""
+    """Return the sha256 of a file. Every trial asks for it, so the file is read again only if it has changed."""
     try:
         about = path.stat()
     except OSError:
@@ -128,8 +128,8 @@ def _contest_lists(path: Path, by_rank: bool) -> Iterator[tuple[str, Scored]]:
             first.setdefault(scores is not None, where)
             if len(first) > 1:
                 raise BadInput(
-                    f"{first[False]}: there is no score for each document, but there is at {first[True]}. Add the "
-                    "scores, or use the ranks instead: retriever.NAME.scores=rank."
+                    f"{first[False]}: not every document has a score, but every document at {first[True]} has one. Add "
+                    "the scores, or use the ranks instead: retriever.NAME.scores=rank."
                 )
             _check_order(where, topk, scores or [])
         yield query_id, descending(topk, None if by_rank else scores)

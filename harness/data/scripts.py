@@ -13,16 +13,16 @@ from harness.data.shards import IndexedTexts
 from retrievers.base import Document
 
 _SAME = {"CJK": "HAN", "HIRAGANA": "HAN", "KATAKANA": "HAN"}  # Japanese mixes all of these scripts
-SAMPLE, LENGTH = 300, 1000  # number of documents in a sample, and characters of each
+SAMPLE, LENGTH = 300, 1000  # number of documents in a sample, and of characters read from each
 KOREAN = 0.2  # least share of Hangul among the letters of Korean texts
 ENGLISH = 0.03  # least share of FUNCTION_WORDS among the words of English texts
 FUNCTION_WORDS = frozenset({"the", "of", "and", "to", "in", "is", "for", "that"})
 STEMMERS = {"Korean": "kiwi", "English": "snowball"}  # language -> tokenizer that knows its word forms
-UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # no spaces between words
+UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # scripts without spaces between words
 
 
 @functools.lru_cache(maxsize=65536)
-def _script(letter: str) -> str:  # the first word of its Unicode name, such as HANGUL
+def _script(letter: str) -> str:  # the first word of the letter's Unicode name, such as HANGUL
     name = unicodedata.name(unicodedata.normalize("NFKC", letter)[0], "") if letter.isalpha() else ""
     first = name.partition(" ")[0]
     return _SAME.get(first, first)

@@ -37,8 +37,8 @@ TEXTS, ENDS, NUMBERS = "documents.txt", "ends.npy", "numbers.npy"
 TABLE, IDS, ID_ENDS = "corpus.json", "ids.txt", "id_ends.npy"
 FIELDS = 4  # number of texts of a document in documents.txt
 BLOCK = 1024  # number of documents read at a time
-OPEN_SHARDS = 32  # number kept open for lookups of single documents; each takes two open files
-FIRST_EMPTY = 5  # number of ids of empty documents in the table
+OPEN_SHARDS = 32  # number of shards kept open for lookups of single documents; each takes two open files
+FIRST_EMPTY = 5  # greatest number of ids of empty documents in the table
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 T = TypeVar("T")
@@ -202,7 +202,10 @@ class IndexedTexts(_Lazy[str]):
 
 
 class CorpusWriter:
-    """Write a corpus: `add` each document by ascending id, `cut` after each shard, and `close`. documents: how many."""
+    """Write a corpus: `add` each document by ascending id, `cut` after each shard, then `close`.
+
+    documents: number of documents that will be added.
+    """
 
     def __init__(self, folder: Path, documents: int) -> None:
         self._folder = folder

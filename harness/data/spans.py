@@ -1,8 +1,8 @@
 """Places of documents and evidence in texts, and the labels that follow from them.
 
-A text is extracted from a file, in Unicode NFC with `\n` as line end. Its id is the first 20 hexadecimal digits of the
-sha256 of its UTF-8 bytes. Positions count code points. Evidence has a place in a text, not in a document, so labels can
-be made however the texts are cut.
+A text is extracted from a file, in Unicode NFC with `\\n` as line end. The text's id is the first 20 hexadecimal digits
+of the sha256 of its UTF-8 bytes. Positions count code points. Evidence has a place in a text, not in a document, so
+labels can be made however the texts are cut.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def cover(chunk: Span, evidence: Span) -> float:
     return chunk.overlap(evidence) / (evidence.end - evidence.start)
 
 
-HALF = 0.5  # least share of the evidence in a document that counts as containing it
+HALF = 0.5  # a document with at least this share of a passage counts as containing the passage
 
 
 FINDINGS = {
@@ -102,8 +102,8 @@ def label(
 ) -> tuple[dict[str, float], list[EvidenceFinding]]:
     """Return (doc_id -> grade, findings) for one query.
 
-    Every document with at least half of a piece of evidence gets the grade of the piece, or the greatest such grade.
-    If no document has half, the one with most of the piece gets the grade; ties go to the first.
+    Every document with at least half of a piece of evidence gets the grade of the piece; of several pieces, the
+    greatest grade. If no document has half, the one with most of the piece gets the grade; ties go to the first.
     """
     grades: dict[str, float] = {}
     findings: list[EvidenceFinding] = []

@@ -184,8 +184,8 @@ def read_evidence(value: Any, where: str) -> Evidence:
 def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folder: DocumentsFolder) -> Qrels:
     """Return the labels of queries for the documents of a folder.
 
-    A query whose evidence is gone is unlabelled, because the texts may still answer it or not. Raise BadInput if
-    evidence, or a document in a text with evidence, differs from the text at its span.
+    A query whose evidence is gone is unlabelled, because the texts may or may not still answer it. Raise BadInput
+    if evidence, or a document in a text with evidence, differs from the text at its span.
     """
     spans = {chunk.document.doc_id: chunk.spans for chunk in chunks}
     places, now = Places(spans), _placed(queries, chunks, folder)
@@ -211,7 +211,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # the lack of labels and evidence already distinguishes them
+        counts_unanswerable=False,  # the fingerprint already tells them apart: they have no labels and no evidence
         evidence=evidence,
         places=spans,
         findings=tuple(findings),

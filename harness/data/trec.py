@@ -165,7 +165,8 @@ def _judgements(path: Path, rows: Iterable[tuple[int, str, str, str]]) -> Qrels:
 def judged_pairs(qrels: Qrels) -> Iterator[tuple[str, str, float]]:
     """Yield (query_id, doc_id, grade) by ascending doc_id: grade 0 if judged not relevant, -1 if only pooled.
 
-    Leave out queries that need no retrieval or have no documents, which TREC and BEIR files cannot express.
+    Leave out queries that need no retrieval, and queries without labelled documents: TREC and BEIR files cannot express
+    them.
     """
     for query_id, grades in qrels.grades.items():
         if not qrels.needs_retrieval(query_id):

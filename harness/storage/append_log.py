@@ -41,7 +41,10 @@ class Shortened(BadInput):
 
 @dataclass(frozen=True)
 class Position:
-    """A position between lines. size, lines: bytes and lines before it. check, before: the last two checksums."""
+    """A position between lines. size, lines: bytes and lines before it.
+
+    check: checksum of the last line before it. before: checksum of the line above that one.
+    """
 
     size: int = 0
     lines: int = 0
@@ -58,7 +61,7 @@ class AppendLog(Generic[T]):
     kind: the dataclass of its rows.
     sync: when rows are safe from a power failure: "row" once they are appended, "end" once `appending` ends, "never"
         once the system writes them. They are always safe from the end of this process.
-    lenient: whether damaged lines are left out with a warning, since their rows can be made again, or are refused.
+    lenient: whether to leave out damaged lines with a warning, as their rows can be made again; else they are refused.
     chained: whether each checksum covers the one before, and `<stem>.last` repeats the last one. This reveals lines
         that were edited, moved or removed.
     lock: the file to lock while appending. remedy: advice about a damaged line.
@@ -124,7 +127,7 @@ class AppendLog(Generic[T]):
                     os.close(file)
 
     def read(self) -> list[T]:
-        """Return all rows; [] without the file. Raise BadInput, with the line, for a damaged line and another type."""
+        """Return all rows; [] without the file. Raise BadInput, with the line, for a damaged line or a wrong type."""
         return self._checked()[0]
 
     def since(self, position: Position) -> tuple[list[T], Position]:
@@ -139,7 +142,7 @@ class AppendLog(Generic[T]):
                 if not self._last.is_file():  # reading a pipe would wait for ever
                     raise BadInput(f"{self._last} is not a file. Remove it, and restore the original.")
                 known = self._last.read_text("utf-8", "replace").strip()
-            if known not in (end.check, end.before):  # the last writer may have died before this file
+            if known not in (end.check, end.before):  # the last writer may have died before it wrote this file
                 raise BadInput(f"{self.path}: the last line was edited or removed. {self._remedy}")
         return rows, end
 
@@ -209,7 +212,10 @@ class AppendLog(Generic[T]):
         return digest if self._chained else digest[:DIGITS]
 
     def _opened(self, before: str) -> int:
-        """Open the file and end or remove an unfinished last line. before: the checksum before that line."""
+        """Open the file. Add a missing line end to a complete last line; remove an incomplete one.
+
+        before: the checksum of the line above it.
+        """
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         start = size = os.fstat(file).st_size
         tail = b""

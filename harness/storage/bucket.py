@@ -75,6 +75,7 @@ class Bucket:
         return self._run(whole, f"read {self._url(name)}", unless=ABSENT)
 
     def create(self, name: str, content: bytes) -> str | None:
+        """Write an object that does not exist yet. Return its ETag; None if the name is taken."""
         found = self._ask("put_object", "write", name, TAKEN, Body=content, IfNoneMatch="*")
         return str(found["ETag"]) if found else None
 

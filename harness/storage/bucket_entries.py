@@ -45,7 +45,7 @@ AT_ONCE = 4  # number of files that are sent or fetched in parallel
 MANIFESTS_AT_ONCE = 16  # number of manifests that are read in parallel
 FETCHING = ".fetching"  # folder of the local copy, for entries that have arrived in part
 CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
-USED_SECONDS = 86_400  # a use is noted once a day
+USED_SECONDS = 86_400  # a use is noted at most once a day
 
 T = TypeVar("T")
 
@@ -135,7 +135,7 @@ class BucketEntries(FolderEntries):
         if not (lease := self._lease(name)).acquire():
             return False
         try:
-            self._bucket.delete([f"{name}/{MANIFEST}"])  # first: a half deleted entry does not count
+            self._bucket.delete([f"{name}/{MANIFEST}"])  # first, because an entry without its manifest does not count
             self._bucket.delete([one.name for one in self._bucket.listed(f"{name}/")])
         finally:
             lease.release()

@@ -91,7 +91,7 @@ class Cache:
         return sum(size for size, _ in manifest["files"].values()) if manifest else None
 
     def found(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
-        """Return the folder of a cached result; None if it is not cached or damaged."""
+        """Return the folder of a cached result; None if it is missing or damaged."""
         name = _name(kind, identity)
         return self.backend.used(name) if self.backend.get(name) else None
 

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
 _PART_WRITTEN = re.compile(r"\d+ requested and \d+ written")  # numpy's words for a full disk, without an errno
-KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # name of an entry's folder: the key, and the depth of a ranking
+KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # name of an entry's folder: the key, then the depth if it is a ranking
 
 _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mtime) of a file -> its sha256
 
@@ -146,7 +146,7 @@ class FolderEntries:
 
     def _delete(self, name: str) -> bool:
         place = self.root / name
-        for left in (place / MANIFEST, place, unfinished_of(place)):  # without its manifest, an entry does not count
+        for left in (place / MANIFEST, place, unfinished_of(place)):  # manifest first: without it, no entry counts
             delete(left)
         return True
 

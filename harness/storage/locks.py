@@ -83,7 +83,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
         lock = FileLock(file, fallback_to_soft=False)
         try:
             lock.acquire(timeout=0)
-        except Timeout:  # another process has just taken the file for an abandoned claim
+        except Timeout:  # another process just took the file to be an abandoned claim, and locked it
             continue
         except OSError:
             file.unlink(missing_ok=True)
@@ -134,7 +134,7 @@ def require_conditions(bucket: Bucket) -> None:
 
 
 class Lease:
-    """A lease. Its process must hold the machine's lock, and so may take over a lease of the same machine at once."""
+    """A lease. Its process must hold the machine's lock: then any other lease of this machine is abandoned."""
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
         self._bucket, self._name, self._machine = bucket, name, machine
@@ -180,7 +180,7 @@ class Lease:
                 self._bucket.delete([self._name])
 
     def _renew(self) -> None:
-        """Renew the lease until its release. A process that loses it continues: the first result counts."""
+        """Renew the lease until its release. A process that loses the lease continues: the first result counts."""
         while self._etag and not self._over.wait(BEAT_SECONDS):
             try:
                 etag = self._bucket.replace(self._name, self._content(), self._etag)

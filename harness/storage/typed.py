@@ -49,8 +49,8 @@ def key_named(name: str) -> Mapping[str, str]:
 def encoded(value: Any) -> Any:
     """Convert a value to dicts, lists, texts, numbers, truth values and None.
 
-    A dataclass becomes a dict by field name, changed by the metadata above. It also gets the properties named in the
-    class attribute `json_too`. NaN and infinity become None, a Path its text, an Enum its value, NumPy scalars numbers,
+    A dataclass becomes a dict by field name; metadata such as HIDDEN changes this. The class attribute `json_too` names
+    properties to add. NaN and infinity become None, a Path its text, an Enum its value, NumPy scalars numbers,
     and arrays and sequences lists. Keys of mappings are kept.
     """
     if value is None or (isinstance(value, str | bool | int) and not isinstance(value, Enum)):
@@ -111,7 +111,7 @@ def _reader(hint: Any) -> Read:
         if kind in (list, tuple, Sequence):
             return type(value) is list
         if kind in (int, float) and type(value) is int:
-            return abs(value) < 2**63  # the range of a database
+            return abs(value) < 2**63  # the range of whole numbers in a database
         return type(value) is kind
 
     def read(value: Any, name: str) -> Any:

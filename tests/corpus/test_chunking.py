@@ -194,9 +194,9 @@ def test_a_tokenizer_that_cannot_be_had(tmp_path, monkeypatch):
     unknown = json.loads(json.dumps(LANGCHAIN["tokenizer"]))
     unknown["model"]["vocab"] = {"x": 0}
     (tmp_path / "unknown.json").write_text(json.dumps(unknown))
-    refused(tmp_path / "unknown.json", r"unknown\.json counts no tokens: WordLevel error")
+    refused(tmp_path / "unknown.json", r"unknown\.json cannot count tokens: WordLevel error")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # the variable is read once a process
-    refused("nobody/nothing-of-the-kind", "is neither a file nor a folder, and the hub has none")
+    refused("nobody/nothing-of-the-kind", "is neither a file nor a folder, and cannot be fetched from the hub")
 
 
 def test_the_identity_is_of_contents_and_not_of_paths(tmp_path, tokenizer):

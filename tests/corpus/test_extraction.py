@@ -249,7 +249,7 @@ BAD = {
     "old HWP": ("a.hwp", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "is an old binary HWP .* Save it as HWPX"),
     "Word": ("a.docx", zipped({"word/document.xml": "x"}), "a zip archive, which is not read. Save it as PDF"),
     "table": ("a.csv", b"a,b\n", r"no reader for \.csv\. Write its content as text"),
-    "unknown suffix": ("a.htlm", b"x", r"no reader for \.htlm\. Did you mean '\.htm'\? Readable are \.txt"),
+    "unknown suffix": ("a.htlm", b"x", r"no reader for \.htlm\. Did you mean '\.htm'\? Known suffixes are \.txt"),
     "an empty page": ("a.html", page("<script>x</script>").encode(), "holds no text"),
     "a page in an unknown encoding": (
         "a.html", b"<meta charset=koi8-r>caf\xe9 x", "or koi8-r, which it declares"),
@@ -292,7 +292,7 @@ def test_a_file_beyond_the_limit_of_its_reader_is_refused(tmp_path, name, read):
     path = tmp_path / f"a{read.suffixes[0]}"
     with path.open("wb") as file:
         file.truncate(read.largest + 1)
-    with pytest.raises(BadInput, match=rf"has .* MB, but {name} is read up to .* Split it"):
+    with pytest.raises(BadInput, match=rf"has .* MB, but {name} is limited to .* Split it"):
         extract(path)
 
 
@@ -304,7 +304,7 @@ def test_too_many_pages_and_a_zip_bomb_are_refused(tmp_path, monkeypatch):
     assert (tmp_path / "a.hwpx").stat().st_size < 10_000
     with pytest.raises(BadInput, match=r"the PDF has 2 pages, more than 1\. Split it"):
         extraction.extract_here(str(tmp_path / "a.pdf"))
-    with pytest.raises(BadInput, match=r"the sections have more than 1 MB\. Split it"):
+    with pytest.raises(BadInput, match=r"the sections exceed 1 MB\. Split the document"):
         extraction.extract_here(str(tmp_path / "a.hwpx"))
 
 

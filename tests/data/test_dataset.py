@@ -30,7 +30,7 @@ def test_documents_ascend_queries_keep_their_order_and_notes_say_what_is_unusual
     assert dataset.notes == (
         "7 of 10 documents are empty: c0, c1, c2, c3, c4 and 2 more.",
         "1 of 4 queries are empty: 9.",
-        "1 of 4 queries are unlabelled: retrieved and exported, but not scored.",
+        "1 of 4 queries are unlabelled: they are searched and exported, but not scored.",
         "1 of 3 labelled queries need no retrieval.",
     )
 

@@ -71,7 +71,7 @@ def test_a_list_is_cut_at_the_depth_and_a_shallower_one_is_told(searched, caplog
     searched(TREC, 100)
     assert re.search(r"run\.txt: its longest list has 3 documents, and depth is 100\.", caplog.text)
     searched(row("q1", ["a"]), 1, missing="empty")
-    assert "1 of 2 queries have no list: it counts as empty" in caplog.text
+    assert "1 of 2 queries have no list and get an empty one" in caplog.text
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.floats(-1e300, 1e300).map(lambda x: round(x, 1)), min_size=1))
@@ -90,12 +90,12 @@ def test_any_trec_run_is_ordered_as_harness_score_orders_it(tmp_path_factory, sc
         ("", {}, r"run\.txt: the file holds no rows"),
         (TREC.replace("Q0 c", "Q0 z"), {}, r"run\.txt:3: the dataset does not have these documents .*: z\."),
         (TREC.replace("q2", "q9"), {}, r"no list for 1 of 2 queries: q2\. It has .*retriever\.NAME\.missing=empty"),
-        (TREC.replace("q", "p"), {"missing": "empty"}, r"no list for 2 of 2 queries.*Is it about this dataset\?"),
+        (TREC.replace("q", "p"), {"missing": "empty"}, r"no list for 2 of 2 queries.*Is the file for this dataset\?"),
         (row("q1", ["a", "b", "a"]), {}, r"run\.txt:1: topk names a twice"),
         (row("q1", ["a"]) + row("q2", ["z"]), {}, r"run\.txt:2: the dataset does not have these documents .*: z\."),
         (row("q1", ["a", "b"], [1, 2]), {}, r"run\.txt:1: 'b' scores 2\.0, more than 'a' above it\..*scores=rank"),
-        (row("q1", ["a"], [1]) + row("q2", ["b"]), {}, r"run\.txt:2: there is no score .* there is at .*run\.txt:1"),
-        (row("q1", ["a", "b"], [1]) + row("q2", ["b"], [1]), {}, r"run\.txt:1: there is no score for each document"),
+        (row("q1", ["a"], [1]) + row("q2", ["b"]), {}, r"run\.txt:2: not every document has a score, but .*run\.txt:1"),
+        (row("q1", ["a", "b"], [1]) + row("q2", ["b"], [1]), {}, r"run\.txt:1: not every document has a score"),
     ],
 )  # fmt: skip
 def test_what_a_file_cannot_mean_is_refused(searched, text, arguments, message):

@@ -121,7 +121,7 @@ def test_documents_that_are_not_relevant_may_be_missing(beir):
     assert labelled(beir, "q1\td1\t1\nq1\td8\t0\nq1\td9\t-1\n").notes == (
         "2 judged pairs of a query and a document, 2.0 per query; 1 of them relevant.",
         "1 pair of a query and a document pooled, but not judged.",
-        "2 documents of the labels, none of them relevant, missing from the dataset: d8, d9.",
+        "2 documents in the labels, but not in the dataset, none of them relevant: d8, d9.",
     )
 
 
@@ -330,7 +330,7 @@ REAL = {  # name -> source, numbers of documents, queries, labelled queries and 
         lambda data: Contest(path=f"{data}/science_qa", qrels=f"{data}/science_qa/qrels_public.jsonl"),
         (4272, 220, 110, None),
         (
-            "110 of 220 queries are unlabelled: retrieved and exported, but not scored.",
+            "110 of 220 queries are unlabelled: they are searched and exported, but not scored.",
             "10 of 110 labelled queries need no retrieval.",
         ),
     ),
