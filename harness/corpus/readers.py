@@ -1,14 +1,14 @@
 """Read the text of HTML, HWPX, PDF and plain-text files, in the order of the file.
 
-HTML: the visible text, line by line, without style sheets. The head with its title, navigation, scripts, form controls,
-pictures with their descriptions, and elements with the attribute `hidden` are left out.
+HTML: the visible text, line by line; style sheets are ignored. The head (with its title), navigation, scripts, form
+controls, pictures (with their descriptions) and elements with the attribute `hidden` are left out.
 
 HWPX, the open format of Hangul (KS X 6101): paragraphs, tables, text boxes and notes of all sections. A note follows
 the paragraph that refers to it. Equations are read as their scripts. Page headers and footers, comments, and text that
 a tracked change deletes are left out. In HWPX and HTML, tabs separate the cells of a table row.
 
-PDF: the text of each page, in drawing order. A page whose glyphs have no Unicode value is refused, but a small share of
-such glyphs, as in formulas, is left out. Words hyphenated at the end of a line are joined.
+PDF: the text of each page, in drawing order. A page whose glyphs have no Unicode value is refused. If only a few glyphs
+have none, as in formulas, they are left out. Words hyphenated at the end of a line are joined.
 
 Plain text and Markdown keep their markup. Bytes are decoded by a byte order mark, as UTF-8, or as CP949 if the result
 is plainly Korean. No other encoding is guessed.

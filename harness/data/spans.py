@@ -82,7 +82,7 @@ class Places:
             self._longest[text] = max(end - start for start, end, _ in rows)
 
     def covers(self, evidence: Span) -> dict[str, float]:
-        """Return doc_id -> share of the evidence in the document's best place, in (0, 1], in order of these places."""
+        """Return doc_id -> share of the evidence in the document's best place, in (0, 1], ordered by that place."""
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):
             if (share := cover(place, evidence)) > found.get(doc_id, 0.0):

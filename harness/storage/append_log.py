@@ -59,8 +59,8 @@ class AppendLog(Generic[T]):
     """A log file. Processes append to it in turns, while others read it.
 
     kind: the dataclass of its rows.
-    sync: when rows are safe from a power failure: "row" once they are appended, "end" once `appending` ends, "never"
-        once the system writes them. They are always safe from the end of this process.
+    sync: when rows are flushed to disk, to survive a power failure: "row" after each call of `add`, "end" when
+        `appending` ends, "never" when the system chooses. Rows always survive the end of this process.
     lenient: whether to leave out damaged lines with a warning, as their rows can be made again; else they are refused.
     chained: whether each checksum covers the one before, and `<stem>.last` repeats the last one. This reveals lines
         that were edited, moved or removed.
