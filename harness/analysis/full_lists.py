@@ -16,7 +16,7 @@ from harness.recording.retrieval_run import RUN_FILE
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, NoFile, Tracker
 from retrievers.base import one_word
 
-LIGHT = "has no full lists: a sweep logs them only for its best trial. Repeat it with `harness run`"
+LIGHT = "has no full lists: a sweep logs them only for its best trial. Repeat the run with `harness run`"
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class FullLists:
 
 
 def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path) -> list[FullLists]:
-    """Return the runs with these ids or beginnings of ids.
+    """Return the full lists of the runs with these ids or beginnings of ids.
 
     Raise BadInput unless all are finished retrieval runs with full lists, on the dataset's documents and queries.
     """
@@ -45,11 +45,14 @@ def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path
 def best_repeatable(
     tracker: Tracker, wanted: Wanted, top: int, dataset: Dataset, folder: Path
 ) -> tuple[list[FullLists], list[str]]:
-    """Return (the `top` best configurations whose runs `named` accepts, notes). Raise BadInput if there are none."""
+    """Return (the full lists of the `top` best configurations that have some, notes on left-out runs).
+
+    Raise BadInput if no configuration has full lists that fit the dataset.
+    """
     names = _Names(dataset)
     found: list[FullLists] = []
     left: Counter[str] = Counter()
-    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # equal lists may differ before the gate
+    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # equal lists may have different full lists
         if len(found) == top:
             break
         why = _unfit(one.run, dataset)
@@ -66,7 +69,7 @@ def best_repeatable(
 
 
 def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
-    """Return why a run has no full lists of this dataset, as a phrase after "the run"; None without a reason."""
+    """Return why a run cannot have full lists of this dataset, as a phrase to follow the run's name; None if it can."""
     if (verb := run.tags.get("harness.verb")) == "score":
         return "is a scored file, which may lack documents. Name a run of `harness run`"
     if verb != "run":
@@ -76,11 +79,11 @@ def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
     if run.status == "RUNNING":
         return "has not ended. Wait for it"
     if run.status != "FINISHED":
-        return f"is {run.status}: its lists may be incomplete. Repeat it"
+        return f"is {run.status}: its lists may be incomplete. Repeat the run"
     for name in ("documents", "queries"):
         if run.tags.get(f"data.{name}") != dataset.fingerprints[name]:
             edited = ", or these were edited since" if name == "queries" else ", or these were prepared anew since"
-            return f"was not made with the {name} that the test set has{edited}. Repeat it"
+            return f"was not made with the {name} that the test set has{edited}. Repeat the run"
     return None
 
 

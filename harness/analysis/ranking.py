@@ -124,7 +124,7 @@ def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collectio
     words = document.get("runs") or [word for word in (document.get("run"),) if word]
     if words:
         whose, found = "named runs", [one for word in words for one in _counting(tracker, tracker.run(word))]
-        runs = [run for run in found if run.tags.get("task", RETRIEVAL) == task]  # commands refuse others
+        runs = [run for run in found if run.tags.get("task", RETRIEVAL) == task]  # commands refuse other tasks
     else:
         name = document["experiment_name"]
         whose, found = f"runs of {name!r}", tracker.runs(name, {}, "FINISHED")
@@ -171,9 +171,9 @@ def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
 
 
 def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedRun]:
-    """Return one run for each set of equal runs, the best first.
+    """Return one run of each set of equal runs, the best first.
 
-    This is the earliest run that is not a scored file, or else the earliest scored file.
+    The run of a set is the earliest that is not a scored file, or else the earliest scored file.
 
     by_lists: whether runs of different configurations are equal if they return the same documents. Runs whose score is
     a time are equal only if their configurations are.
@@ -217,12 +217,12 @@ def chosen_run(
     """Return the run that the config names, or the best run of its experiment by `metric` and `select_on`."""
     if config.run is not None:
         return recommended(tracker, tracker.run(config.run))
-    assert config.metric is not None, "`settled` names one"
+    assert config.metric is not None, "`settled` sets the metric"
     return best_run(tracker, Wanted(config.experiment_name, config.metric, config.select_on, task, verbs))
 
 
 def compares(one: LoggedRun, other: LoggedRun) -> bool:
-    """Return whether two runs can be compared by their objectives: the same measure on the same queries and rules.
+    """Return whether two runs can be compared by their objectives: both have the same measure, queries and rules.
 
     An in-sample score may be compared with an out-of-fold score. A tag that only one run has is ignored: a file that
     was scored without queries has no `data.queries`.
@@ -374,10 +374,10 @@ def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
 
 
 def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
-    """Return (the runs without the files that were scored on other queries, a note on these files).
+    """Return (the runs without files that were scored on other queries than the retrieval runs, a note on these files).
 
-    A file scored without the difficult queries would come first. The queries of the retrieval runs are kept. Without
-    retrieval runs, the queries of most files are kept, or the larger set if two are equally frequent.
+    Otherwise a file that was scored without the difficult queries would come first. Without retrieval runs, the files
+    on the most frequent set of queries remain, or on the larger set if two sets are equally frequent.
     """
     files = [one.run for one in ranked if one.run.tags.get("harness.verb") == "score" and "data.qrels" in one.run.tags]
     if not files:
@@ -418,7 +418,7 @@ def _named(tracker: Tracker, asked: Wanted) -> Chosen:
     for word in asked.runs or ():
         run = tracker.run(word)
         if run.tags.get("harness.verb") == "sweep":
-            member = member_tag(run.tags["sweep.id"])  # also trials that were reused
+            member = member_tag(run.tags["sweep.id"])  # trials that the sweep reused have this tag, too
             trials = [one for one in tracker.runs(run.experiment, {}) if member in one.tags]
             found |= {trial.run_id: trial for trial in trials if trial.status == "FINISHED"}
             if ended := sum(trial.status != "FINISHED" for trial in trials):

@@ -36,8 +36,9 @@ BINS = 60
 
 @dataclass(frozen=True)
 class SignalRule:
-    """The signal of a gate, with the levels and thresholds of its Rule; () if the signal does not decide.
+    """The signal of a gate, with the levels and thresholds of its Rule.
 
+    thresholds: () if the signal does not decide.
     single: (source, name, k) if a single signal decides; otherwise None.
     """
 
@@ -307,7 +308,7 @@ def _apart(heights: Sequence[float], least: float) -> np.ndarray:
     """Return heights that are at least `least` apart and at most 1, as near as possible to the given ones."""
     order, steps = np.argsort(heights, kind="stable"), least * np.arange(len(heights))
     moved = np.maximum.accumulate(np.array(heights, float)[order] - steps)  # each at least `least` above the one before
-    moved = np.minimum(moved, 1 - steps[-1])  # room for those above, up to 1
+    moved = np.minimum(moved, 1 - steps[-1])  # leaves room below 1 for all greater heights
     apart: np.ndarray = (moved + steps)[np.argsort(order)]
     return apart
 

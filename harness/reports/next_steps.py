@@ -1,4 +1,4 @@
-"""Command lines to run next. They find the same runs and can be copied as printed."""
+"""Command lines to run next, ready to be copied. They find the runs of the command that prints them."""
 
 from __future__ import annotations
 

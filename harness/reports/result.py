@@ -30,7 +30,7 @@ class CommandAnswer:
     pasted: returns the tables to paste in a style; None if the tables of `shown` are pasted.
     value: what Python code gets instead of the JSON document.
     failed: why the command fails in spite of its answer; "" if the answer says why; None if the command succeeds.
-    style: the `format`, for commands that decide it themselves.
+    style: the `format` if the command itself decides it; otherwise None.
     """
 
     found: Any

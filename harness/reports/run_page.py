@@ -124,7 +124,7 @@ def write_run_page(
     outcome: Outcome,
     overrides: Sequence[str] | None = None,
 ) -> tuple[dict[str, list[Any]], str]:
-    """Write the figures and the page of the run `name` into a folder. Return (its `query_table`, its description)."""
+    """Write the figures and the page of the run `name` into a folder. Return (the `query_table`, the description)."""
     of, payoff = outcome.scores, view_payoff(outcome, plan, dataset)
     view = gate_view(outcome, plan, payoff)
     if of:
@@ -158,7 +158,7 @@ def write_run_page(
 
 
 def write_scored(folder: Path, of: Evaluation, source: Mapping[str, str]) -> str:
-    """Write the figure of predictions made elsewhere and return their description. source: name -> text."""
+    """Write the figure of predictions made elsewhere. Return their description. source: facts on them, name -> text."""
     if of.scores:
         overview(of.scores, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]

@@ -122,7 +122,7 @@ class Table:
 
 
 def best_marked(cells: Sequence[Number]) -> list[Number]:
-    """Return the numbers with the highest in bold, and all that look equal when pasted. A single number stays plain."""
+    """Return the numbers: the highest and all that look the same when pasted in bold, a single number plain."""
     known = [one.value for one in cells if not math.isnan(one.value)]
     if len(known) < 2:
         return [*cells]
@@ -165,7 +165,7 @@ def _shown(cell: Cell, column: Column, digits: int) -> str:
 def on_screen(table: Table, drawn: bool = False) -> Table:
     """Return the table as texts, with intervals in a column after their numbers.
 
-    drawn: whether a column without a name follows the intervals of differences, with the differences as Numbers.
+    drawn: whether to add, after the intervals of differences, a column without a name with the differences as Numbers.
     """
     columns: list[Column] = []
     cells: list[Sequence[Cell]] = []

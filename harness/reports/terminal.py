@@ -140,8 +140,8 @@ def checked_notes(scores: Scores) -> list[str]:
         said.append(f"Estimates leave out {counted(undrawn, 'scored query')} that could not be drawn for checking.")
     if scores.checked.outside:
         said.append(
-            "To have the documents judged that people have not judged: harness testset pool testset=FOLDER runs=[ID], "
-            "harness testset judge testset=FOLDER, harness testset review testset=FOLDER sample=audit, and harness "
+            "To judge documents that people have not judged: harness testset pool testset=FOLDER runs=[ID], harness "
+            "testset judge testset=FOLDER, harness testset review testset=FOLDER sample=audit, and harness "
             "testset freeze testset=FOLDER as a new version."
         )
     return said

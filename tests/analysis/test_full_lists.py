@@ -86,10 +86,10 @@ def test_the_best_that_fit_are_taken(tmp_path):
     found, notes = best_repeatable(store(tmp_path, lists, *runs), WANTED, 2, DATA, tmp_path)
     assert [one.run.run_id for one in found] == ["first", "second"]
     assert notes == [
-        "Left out: 1 run that has no full lists: a sweep logs them only for its best trial. Repeat it with `harness "
-        "run`.",
+        "Left out: 1 run that has no full lists: a sweep logs them only for its best trial. Repeat the run with "
+        "`harness run`.",
         "Left out: 1 run that was not made with the queries that the test set has, or these were edited since. Repeat "
-        "it.",
+        "the run.",
     ]
 
 

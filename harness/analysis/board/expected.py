@@ -2,7 +2,7 @@
 
 The best of many runs scores too high on the queries that chose it. Three numbers correct this, the most honest first:
 1. private: the mean over private queries, which had no part in the choice;
-2. replay: `sweep=auto` repeats its choices without the queries that score them;
+2. replay: `sweep=auto` repeats its choices on some queries and scores them on the other queries;
 3. choice: the choice among the runs is cross-validated, no matter how the runs were made.
 """
 
@@ -108,7 +108,10 @@ class Expected:
 
 @dataclass(frozen=True)
 class Replay:
-    """The score of a sweep that repeated its choices without the queries that score them. winner: its best score."""
+    """The score of a sweep that repeated its choices on some queries and scored them on others.
+
+    winner: its best score.
+    """
 
     sweep_id: str
     winner: float
@@ -132,9 +135,9 @@ class RunFamily:
     alone: bool = False
 
     def expected(self, replay: Replay | None, most: int | None = None) -> Expected | None:
-        """Return the score to expect of the best run; None with fewer than two runs or two queries that choose.
+        """Return the score to expect of the best run; None with fewer than two runs or queries that choose.
 
-        replay: the replay of a sweep whose best trial may be the best run. most: read no scores if there are more runs.
+        replay: the replay of a sweep whose best trial may be the best run. most: read no scores of more runs than this.
         """
         if len(self.runs) < 2:
             return None
@@ -194,7 +197,10 @@ class RunFamily:
 
 
 def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
-    """Return the score to expect of a board's best run; None for text tasks. whole: it has all comparable runs."""
+    """Return the score to expect of a board's best run; None for text tasks.
+
+    whole: whether the board has all comparable runs.
+    """
     if runs.submissions:
         return None
     best, of = runs.runs[0], len(runs.runs)
@@ -214,7 +220,7 @@ def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: st
 
 
 def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
-    """Return `expected_of_run`. If it is a private score, count the private scores as seen once more."""
+    """Return `expected_of_run`. If the score rests on private queries, count one more look at the private scores."""
     found = expected_of_run(tracker, run, metric, select_on)
     if found and found.how == "private":
         tracker.count_private_view(run.experiment)
@@ -226,7 +232,7 @@ def of_experiment(
 ) -> Expected | None:
     """Return the score to expect of the best run of an experiment; None with fewer than two comparable runs.
 
-    asked: its `runs` are ignored. most: read no scores if there are more runs. replay: of a sweep about to end.
+    asked: its `runs` are ignored. most: read no scores of more runs than this. replay: of a sweep that is about to end.
     """
     try:
         check_by_query(asked.metric)
@@ -248,7 +254,7 @@ def of_experiment(
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
     """Return the replay of the sweep whose best trial scores the same as the best run, or None.
 
-    Of several such sweeps, take the one with the most of these runs.
+    Of several such sweeps, take the sweep with the most trials among the runs.
     """
     best, metric, select_on = family.runs[0], family.metric, family.select_on
     found = []

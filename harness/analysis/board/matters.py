@@ -30,9 +30,9 @@ from harness.tracking.tracker import LoggedRun
 LEAST_QUERIES = 10  # fewer queries give no shares
 WORTH_SAYING = 0.01  # smaller shares of pairs are not shown
 SEED, RESAMPLES = 0, 2000
-MOST_MAPPED = 10  # the keys that matter most have heat maps
+MOST_MAPPED = 10  # the most keys with heat maps: the keys that matter most
 MOST_CELLS = 1000  # larger heat maps are left out
-SHOWN = 5  # keys on a terminal
+SHOWN = 5  # the most keys on a terminal
 COLUMNS = (
     Column("key"),
     Column("values", "count"),
@@ -72,8 +72,8 @@ class Level:
 class KeyMatters:
     """The effect of a key on the score.
 
-    alone: the key's own share of the variance. total: the share together with all pairs of the key.
-    reason: why both shares are None: "only" if no other key varies, or a key of REASONS.
+    alone: the key's own share of the variance. total: the share together with the shares of all pairs with the key.
+    reason: "" if the shares are known; otherwise "only" if no other key varies, or a key of REASONS.
     """
 
     key: VariedKey = field(metadata=INLINE)
@@ -389,7 +389,7 @@ class Plateau:
 
     @property
     def beside(self) -> int:
-        """The place of the value next to the plateau, on the side with the higher score; of the best value if flat."""
+        """The place of the value next to the plateau, on the side with the higher score; if flat, of the best value."""
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 
@@ -402,7 +402,7 @@ class Plateau:
         gap = f"{self.values[self.beside]} is {self.below[self.beside]:.4f} below"
         reach = f"plateau from {first} to {last}, best at {best}"
         if self.shape == "spike":
-            reach = f"spike, only {best} reaches it"
+            reach = f"spike at {best} alone"
         beyond = f" {best} is the {self.at_end} value tried: go beyond it." if self.at_end else ""
         if self.grows and self.best == len(self.values) - 1:
             beyond = " The measure grows with the key by construction, so larger values need no trial."

@@ -1,4 +1,4 @@
-"""A board and its HTML page, made from the template `board.html`. `board.js` describes the file of a tab."""
+"""A board and its HTML page, made from the template `board.html`. `board.js` says how to write a tab."""
 
 from __future__ import annotations
 

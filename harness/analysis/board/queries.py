@@ -29,10 +29,10 @@ from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import one_word
 
 PARTS = ("data.documents", "data.queries", "data.qrels")
-DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value; the smaller number if there are more than LISTED pairs
-LISTED = 65_536  # distinct pairs of a value and a kind of loss
+DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value; fewer if there are more than LISTED pairs
+LISTED = 65_536  # the most distinct pairs (value, kind of loss) for values with DIGITS decimals
 _DEFLATED = -15  # zlib's wbits for raw deflate, "deflate-raw" of DecompressionStream
-MISSED = 5  # relevant documents of a query that are shown from below the first DEPTH of a list
+MISSED = 5  # the most relevant documents that a list shows from below its first DEPTH
 RELEVANT = 20  # relevant documents of a query on the page, the highest grades first
 BLOCK = 64  # documents that are packed together
 TEXTS, LEAST_TEXT = 6_000_000, 90  # characters of all documents together; the fewest of one document
@@ -213,10 +213,10 @@ class Collected:
         self._words = [
             {word: one for one in (each.dataset.by_id if each.dataset else ()) if (word := one_word(one)) != one}
             for each in data
-        ]  # ids that TREC runs write in another way
+        ]  # id as TREC runs write it -> id, if the two differ
 
     def add(self, place: int, data: int, returned: Mapping[str, Returned], behind: Retrieved | None) -> None:
-        """Collect a run. place, data: the places of the run and of its data. behind: None if it is not shown."""
+        """Collect a run. place, data: the places of the run and of its data. behind: its lists before the gate."""
         detailed = place < DETAILED
         lists, texts = [0] * len(self._queries), [0] * len(self._queries)
         for row, (query_id, query) in enumerate(zip(self._runs.query_ids, self._queries, strict=True)):

@@ -308,7 +308,7 @@ def read_submissions(tracker: Tracker, runs: Sequence[LoggedRun], folder: Path) 
 def _check_same(first: ScoredSubmission, other: ScoredSubmission) -> None:
     same, own = task_rules(first.node), task_rules(other.node)
     if other.item_ids != first.item_ids:
-        raise BadInput(f"Runs {other.run.named} and {first.run.named} have tallies of other items. {AGAIN}")
+        raise BadInput(f"Runs {other.run.named} and {first.run.named} were scored on different items. {AGAIN}")
     for name, rule in same.items():
         if own.get(name) != rule:
             raise BadInput(

@@ -16,13 +16,13 @@ from harness.config.text import shortest
 from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import LoggedRun
 
-FIRST = ("retriever", "gate")  # every short name has their values
+FIRST = ("retriever", "gate")  # settings whose values are in every short name
 SAID = {"top_k": "top"}  # key -> its name in a short name
-LONGEST = 30  # characters of a value in a short name
+LONGEST = 30  # the most characters of a value in a short name
 Params = Mapping[str, str]
-MOST_VALUES = 12  # a number with more values is binned, unless its values recur
+MOST_VALUES = 12  # a numeric key with more values is binned, unless the values recur
 RECUR = 4  # values recur if each has at least this many runs on average
-MOST_BINS = 8  # the most bins of a number
+MOST_BINS = 8  # the most bins of a numeric key
 ABSENT = "none"  # the value of a choice that a run lacks
 BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever asks for them
 
@@ -30,8 +30,8 @@ BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever as
 def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
     """Return the logged params that differ: name -> the value of each run, None if absent or null.
 
-    A key that some runs lack is left out if all other runs have the default value of their choices, for example
-    `fusion.k` 60 with `fusion` rrf.
+    A key that some runs lack is left out if all other runs have the default that their choices give the key, for
+    example `fusion.k` 60 with `fusion` rrf.
     """
     return _changed(params, _brought(params))
 
@@ -62,7 +62,8 @@ def short_names(runs: Sequence[LoggedRun]) -> list[str]:
     """Return a short name for each run that is unique among these runs, for example `hybrid_light · auto`.
 
     A name has the retriever and the gate. Equal names get the fewest other settings that tell the runs apart, without
-    values that more than half of these runs have, and then the beginning of the id. A scored file keeps its run's name.
+    values that more than half of these runs have. Names that are still equal get the beginning of the id. A scored file
+    keeps its run's name.
     """
     made = [run.params if run.has_settings else {} for run in runs]
     names = [
@@ -82,7 +83,7 @@ def short_names(runs: Sequence[LoggedRun]) -> list[str]:
 
 
 def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[str]:
-    """Return a few keys that tell these runs apart like all keys together, the most telling key first."""
+    """Return a few keys that tell these runs apart as well as all keys do, the most telling key first."""
     found: list[str] = []
 
     def parts(keys: Sequence[str]) -> int:
@@ -172,7 +173,7 @@ class VariedKey:
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> VariedKey:
-        """Return the key. A number whose values hardly recur gets at most `bins` bins with equally many runs."""
+        """Return the key. Bin a number whose values hardly recur: at most `bins` bins with equally many runs."""
         count = len(self.values)
         if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
             return self

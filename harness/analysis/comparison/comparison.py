@@ -53,7 +53,7 @@ class PairedResult:
         return (self.pair.first if value > 0 else self.pair.second) if self.p_holm <= ALPHA else None
 
     def as_json(self, tested: bool) -> dict[str, Any]:
-        """Return the difference and its estimate, or with `tested` the numbers of the test."""
+        """Return the difference and its estimate. tested: return the numbers of the test instead."""
         numbers = {
             name: one for name, one in vars(self.found).items() if one is not None and (name in TESTED) == tested
         }
@@ -124,7 +124,7 @@ class ShownDocument:
 
 @dataclass(frozen=True)
 class Changed:
-    """A query or item whose metric differs much between a pair.
+    """A query or item on which the metric differs much between the runs of a pair.
 
     values, documents, predictions: label of a run -> its value, documents or prediction. A text task has no documents,
         retrieval has no predictions.
@@ -156,7 +156,7 @@ class UnjudgedDocument:
 
 @dataclass(frozen=True)
 class Unjudged:
-    """The share of judged documents among the first k of each run.
+    """The share of judged documents among the first k documents of each run.
 
     judged: label -> mean share over the queries with documents; NaN without such queries.
     documents: the documents to judge first, from runs with a smaller share than another run.
@@ -180,7 +180,7 @@ class Comparison:
     splits: differences by part. changed: the queries or items with the largest differences of each pair.
     shake_up: None if a part is empty, or if the runs have different public parts.
     pairs: the number of pairs that p of the metric is corrected for.
-    expected: for the best run of the experiment, on new queries; None if unknown, or if that run is not compared.
+    expected: what to expect of the experiment's best run on new queries; None if unknown or if the run is not compared.
     unjudged: None if the labels do not say which documents were judged.
     """
 

@@ -35,8 +35,8 @@ from harness.statistics.split import Standing
 from harness.tasks.task import GIVEN
 from harness.tracking.tracker import Tracker
 
-PLACES = 5  # pairs that a note names
-WIDE = 6  # columns of measures in a pasted table; more measures become rows
+PLACES = 5  # the most pairs that a note names
+WIDE = 6  # the most columns of measures in a pasted table; more measures become rows
 ALONE = "Each p is for one pair and one measure, without correction."
 
 

@@ -144,7 +144,7 @@ class RetrievalRuns:
 
     @property
     def apart(self) -> tuple[LoggedRun, LoggedRun] | None:
-        """A run with another public part than the first run, and the first run; None if all public parts are equal."""
+        """A run whose public part is not the first run's, and the first run; None if all public parts are equal."""
         first = self.runs[0].run
         return next(((run.run, first) for run in self.runs if (run.table.public != self.public).any()), None)
 
@@ -251,7 +251,7 @@ class RetrievalRuns:
         return Changed(pair, query_id, values, about, documents=documents)
 
     def on_board(self, found: Chosen, metric: str, order: Sequence[int]) -> BoardRuns:
-        """Return the runs as a board. order: for each run of `found` its place among these runs."""
+        """Return the runs as a board. order: for each run of `found`, its place in `self.runs`."""
         return of_tables(found, metric, [self.runs[place].table for place in order])
 
     def notes(self) -> list[str]:
@@ -356,8 +356,8 @@ def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
     if unmet := [query_id for query_id in runs[0].table.query_ids if query_id in labels[runs[0].label].unmet]:
         need = "needs" if len(unmet) == 1 else "need"
         notes.append(
-            f"{counted(len(unmet), 'query')} {need} retrieval, but no judged document is relevant: every run scores 0 "
-            f"there: {some(unmet)}."
+            f"{counted(len(unmet), 'query')} {need} retrieval, but no judged document is relevant, so every run scores "
+            f"0 there: {some(unmet)}."
         )
     if not all(any((qrels.not_relevant or {}).values()) for qrels in labels.values()):
         return None, notes
@@ -513,8 +513,8 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
     """Compare runs. Raise BadInput unless every run has the metric.
 
     config: with `select_on=public`, the public queries or items choose and the private ones judge.
-    family: float64 [R], the corrected p of the first run against each of R runs, best first, which begin with `runs`.
-        None: p is corrected over the pairs of `runs`.
+    family: float64 [R], the corrected p of the best run against each of R runs, the best first. `runs` are the first
+        of these R runs. None: p is corrected over the pairs of `runs`.
     """
     metric, labels, private = config.metric, runs.labels, config.select_on == "public"
     if private and runs.apart:

@@ -346,7 +346,7 @@ def _others(tracker: Tracker, runs: Sequence[LoggedRun], evidence: RunEvidence) 
 
 
 def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> dict[str, int]:
-    """Return group or key -> the number of other tried values. own, others: the params of the run and of other runs."""
+    """Return group or key -> the number of tried values other than the run's. own, others: params of the runs."""
     tried = {(key, value) for params in others for key, value in params.items() if value != own.get(key, value)}
     return Counter(key for key, _ in tried)
 
@@ -387,7 +387,7 @@ class Untold:
 
 
 def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
-    """Return the best of the runs with other values, if the queries do not tell it apart from this run; else None."""
+    """Return the best other run with other values by query; None if the queries tell this run apart from it."""
     by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # p depends on the order
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)[by_id]

@@ -1,6 +1,6 @@
 """The catalogue of proposals: all that can be tried from a configuration, with bounds and usual gains.
 
-A bound is computed from the lists and labels of a run; otherwise it is 1, the maximum of a mean. The *share* of a
+A bound is computed from the lists and labels of a run; without a run it is 1, the maximum of a mean. The *share* of a
 proposal is the part of the bound that such a proposal usually adds. Shares are rough estimates, the same for all data.
 They only decide the order of the proposals.
 """
@@ -26,7 +26,7 @@ from retrievers.dense.models import INSTALL, PACKAGES, ModelSource, here
 # Shares of the bound. The share of a gate is multiplied by the advantage of its signal over chance.
 GATES = {"auto": 0.8, "depth": 0.75, "classifier": 0.7}
 STEMS = 0.25  # a tokenizer that knows the word forms of the language, in place of one that does not
-PLAIN = 0.02  # another tokenizer
+PLAIN = 0.02  # any other tokenizer
 BIGRAMS = 0.2  # if tokenizers split word forms inconsistently, or if no spaces separate words
 OTHER_BIGRAMS = -0.05  # otherwise: McNamee and Mayfield (2004) found that n-grams help with inflected words only
 ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # encoders without a download, added to BM25

@@ -125,7 +125,7 @@ def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_di
 
 
 def _plain(config: Mapping[str, Any], unused: set[str]) -> dict[str, Any]:
-    """Return dotted key -> value of the config that decides results. Components have their recorded names."""
+    """Return dotted key -> value for the part of the config that decides results. Components have recorded names."""
     return flatten({name: recorded(node) for name, node in config.items() if name not in unused})
 
 

@@ -34,8 +34,8 @@ RATES = {
 UNKNOWN = 10.0  # the rate of components from plug-ins
 START = 0.5  # seconds to index and search, without reading the texts
 TRIAL = 0.3  # seconds to fuse, gate, score and log
-CHARACTERS = 2.5  # characters of a token of a neural model
-BYTES = 4  # bytes of a parameter in most models
+CHARACTERS = 2.5  # characters per token of a neural model
+BYTES = 4  # bytes per parameter in most models
 SPEED = {"cpu": 3e10, "gpu": 3e13}  # operations per second of one core and of a GPU
 PAIR = 400  # tokens that a reranker reads for one pair of a query and a document
 # The seconds to learn from 100 labelled queries, including the folds.
@@ -77,7 +77,7 @@ class Workload:
 class CostModel:
     """Estimates for one dataset.
 
-    cache: has results and measured times. With None, only rates count, so repeated estimates are equal.
+    cache: with results and measured times; None to use rates alone, so that repeated estimates are equal.
     documents, queries: the number of characters. asked, labelled: the number of queries.
     texts: the digest of the documents' texts.
     arithmetic: seconds to fuse, gate and score a configuration.

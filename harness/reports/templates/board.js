@@ -100,7 +100,7 @@ function runId(place) {
 const TABS = [];
 let current = null;
 // title: {en, ko}. show(root) fills an empty root when the tab is first opened and after a change of language.
-// It may return a function that is called with the detail after the tab's name in the address. keys: [key, {en, ko},
+// `show` may return a function that is called with the detail after the tab's name in the address. keys: [key, {en, ko},
 // action] of each key that works while the tab is open.
 function tab(name, title, show, keys = []) {
   const panel = make("div", { id: "panel-" + name, role: "tabpanel", "aria-labelledby": "tab-" + name, hidden: "" });
@@ -161,7 +161,7 @@ addEventListener("keydown", (event) => {
   const place = Number(event.key) - 1;
   if (TABS[place]) { go(TABS[place].name); TABS[place].button.focus(); return; }
   const found = [...(current?.keys ?? []), ...KEYS].find(([key]) => key === event.key);
-  if (!found?.[2]) return; // elements handle keys without an action themselves
+  if (!found?.[2]) return; // elements of the page handle a key without an action
   event.preventDefault();
   found[2](event);
 });
@@ -172,7 +172,7 @@ function showKeys() {
   $("keys").replaceChildren(make("h2", { id: "keys-title" }, say({ en: "Keys", ko: "단축키" })),
     ...group(say(current.title), current.keys),
     ...group(say({ en: "Everywhere", ko: "어디서나" }), [...TABS.map((one, i) => [String(i + 1), one.title]),
-      ["← →", { en: "the tab before or after, on a tab", ko: "탭에서 앞뒤 탭으로" }], ...KEYS]),
+      ["← →", { en: "on a tab: the tab before or after", ko: "탭에서 앞뒤 탭으로" }], ...KEYS]),
     make("button", { class: "plain", onclick: () => $("keys").close() }, say({ en: "Close", ko: "닫기" })));
   $("keys").showModal();
 }
@@ -218,7 +218,7 @@ function start() {
   $("tabs").append(...TABS.map((one) => one.button));
   $("main").append(...TABS.map((one) => one.panel));
   $("skip").addEventListener("click", (event) => {
-    event.preventDefault(); // the address names what is open
+    event.preventDefault(); // keep the address, which names the open tab
     $("main").focus();
   });
   selection.set([...new Set([DATA.leaderboard.recommended.run, 0, 1])].filter((place) => place in DATA.runs).slice(0, 2));

@@ -44,10 +44,12 @@ async function documentAt(place) {
   return { id, title, text };
 }
 
-// One query: {id, turns: [[role, text]] or null, relevant, of(run)}. `relevant()` lists {id, title, text, grade} of the
-// relevant documents, highest grade first; null if labels are unknown. `of(run)` is null if the run's list is unknown, else
-// {searched, count: documents returned, documents: [{rank, id, title, text, grade, score}], below: relevant documents
-// further down, in the same form, full: whether the documents are from before the gate, signal}. Unknown values are null.
+// One query: {id, turns: [[role, text]] or null, relevant, of(run)}. Unknown values are null.
+// `relevant()` lists {id, title, text, grade} of the relevant documents, highest grade first; null if labels are unknown.
+// `of(run)` is null if the run's list is unknown, else an object:
+//   searched: the searched text. signal: the gate's signal. count: the number of documents returned.
+//   documents: [{rank, id, title, text, grade, score}]. full: whether these documents are from before the gate.
+//   below: relevant documents further down, in the same form.
 //
 // One item: {id, texts: [[name, text]], said(run): the prediction in marked pieces, null if unknown}.
 async function item(place) {

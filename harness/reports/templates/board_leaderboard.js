@@ -105,7 +105,7 @@
   function detail(row) {
     const run = runOf(row);
     const told = row.run === 0 ? say({ en: "the best on the board", ko: "순위판에서 가장 좋은 실행" }) : row.p_holm === null ? null :
-      say({ en: `against the best: p = ${number(row.p_holm, 4)} (Holm, ${DATA.leaderboard.pairs} pairs), ${number(row.p, 4)} this pair alone`,
+      say({ en: `against the best: p = ${number(row.p_holm, 4)} (Holm, ${DATA.leaderboard.pairs} pairs), ${number(row.p, 4)} for this pair alone`,
         ko: `가장 좋은 실행과 비교: p = ${number(row.p_holm, 4)}(Holm, ${DATA.leaderboard.pairs}쌍), 이 쌍만 보면 ${number(row.p, 4)}` });
     return make("div", { class: "opened" },
       make("div", { class: "soft" }, [`${DATA.head.metric} ${number(run.value)}, ${say(KINDS[run.kind])}`, interval(run), told].filter(Boolean).join(" · ")),

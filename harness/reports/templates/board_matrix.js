@@ -3,9 +3,8 @@
 // announce the cell.
 //
 // data: see `matrix()`. titles: the titles of the queries. said(query, run): the cell in words. open(query, run): called
-// after a click or Enter. Returns {element, grid, show(order, options), focus(query)}. `show` lists the queries of `order`;
-// options: by,
-// "loss" or "value"; whole, whether all rows are visible; wide, whether columns are wide enough to click on.
+// after a click or Enter. Returns {element, grid, show(order, options), focus(query)}. `show` lists the queries of `order`.
+// options: {by: "loss" or "value", whole: whether all rows are visible, wide: whether columns are wide enough to click on}.
 function cellMatrix(data, titles, said, open) {
   const R = DATA.runs.length, TOP = 20, ROW = 22, WIDE = 18, MOST_WIDE = 44;
   const state = { order: [], by: "loss", whole: false, wide: false, row: 0, run: 0 };
@@ -43,7 +42,7 @@ function cellMatrix(data, titles, said, open) {
     const { clientWidth: wide, clientHeight: high } = grid;
     Object.assign(size, { wide, high, left: wide < 500 ? Math.min(110, wide / 3) : Math.min(340, wide * .36) });
     size.column = state.wide ? WIDE : Math.min((wide - size.left) / R, MOST_WIDE);
-    if (!state.wide) size.left = wide - R * size.column; // a few runs leave the room to the queries
+    if (!state.wide) size.left = wide - R * size.column; // with few runs, the titles of queries get more room
     size.row = state.whole ? (high - TOP) / Math.max(state.order.length, 1) : ROW;
     if (state.whole) size.row = Math.min(size.row, ROW);
     sizer.style.width = (state.wide ? size.left + R * size.column : wide) + "px";

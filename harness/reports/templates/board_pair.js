@@ -1,6 +1,6 @@
 // Tab *Two runs*: the difference of two runs, their settings, and the queries that decide.
 if (DATA.runs.length > 1) {
-  const PART = 12, FEW = 20; // queries listed at first; of fewer that differ an interval is not to be trusted
+  const PART = 12, FEW = 20; // queries listed at first; do not trust an interval if fewer than FEW differ
   const UNIT = 1e6; // values on this page have six digits
   const PARTS = { all: { en: "all queries", ko: "모든 질의" }, public: { en: "public", ko: "public" }, private: { en: "private", ko: "private" } };
   const NAMES = ["--run-0", "--run-1"].map((name) => `var(${name})`);
@@ -36,7 +36,7 @@ if (DATA.runs.length > 1) {
     const [better, worse] = up ? [a, b] : [b, a];
     const plain = (value) => (value < 0 ? signed(value, 3) : number(value, 3));
     const ahead = number(Math.abs(found.mean)), size = `${ahead} (${plain(up ? found.low : -found.high)} – ${plain(up ? found.high : -found.low)})`;
-    if (!found.n) return say({ en: "No query has a value in both.", ko: "두 실행 모두에 값이 있는 질의가 없습니다." });
+    if (!found.n) return say({ en: "No query has a value in both runs.", ko: "두 실행 모두에 값이 있는 질의가 없습니다." });
     if (!found.wins && !found.losses) return say({ en: `${a} and ${b} have the same value on every query.`, ko: `${a}, ${b} 두 실행은 모든 질의에서 값이 같습니다.` });
     if (found.p === null) return say({ en: `${better} is ahead by ${ahead}.`, ko: `${better} 쪽이 ${ahead} 앞섭니다.` });
     return say(sure ? { en: `${better} is better than ${worse} by ${size}, ${p3(found.p)}.`,
@@ -83,7 +83,7 @@ if (DATA.runs.length > 1) {
   // ---- Settings
   function settings(places) {
     const [one, other] = places.map((place) => DATA.runs[place].params), keys = Object.keys(one).filter((key) => one[key] !== other[key]);
-    if (!keys.length) return make("p", { class: "soft" }, say({ en: "Both have the same settings.", ko: "두 실행의 설정이 같습니다." }));
+    if (!keys.length) return make("p", { class: "soft" }, say({ en: "Both runs have the same settings.", ko: "두 실행의 설정이 같습니다." }));
     return make("table", { class: "settings" }, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, say({ en: "setting", ko: "설정" })),
       ...places.map((place, i) => make("th", { scope: "col" }, mark(i), " ", say([{ en: "first", ko: "첫째" }, { en: "second", ko: "둘째" }][i]))))),
       make("tbody", {}, ...keys.map((key) => make("tr", {}, make("th", { scope: "row" }, ...breakable(key)), make("td", {}, one[key] ?? "–"), make("td", {}, other[key] ?? "–")))));
@@ -163,10 +163,10 @@ if (DATA.runs.length > 1) {
       make("div", { class: "pair" },
         card(say({ en: "Query by query", ko: "질의마다" }), queriesOf(found.n), winsPicture(found), differing.length ? profile(differing) : null),
         card(say({ en: "Settings that differ", ko: "서로 다른 설정" }), null, settings(places), ...places.map((place, i) => make("div", { class: "ids" }, mark(i), runId(place))))),
-      ITEMS ? "" : card(say({ en: "Losses gained and lost", ko: "생긴 손실과 사라진 손실" }), say({ en: "queries by what went wrong in the lists the runs wrote", ko: "기록된 목록에서 무엇이 잘못되었는지에 따른 질의 수" }), lossPicture(rows)),
+      ITEMS ? "" : card(say({ en: "Losses gained and lost", ko: "생긴 손실과 사라진 손실" }), say({ en: "the number of queries by kind of loss, in the lists that the runs wrote", ko: "기록된 목록에서 무엇이 잘못되었는지에 따른 질의 수" }), lossPicture(rows)),
       card(say({ en: "Queries that decide", ko: "우열을 가른 질의" }), say(ITEMS ? { en: "largest differences first; both values", ko: "차이가 큰 것부터, 두 실행의 값" } :
         { en: "largest differences first; both values, and the loss of each run", ko: "차이가 큰 것부터, 두 실행의 값과 무엇이 잘못되었는지" }),
-        apart ? make("p", { class: "soft" }, say({ en: "Values are out of fold if something was learnt from labels. What went wrong refers to the lists the runs wrote.",
+        apart ? make("p", { class: "soft" }, say({ en: "Values are out of fold if something was learnt from labels. Losses are those of the lists that the runs wrote.",
           ko: "라벨로 배운 것이 있는 실행의 값은 폴드 밖에서 잰 값이고, 무엇이 잘못되었는지는 기록된 목록을 두고 말합니다." })) : null,
         ...(differing.length ? deciding(differing) : [make("p", { class: "soft" }, say({ en: "No query differs.", ko: "값이 다른 질의가 없습니다." }))])));
   }

@@ -10,7 +10,7 @@
     unmarked: (count, why) => ({ en: `Relevant documents of ${runsOf(count)} are not marked: ${why}`,
       ko: `${runsOf(count)}의 관련 문서를 표시할 수 없습니다: ${why}` }),
     gone: (count, why) => ({ en: `The lists of ${runsOf(count)} are gone: ${why}`, ko: `${runsOf(count)}의 목록이 남아 있지 않습니다: ${why}` }),
-    best: (count) => ({ en: `Scores, signals of gates and documents before the gate are shown for the ${count} best runs alone.`,
+    best: (count) => ({ en: `Scores, signals of gates and documents before the gate are shown only for the ${count} best runs.`,
       ko: `점수, 게이트 신호, 게이트 앞의 문서는 상위 ${count}개 실행만 보입니다.` }),
     items: (count) => ({ en: `Texts are shown for the ${grouped(count)} items that differ most.`, ko: `가장 크게 다른 항목 ${grouped(count)}개의 본문만 보입니다.` }),
     cut: (count) => ({ en: `Texts of ${grouped(count)} documents are left out, to keep this file small.`,
@@ -32,12 +32,12 @@
     }
     for (let q = 0; q < Q; q += 1) {
       mean[q] = count[q] ? mean[q] / count[q] : NaN;
-      spread[q] = count[q] ? Math.round(1e6 * (squares[q] / count[q] - mean[q] ** 2)) : -1; // rounded: equal ones stay in order
+      spread[q] = count[q] ? Math.round(1e6 * (squares[q] / count[q] - mean[q] ** 2)) : -1; // rounded, so that equal values stay in order
     }
     return { mean, spread, best, solvers, count };
   }
   const judged = (data, q) => DATA.head.select_on !== "public" || data.public[q];
-  // Means over the queries that decide the order: of a run, of the best run of each query, of the best pair with a run.
+  // Means over the queries that decide the order: of a run, of the best run of each query, of the best pair with this run.
   function ceilings(data, sums, run) {
     const Q = data.ids.length, own = data.values.subarray(run * Q, (run + 1) * Q);
     let [mine, most, n] = [0, 0, 0];

@@ -21,7 +21,7 @@ let queryPanel, queryMarks, itemPanel;
     }
     return most;
   }
-  // A text in pieces, with the beginnings of words marked that are also in the query
+  // A text in pieces. The beginning of a word is marked if a word of the query begins in the same way.
   function markedText(text, words) {
     const pieces = [];
     let at = 0;
@@ -52,7 +52,7 @@ let queryPanel, queryMarks, itemPanel;
         make("span", { class: "soft" }, say(who[role] ?? role)), make("p", {}, words)))) : null,
       make("div", { class: `sides sides-${runs.length}` }, ...runs.map(([run, shown]) =>
         side(place, run, shown, { data, text, rule: rules[run], relevant }))),
-      make("p", { class: "soft" }, say({ en: "Marked: beginnings of words shared with a searched word, from two letters in Korean and four in other " +
+      make("p", { class: "soft" }, say({ en: "Marked: the beginning of a word if a searched word begins in the same way, with at least two letters in Korean and four in other " +
         "scripts. The lists are those the runs wrote. If a gate was fitted on labels, values are out of fold and may differ from the list.",
       ko: "표시: 검색한 낱말과 앞부분이 같은 곳(한글 두 글자, 다른 문자는 네 글자 이상)과 대문자나 숫자로 된 같은 낱말. 목록은 기록된 그대로이고, 게이트를 정답으로 학습한 " +
         "실행의 값은 폴드 밖 값이므로 목록과 다를 수 있습니다." })));

@@ -1,7 +1,7 @@
 // Shared by all pages: elements, words, numbers, reports, listings. The page's own script follows.
 "use strict";
 const $ = (id) => document.getElementById(id);
-const DATA = JSON.parse($("data")?.textContent ?? "{}"); // of a page that is one file
+const DATA = JSON.parse($("data")?.textContent ?? "{}"); // {} on pages that load their data later
 const SVG = "http://www.w3.org/2000/svg";
 
 // Elements. Their content is always text, never markup.
@@ -56,7 +56,8 @@ const many = (count) => `${grouped(count)} ${DATA.nouns[count === 1 ? 0 : 1]}`;
 // A name that may break after each underscore in a narrow column.
 const breakable = (name) => name.split(/(?<=_)/).flatMap((part, i) => (i ? [make("wbr"), part] : [part]));
 
-// A text normalised for search; the order of two values, null last; at most `most` round numbers between two.
+// searchable: a text normalised for search. ordered: the order of two values, null last. ticks: round numbers between low
+// and high, at most about `most`.
 const searchable = (words) => words.normalize("NFC").toLowerCase();
 function ordered(a, b, down) {
   const [one, other] = [a ?? null, b ?? null];

@@ -219,13 +219,13 @@ def test_a_plateau_ends_where_a_value_is_more_than_a_standard_error_below():
 @pytest.mark.parametrize(
     ("scores", "kind", "end", "sentence"),
     [
-        ({4: 0.7, 5: 0.8, 6: 0.6}, "spike", "", "spike, only 5 reaches it; 4 is 0.1000 below."),
-        ({4: 0.5, 5: 0.8, 6: 0.5, 7: 0.8}, "spike", "", "spike, only 5 reaches it; 4 is 0.3000 below."),
+        ({4: 0.7, 5: 0.8, 6: 0.6}, "spike", "", "spike at 5 alone; 4 is 0.1000 below."),
+        ({4: 0.5, 5: 0.8, 6: 0.5, 7: 0.8}, "spike", "", "spike at 5 alone; 4 is 0.3000 below."),
         ({4: 0.79, 5: 0.8, 6: 0.79}, "flat", "", "4 to 6 differ no more than by chance, all else as in the best run."),
         ({4: 0.8, 5: 0.7, 6: 0.6}, "spike", "least",
-         "spike, only 4 reaches it; 5 is 0.1000 below. 4 is the least value tried: go beyond it."),
+         "spike at 4 alone; 5 is 0.1000 below. 4 is the least value tried: go beyond it."),
         ({4: 0.6, 5: 0.7, 6: 0.8}, "spike", "greatest",
-         "spike, only 6 reaches it; 5 is 0.1000 below. 6 is the greatest value tried: go beyond it."),
+         "spike at 6 alone; 5 is 0.1000 below. 6 is the greatest value tried: go beyond it."),
     ],
 )  # fmt: skip
 def test_the_shape_in_words(scores, kind, end, sentence):
@@ -247,7 +247,7 @@ def test_runs_that_differ_in_nothing_else_are_compared_or_else_averages_over_oth
     averages = np.array([[0.5], [0.8], [0.6]]) + np.zeros((1, 20))
     found = shape({4: 0.5, 5: 0.8, 6: 0.6}, others, averages)
     assert found.along == "average"
-    assert found.sentence("top_k").endswith("5 reaches it; 6 is 0.2000 below, on average over the other keys.")
+    assert found.sentence("top_k").endswith("spike at 5 alone; 6 is 0.2000 below, on average over the other keys.")
     assert shape({4: 0.5, 5: 0.8, 6: 0.6}, others) is None
 
 
