@@ -28,7 +28,7 @@ PEOPLE, MODEL, UNJUDGED = "people/", "model/", "unjudged/"  # prefixes of column
 
 @dataclass(frozen=True, eq=False)
 class CheckedValues:
-    """Scores by both sets of labels, on the Q queries that could have been drawn to be checked.
+    """Scores by people's and by a model's labels, on the Q queries that could have been drawn for people to check.
 
     checked: bool [Q], whether people have checked the query.
     people, model: measure -> float64 [Q]; NaN where the measure does not apply by these labels, and in `people` for
@@ -69,7 +69,7 @@ class CheckedValues:
         return sample.without_value(missing) if missing else estimate(sample)
 
     def without_estimate(self) -> Estimate:
-        """Return an estimate that has only a note, for a measure whose values by query are unknown."""
+        """Return an estimate with counts and a note but no value, for a measure whose values by query are unknown."""
         others = int((~self.checked).sum())
         note = f"{NO_ESTIMATE}the measure's values by people's labels are not known for each query"
         return Estimate(math.nan, checked=len(self.checked) - others, others=others, note=note)
@@ -98,7 +98,7 @@ class CheckedValues:
 def checked_values(
     reads: Mapping[Measure, Ranking | Predictions], checked: Checked, scored: Sequence[str]
 ) -> CheckedValues:
-    """Score lists by both sets of labels. Raise BadInput if the model lacks a query that could be drawn.
+    """Score lists by people's and by the model's labels. Raise BadInput if the model has not labelled a drawable query.
 
     Measures that are not means over queries are left out. So are measures of spans, since judgements of documents do
     not change them.
@@ -193,7 +193,7 @@ def checked_table_text(values: CheckedValues) -> str:
 
 
 def read_checked_table(file: Path) -> CheckedValues:
-    """Read a file written by `checked_table_text`, with exact numbers. Raise BadInput if it is damaged."""
+    """Read a file written by `checked_table_text`, without rounding numbers. Raise BadInput if the file is damaged."""
     columns = read_columns(file)
     query_ids = taken_ids(columns, "query_id", file)
     strata = taken(columns, "stratum", file)

@@ -40,7 +40,7 @@ class ListedDocuments:
 
 @dataclass(frozen=True, eq=False)
 class Shown(ListedDocuments):
-    """The documents that lists show. labels: give the places of documents and evidence."""
+    """The documents that lists show. labels: with the places of documents and evidence."""
 
     labels: Qrels
 
@@ -48,7 +48,7 @@ class Shown(ListedDocuments):
         """Return the share of a query's evidence that its first k documents show, float64 [Q]; NaN without evidence."""
         found = np.full(len(self.query_ids), np.nan)
         for row, documents, evidence in self._rows(k):
-            near = [span for span in chain(*documents) if shared([span], evidence)]  # few documents have evidence
+            near = [span for span in chain(*documents) if shared([span], evidence)]  # usually few
             found[row] = shared(union(near), evidence) / length(evidence)
         return found
 
@@ -65,7 +65,7 @@ class Shown(ListedDocuments):
 
     @cached_property
     def unplaced(self) -> list[str]:
-        """The documents of the lists that have no place, such as documents of other files or of another chunking."""
+        """The listed documents without a place in the texts, such as those of other files or of another chunking."""
         used, places = np.unique(self.docs[self.docs >= 0]).tolist(), self.labels.places or {}
         return [self.doc_ids[doc] for doc in used if self.doc_ids[doc] not in places]
 

@@ -1,4 +1,4 @@
-"""Look up measures by names such as `ndcg@10`; check that labels suffice for them; losses and ceilings of the score."""
+"""Look up measures by name, such as `ndcg@10`; check that labels suffice; compute losses and ceilings of the score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.measures.ranking_measures import MEASURES, Measure, MeasureFamily
 
 SHOWN = 3  # number of documents that the score reads
 LOSING = f"modified_map@{SHOWN}"  # the score, whose losses are divided into kinds
-MERGED = "not_found_or_misranked"  # kind of loss if lists end too early to tell the two apart
+MERGED = "not_found_or_misranked"  # kind of loss if lists end too early to tell these two apart
 KINDS = ("", "wrongly_returned", "wrongly_withheld", "not_found", "misranked", MERGED)  # kinds of loss; "" for none
 
 
@@ -140,7 +140,7 @@ def _parse(name: str) -> Measure:
 
 
 def of_spans(name: str) -> bool:
-    """Return whether a measure counts characters of evidence, comparable between chunkings of the same texts."""
+    """Return whether a measure counts characters of evidence; it can then compare chunkings of the same texts."""
     return bool((found := _registered(name)) and found.reads == "shown")
 
 
@@ -159,9 +159,9 @@ def _registered(name: str) -> Measure | None:
 
 
 def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -> list[str]:
-    """Return the measures to compute: those in `metrics`, and more that the labels allow.
+    """Return the measures to compute: those in `metrics`, and the measures that are computed whenever labels allow.
 
-    These are SPAN_MEASURES for labels made of evidence, and `judged@top_k` if a document was judged not relevant.
+    The latter are SPAN_MEASURES for labels made of evidence, and `judged@top_k` if a document was judged not relevant.
     """
     more = list(SPAN_MEASURES) if qrels and qrels.places is not None else []
     more += [f"judged@{top_k}"] if qrels and any((qrels.not_relevant or {}).values()) else []

@@ -43,7 +43,7 @@ class Measure:
     compute: (judged, k) -> float64 [Q], or (judged) -> float64 [Q] if the measure takes no cut-off.
         For POOLED measures, (judged) -> (value, number of queries that enter the measure).
     reads: the attribute of `Judged` that the measure needs, "shown" or "holes"; "" if any labels will do.
-    lists: the attribute of `Judged` with the lists that the measure reads, "condensed" or "at_best"; "": its own lists.
+    lists: the attribute of `Judged` with the lists that the measure reads, "condensed" or "at_best"; "" if unchanged.
     whole: whether the measure reads whole lists and takes no cut-off.
     grows_with: config keys whose greater values can only raise the measure.
     """
@@ -214,7 +214,7 @@ def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / all characters that they show, in [0, 1].
 
     Overlapping characters count once; a document found in several places shows its characters once. Empty list: 0.
-    Lists shorter than k are not punished. Longer documents score less, even if shorter documents could find no more.
+    Lists shorter than k are not punished. Longer documents score less, even where shorter ones show no more evidence.
     Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
     """
     assert judged.shown is not None
@@ -246,7 +246,7 @@ for _name, _measure in (("modified_mrr", mrr), ("modified_ndcg", ndcg)):
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_precision(judged: Judged) -> np.ndarray:
-    """The share of queries with empty lists that need no retrieval. A query with an empty list has 1 or 0, others NaN.
+    """Of the queries with empty lists, the share that needs no retrieval: each has 1 or 0, all other queries NaN.
 
     Example: of q1 and q2, only q1 -> 1/2.
     """
@@ -255,7 +255,7 @@ def abstention_precision(judged: Judged) -> np.ndarray:
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_recall(judged: Judged) -> np.ndarray:
-    """The share of queries that need no retrieval with empty lists. A query that needs none has 1 or 0, others NaN.
+    """Of the queries that need no retrieval, the share with empty lists: each has 1 or 0, all other queries NaN.
 
     Example: of q1 and q3, only q1 -> 1/2.
     """
@@ -315,15 +315,15 @@ def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
 def bpref(judged: Judged) -> np.ndarray:
     """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), 0 for those not returned; in [0, 1].
 
-    n: number of documents above that were judged not relevant; the term is 1 if there are none. N: number of all
-        documents judged not relevant. Unjudged documents play no part. Empty list: 0. (Buckley and Voorhees 2004;
-        trec_eval.)
+    n: number of documents judged not relevant that rank above the relevant document; without any, its term is 1.
+    N: number of all documents judged not relevant.
+    Unjudged documents play no part. Empty list: 0. (Buckley and Voorhees 2004; trec_eval.)
     `[0, 1, -, 1] of 2, 3` -> ((1 - 1/2) + (1 - 1/2)) / 2 = 0.5.
     """
     assert judged.holes is not None
     relevant = judged.relevant[:, None]
     above = running_totals(judged.holes.not_relevant & judged.holes.first)[:, :-1]
-    least = np.maximum(np.minimum(judged.holes.counts[:, None], relevant), 1)  # 0 only where none can be above
+    least = np.maximum(np.minimum(judged.holes.counts[:, None], relevant), 1)  # not 0 / 0 below
     terms = np.where(judged.gains > 0, 1 - np.minimum(above, relevant) / least, 0.0)
     return ratio(terms.sum(axis=1), judged.relevant)
 
@@ -352,8 +352,8 @@ def infap(judged: Judged) -> np.ndarray:
 
 # NAME_condensed: the measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
 # `[-, 1, 0] of 1, 1` -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
-# NAME_upper: the measure if all unjudged documents in the list were relevant, in [0, 1]; the measure itself is the
-# least. Only for measures that more relevant documents cannot lower.
+# NAME_upper: the measure if all unjudged documents in the list were relevant, in [0, 1]. It is an upper bound, and NAME
+# a lower bound. Only for measures that more relevant documents cannot lower.
 # `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
 _OF_LISTS = {
     "condensed": ("condensed", (hit, recall, precision, mrr, map_, ndcg)),

@@ -1,6 +1,7 @@
 """Score ranked lists against labels.
 
-This module decides which queries count and which list each measure reads, and computes intervals, parts and losses.
+This module decides which queries count and which list each measure reads, and computes intervals, losses, and the
+means of the public and the private part.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class ShownLists:
             raise ValueError("deep needs top_k, which decides the measures that read it")
 
     def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
-        """Return measure -> the reason why it is unknown, for measures that read deeper than lists that may be cut."""
+        """Return measure -> why it is unknown, for measures that read past the longest list; {} for complete lists."""
         if self.complete:
             return {}
         longest = self._longest
@@ -106,7 +107,7 @@ UNANSWERABLE = "unanswerable_abstention"  # share of empty lists among the queri
 class Summary:
     """A measure over the `n` queries that enter it.
 
-    mean: NaN if undefined. A ratio with denominator 0 is 0, as in the reference values.
+    mean: NaN if undefined. A ratio with denominator 0 is 0, as in the contest's reference values.
     low, high: 95 % interval, NaN without one.
     note: why there is no value or no interval.
     """
@@ -138,8 +139,8 @@ class Scores:
     ceilings: name -> mean modified_map@3.
     missing: labelled queries without a row.
     duplicates: query_id -> documents listed more than once.
-    loss: the kind of loss of each query, one of `KINDS`; None for averages.
-    unanswerable: share of empty lists among the unanswerable queries with a row. These enter no other number.
+    loss: the kind of loss of each query, one of `KINDS`; None for averaged scores.
+    unanswerable: share of empty lists among the unanswerable queries with a row. They enter no other number.
     checked: scores by people's and by the model's labels; None for labels of one origin. With `checked`, the means
         above have no interval, since an interval could not include the model's errors; use `estimates`.
     """
@@ -180,8 +181,8 @@ class Scores:
 def averaged_scores(several: Sequence[Scores], split: Split, detailed: Collection[str] | None = None) -> Scores:
     """Average several Scores of the same queries: each value, mean, loss and ceiling.
 
-    A measure gets no values and no interval unless it is a mean over the same queries in all Scores. A measure that is
-    unknown in one of them is left out.
+    Only a measure that is a mean over the same queries in all Scores gets values and an interval. A measure that is
+    unknown in any of the Scores is left out.
     """
     first = several[0]
 

@@ -1,8 +1,8 @@
 """Agreement of raters on grades, and Wilson's interval of proportions.
 
 People check whole queries, drawn from strata. If they have checked n_s of the N_s queries of a stratum, each pair of a
-query and a document counts N_s / n_s times (p_ab = sum over strata of W_s n_s,ab / n_s, up to a factor). Intervals
-resample queries, not pairs, since the grades of a query depend on each other.
+query and a document counts N_s / n_s times: the share of pairs with grades a and b is proportional to the sum over
+strata of N_s n_s,ab / n_s. Intervals resample queries, not pairs, since the grades of a query depend on each other.
 
 Tables are float64 [..., C, C]: how often the first rater gives grade a and the second gives grade b.
 """
@@ -136,7 +136,8 @@ def specificity(tables: np.ndarray) -> np.ndarray:
 def coincidences(counts: np.ndarray) -> np.ndarray:
     """Return how often two raters of a unit give each pair of grades, float64 [U, C, C]; 0 for units with one rater.
 
-    Every ordered pair of a unit's m raters counts 1 / (m - 1), so the unit counts m values (Krippendorff 2011).
+    A unit is what raters grade, such as a query with a document. Every ordered pair of its m raters counts 1 / (m - 1),
+    so the unit counts m values (Krippendorff 2011).
     counts: [U, C], the number of raters that give a unit each grade.
     """
     raters = counts.sum(axis=1)

@@ -11,8 +11,8 @@ import numpy as np
 EQUAL = 1e-12  # smaller differences of functions of sums are rounding errors
 FEW = 10  # with fewer items, the bias correction of BCa is unreliable
 CONFIDENCE = 0.95
-_CELLS = 1 << 22  # draws in memory at once
-_PRODUCT = 1 << 18  # multiplications in a matrix product; BLAS computes smaller products in one thread
+_CELLS = 1 << 22  # the most draws in memory at once
+_PRODUCT = 1 << 18  # the most multiplications in a matrix product that BLAS computes in one thread
 
 
 @dataclass(frozen=True, eq=False)

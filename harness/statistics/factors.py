@@ -1,7 +1,7 @@
 """Which settings matter: split the scores of trials into effects of keys, with each key's share of the variance.
 
-A trial's score on a query is the mean over the space of tried values, plus an effect of each key's value, plus an
-effect of each two values together if there are enough trials, plus the rest. Each effect sums to 0 over the values of
+A trial's score on a query is the mean over the space of tried values, plus an effect of each key's value, plus a
+joint effect of each pair of values if there are enough trials, plus the rest. Each effect sums to 0 over the values of
 each of its keys. All values of a key have the same weight, however many trials have them. This is functional ANOVA over
 the uniform space (Hoeffding 1948; Hutter, Hoos and Leyton-Brown 2014).
 
@@ -10,9 +10,9 @@ without an effect would seem to matter. Variances are therefore estimated withou
 alone: as the mean of x_i' A x_j over i != j, where x_i are the scores of query i and A is the part's quadratic form (a
 U-statistic).
 
-The interval of a share holds each value s that a test does not reject: the estimate of V(part) - s V(all) is at most t
-standard errors from 0. The standard error assumes trials whose share is s (Fieller 1954). The interval of a key without
-an effect begins at 0. `scripts/benchmark.py importance` counts how often the intervals contain the truth.
+The interval of a share contains each value s that a test does not reject: the estimate of V(part) - s V(all) is at most
+t standard errors from 0. The standard error assumes trials whose share is s (Fieller 1954). The interval of a key
+without an effect begins at 0. `scripts/benchmark.py importance` counts how often the intervals contain the truth.
 
 Shapes: R trials, K keys, L values of a key, Q queries. A kernel is float64 [Q, Q], x_i' A x_j for every two queries.
 """
@@ -28,7 +28,7 @@ from functools import cached_property
 import numpy as np
 
 COLUMNS = 400  # the greatest number of columns of a model with pairs of keys
-RANK = 1e-9  # eigenvalues below this share of the greatest count as 0
+RANK = 1e-9  # an eigenvalue below this share of the greatest eigenvalue counts as 0
 
 Keys = tuple[int, ...]
 
@@ -84,7 +84,7 @@ def effects(levels: np.ndarray, values: np.ndarray) -> Effects | None:
 
 @dataclass(frozen=True, eq=False)
 class _Model:
-    """A linear model of scores. design: float64 [rows, p], sum-coded, the intercept first. columns: of each part."""
+    """A linear model of scores. design: float64 [rows, p], sum-coded, intercept first. columns: part -> its columns."""
 
     sizes: np.ndarray
     design: np.ndarray
@@ -124,7 +124,7 @@ class _Model:
         return (fitted - np.mean(fitted, axis=0)) / math.sqrt(len(self.design))
 
     def contrasts(self, keys: Keys) -> np.ndarray:
-        """Return float64 [values or pairs of values, columns of the part]."""
+        """Return the sum coding of the part's values or pairs of values, float64 [values, columns of the part]."""
         contrasts = np.ones((1, 1))
         for key in keys:
             contrasts = np.kron(contrasts, np.vstack([np.eye(self.sizes[key] - 1), -np.ones(self.sizes[key] - 1)]))
@@ -163,7 +163,7 @@ def _rank(gram: np.ndarray) -> int:
     return int((values > RANK * values[-1]).sum())
 
 
-MOST = 500  # queries in a kernel, which grows with their square; more queries are averaged in blocks
+MOST = 500  # the most queries in a kernel [Q, Q]; more queries are averaged in blocks
 STEPS = 2001  # number of tested shares, from 0 to 1
 PAIRS = 5  # number of pairs of keys that get an interval, by the greatest shares
 
@@ -198,7 +198,7 @@ class Importance:
 
 
 def importance(found: Effects) -> Importance:
-    """Return the shares of the variance of each key, each pair and the rest. Q must be 3 or more."""
+    """Return the share of the variance that each key, each pair and the rest explain. Q must be 3 or more."""
     blocks = _Blocks(found.rest.shape[1])
     rest = blocks.kernel(found.rest)
     kernels = {

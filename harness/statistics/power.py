@@ -32,7 +32,7 @@ SAMPLED = 3000  # with more differing queries, Student's test gives the answer
 MOST = 10_000_000  # the greatest number of queries to give as an answer
 _ENOUGH = 0.004  # a search ends if power is this close to the wanted power
 _CLOSE = 0.003  # a search also ends if its bracket has this relative width
-_CELLS = 1 << 21  # sums in memory at once
+_CELLS = 1 << 21  # the most sums in memory at once
 _TIE = 1e-12
 _FLOAT32_ROUNDING = 1e-5  # share of the sum of absolute differences; float32 sums that differ by less are equal
 
@@ -102,7 +102,7 @@ class FlipTest:
 
     @property
     def least(self) -> int:
-        """The fewest queries that must differ, since 2 of the 2^n flips of n equal differences are as far from 0."""
+        """The fewest differing queries with p <= alpha: of the 2^n flips of n equal values, 2 are as far from 0."""
         return math.ceil(1 - math.log2(self.alpha))
 
     def power(self, population: Population, queries: int) -> float:
@@ -221,7 +221,7 @@ class FlipTest:
 
     @cached_property
     def _all_signs(self) -> np.ndarray:
-        """All flips of EXACT signs but the first, float32 [F, EXACT]; flipping all signs changes no distance from 0."""
+        """All flips of EXACT signs, float32 [F, EXACT]. The first sign stays: flipping all keeps distances from 0."""
         flips = np.arange(1 << (EXACT - 1))[:, None] >> np.arange(EXACT - 1) & 1
         return np.hstack([np.ones((len(flips), 1), np.float32), 1 - 2 * flips.astype(np.float32)])
 

@@ -16,8 +16,8 @@ With strata, each stratum has the weight W, its share of the queries, and all st
     λ         Σ W² cov(Y, Ŷ) / n  /  Σ W² var(Ŷ) (1/n + 1/N)
 
 λ fits the checked queries better than other queries, so each residual Y − λŶ is divided by 1 − its leverage on λ (HC3,
-MacKinnon & White 1985). Without this, simulated 95 % intervals cover the truth in 91 % at n = 30. The interval is
-Student's, with Satterthwaite's degrees of freedom for the residuals' variances: n − 1 for a single stratum. Small
+MacKinnon & White 1985). Without this, 95 % intervals contain the truth in 91 % of simulations at n = 30. The interval
+is Student's, with Satterthwaite's degrees of freedom for the residuals' variances: n − 1 for a single stratum. Small
 neighbouring strata share a variance. The interval holds for the queries that the test set was drawn from.
 
 If a measure applies to some queries only, its score is a ratio of two means: of the measure's values (0 where it does
@@ -37,11 +37,11 @@ import numpy as np
 NO_ESTIMATE = "no estimate: "  # beginning of the note of an estimate without a value
 NO_INTERVAL = "no interval: "  # beginning of the note of an estimate without an interval
 LEAST = 20  # checked queries needed for an interval
-FEW = 30  # fewer checked queries get a note: simulated intervals then cover the truth less often (checked_labels)
+FEW = 30  # fewer checked queries get a note: intervals then cover less often (scripts/benchmark.py checked_labels)
 CONFIDENCE = 0.95
-LEAST_FREEDOM = 4  # degrees of freedom of a variance; with fewer, neighbouring strata share a variance
-SPARSE = 5  # checked queries that must differ from the rest for an interval (for shares, np must not be below 5)
-MOST_LEVERAGE = 0.5  # greatest leverage; it would be 1 if the model's values differ on one query alone
+LEAST_FREEDOM = 4  # the least degrees of freedom of a variance; with fewer, neighbouring strata share a variance
+SPARSE = 5  # checked queries whose value must not be the most frequent value, for an interval (like np >= 5 for shares)
+MOST_LEVERAGE = 0.5  # greatest leverage; it would be 1 if the model's values vary on a single query
 _ROUNDING = 1e-12  # variances up to this count as 0
 
 

@@ -13,7 +13,7 @@ from harness.statistics.bootstrap import EQUAL, Tallies, bootstrap_means, bootst
 
 ALPHA = 0.05  # the greatest p of a significant difference
 SEED, RESAMPLES = 0, 10_000  # defaults; RESAMPLES swaps are drawn if there are more swaps than that
-_CELLS = 1 << 22  # swaps in memory at once
+_CELLS = 1 << 22  # the most swaps in memory at once
 FEW = 20  # with fewer differing queries, 95 % intervals cover the truth in 86 to 93 % (scripts/benchmark.py intervals)
 ROWS = 512  # differences tested at once; their sums must fit into memory
 _TIE = 1e-12  # share of the sum of absolute differences; smaller differences of sums are rounding errors
@@ -30,7 +30,7 @@ class Difference:
     mean: the first run's measure minus the second's; NaN if undefined.
     low, high: 95 % bootstrap interval; NaN without one.
     effect: Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences. 0 if all differences
-        are 0. NaN if all are another equal number, or for fewer than two items. None if the measure is not a mean.
+        are 0. NaN if all are the same other number, or for fewer than two items. None if the measure is not a mean.
     p: of a two-sided randomisation test, in (0, 1].
     p_holm: p after Holm's correction over the pairs compared in this measure; NaN before the correction.
     p_t: p of the paired t-test; 1 if all differences are 0; NaN or None where `effect` is.
@@ -54,7 +54,7 @@ class Difference:
 
 
 def pairs_of(runs: int, best: int | None = None) -> list[Pair]:
-    """Return the pairs of the best run with each other run, the best first. Return all pairs for None or two runs."""
+    """Return the pairs of the best run with each other run, the best first; all pairs if best=None or for two runs."""
     if best is None or runs == 2:
         return list(itertools.combinations(range(runs), 2))
     return [(best, other) for other in range(runs) if other != best]

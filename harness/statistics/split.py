@@ -62,8 +62,8 @@ def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[
 Score = Callable[[np.ndarray], np.ndarray]  # [R, N], 1 for the items that count, else 0 -> scores of M runs [M, R]
 
 DRAWS = 1000
-EXPECTED = 0.2  # if the winners differ in this share of random splits, a disagreement says nothing
-_CELLS = 1 << 22  # cells of a draw table in memory at once
+EXPECTED = 0.2  # if the winners differ in at least this share of random splits, a disagreement says nothing
+_CELLS = 1 << 22  # the most cells of a draw table in memory at once
 
 
 @dataclass(frozen=True, eq=False)

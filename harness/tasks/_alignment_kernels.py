@@ -78,7 +78,7 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
         first, into = source_starts[r], target_starts[r]
         n, m = source_starts[r + 1] - first, target_starts[r + 1] - into
         i = j = 0
-        last = here = -merge_gap - 1  # beginning of the last span, and of the first span that the last one joined
+        last = here = -merge_gap - 1  # beginnings of the last changed words, and of their edit
         while i <= n:
             kept = i  # the next matched word, or the end
             while kept < n and matched[first + kept] < 0:
@@ -101,8 +101,8 @@ def judge_places(
     """Return the verdict on each place, int8 [source words + N]; text r has positions 0 to n, from `starts[r] + r` on.
 
     wanted, made: the words of references and of predictions, with their `_starts`.
-    wanted_source, made_source: the places of source words.
-    wanted_at, made_at: the places of target words.
+    wanted_source, made_source: the place of each source word's edit in reference and prediction, -1 without an edit.
+    wanted_at, made_at: the place of each target word's edit, -1 without an edit.
     """
     verdicts = np.zeros(starts[-1] + len(starts) - 1, np.int8)
     for r in range(len(starts) - 1):

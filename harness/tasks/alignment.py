@@ -5,8 +5,12 @@ source by a longest common subsequence (Wagner & Fischer 1974). For n and m word
 common end, this takes O(n * m) time and n * m bits: 12.5 MB for 10,000 words each.
 
 An edit has a place, a position in the source, and the words that it puts there. A verdict on a place compares these
-words only, not the source words that they replace: `tp`, reference and prediction put the same words there; `fp`, they
-put different words there; `fn`, only the reference edits; `fr`, only the prediction edits.
+words only, not the source words that they replace:
+
+tp: reference and prediction put the same words there.
+fp: reference and prediction put different words there.
+fn: only the reference has an edit there.
+fr: only the prediction has an edit there.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import numpy as np
 from harness.tasks.task import nfc
 
 Scheme = Literal["token", "span"]
-VERDICTS = ("", "tp", "fp", "fn", "fr")  # at the indices that the kernels use
+VERDICTS = ("", "tp", "fp", "fn", "fr")  # indexed by the numbers of verdicts in the kernels
 NOTHING = "∅"
 
 Pieces = list[tuple[str, str]]

@@ -201,7 +201,7 @@ class Answers:
         self.subset = {name: group for group, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Compare both files. The counts of an item are 1 for each of its groups, and its value of each measure."""
+        """Compare both files. An item counts 1 in each of its groups, and its value in each measure."""
         expected, predicted = read_references(references), read_answers(predictions)
         check_pairs(predictions, predicted, references, expected)
         texts = [predicted[item_id] for item_id in expected]
@@ -224,7 +224,7 @@ class Answers:
         return JudgedItems(counts, table, absent=absent, notes=notes)
 
     def marked(self, item: Mapping[str, str]) -> Marked:
-        return [(item["prediction"], "")]  # No part of an answer is right or wrong alone.
+        return [(item["prediction"], "")]  # An answer is right or wrong as a whole.
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every measure from sums of item counts [...], in [0, 1]; `bleurt` may lie slightly outside.

@@ -55,7 +55,7 @@ class TruncatedEncoder:
             )
         model, info = loaded
         missing = [name for name in info["missing_keys"] if not name.startswith("pooler.")]  # The pooler is not used.
-        # Unexpected weights belong to higher layers and heads.
+        # Unexpected weights belong to higher layers and heads, which are not used.
         _check_weights(folder, {**info, "missing_keys": missing, "unexpected_keys": ()})
         if self._tokenizer.pad_token_id is None or len(self._tokenizer) <= len(self._tokenizer.all_special_ids):
             raise BadInput(f"bertscore: {folder} contains no tokenizer like BERT's (vocab.txt or tokenizer.json).")
@@ -136,7 +136,7 @@ class Regression:
     def _joined(self, pair: Pair) -> tuple[list[int], int]:
         prediction, reference = (self._encode(text) for text in pair)
         room = self._most - 3
-        # The reference comes first. The longer list, or the prediction, loses its last token until both fit.
+        # The reference comes first. Until both fit, the longer text, or else the prediction, loses its last token.
         first = min(len(reference), max((room + 1) // 2, room - len(prediction)))
         ids = [self._cls, *reference[:first], self._sep, *prediction[: room - first], self._sep]
         return ids, first + 2
@@ -257,11 +257,11 @@ class ModelAbsent(Exception):
 class PairMeasure:
     """The base of both measures, with the model's arguments, its identity, batches, and the cache.
 
-    revision: None: main.
+    revision: the model's revision on the hub; None means main.
     path: a folder, given instead of model and revision.
-    device: None: the best available device.
-    batch_tokens: the tokens of a batch, with padding; None: see `models.NeuralModel`. Device and batches change only
-        time and rounding.
+    device: where to compute; None means the best available device.
+    batch_tokens: the most tokens of a batch, with padding; None: see `models.NeuralModel`. Device and batches change
+        only time and rounding.
     """
 
     version = 1
@@ -283,7 +283,7 @@ class PairMeasure:
             return {"model": arguments["model"], "revision": arguments["revision"], "absent": True}
 
     def score(self, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray:
-        """Return float64 [N]. The model is loaded only for pairs that are not cached.
+        """Return the score of each pair, float64 [N]. The model is loaded only for pairs that are not cached.
 
         Raise ModelAbsent if the model or a package is not available, BadInput if the model cannot be used.
         """
