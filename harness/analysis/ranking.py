@@ -57,7 +57,7 @@ ANOTHER = {  # whether the task is retrieval -> advice on how to get another run
 class Wanted:
     """The wanted runs, and the measure that orders them.
 
-    select_on: the queries that count: "all", "public", or None for the queries that counted when the runs were made.
+    select_on: "all" or "public", the queries that count; None for the queries that counted when the runs were made.
     task: `retrieval`, or the name of a text task.
     scheme: the scheme to use if the runs of a text task have several.
     verbs: the commands that made the runs.
@@ -270,7 +270,7 @@ def leader(tracker: Tracker, record: RunRecord, run_id: str) -> LoggedRun | None
 
 
 def score_of(tracker: Tracker, run: LoggedRun, metric: str, select_on: str) -> Objective | None:
-    """Return a run's score, or None. The public scores of some measures are only in the run's file of all metrics."""
+    """Return a run's score, if need be from its file of all metrics; None if the run has no such score."""
     known = run.score(metric, select_on)
     return known if known or select_on == "all" else in_full(tracker, run).score(metric, select_on)
 

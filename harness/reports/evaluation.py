@@ -30,7 +30,7 @@ LOSSES = {
     "wrongly_withheld": "needs retrieval, yet the gate withheld the documents",
     "not_found": "no relevant document among those retrieved",
     "misranked": "found, but not at the top of the documents shown",
-    MERGED: "not at the top of the documents shown; the lists are too short to say whether it was found",
+    MERGED: "not found, or not at the top of the documents shown; the lists are too short to tell which",
 }
 
 

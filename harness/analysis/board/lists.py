@@ -23,9 +23,9 @@ from harness.reports.run_page import TABLE
 from harness.tracking.tracker import LoggedRun, NoFile
 from retrievers.base import one_word
 
-DEPTH = 5  # documents shown of a list
+DEPTH = 5  # the most documents shown of a list
 DETAILED = 200  # the number of best runs shown with scores, signals and the documents before the gate
-MOST_TEXT = 600  # characters shown of a document
+MOST_TEXT = 600  # the most characters shown of a document
 REMEMBERED = 100_000  # parsed lines of predictions that are kept, since similar runs share many lines
 GATE = "gate.json"
 
@@ -34,7 +34,7 @@ GATE = "gate.json"
 class Returned:
     """The documents that a run returned for a query.
 
-    count: the number of documents.
+    count: the number of returned documents.
     docs, scores, contents: ids, scores and beginnings of the texts of the first DEPTH documents, the best first. scores
         is None and contents is () if the file lacks them.
     text: the searched text; None if the file does not have it.
@@ -63,7 +63,7 @@ class Retrieved:
 
 
 def files_of(runs: Sequence[LoggedRun]) -> list[tuple[LoggedRun, str]]:
-    """Return (run, name) of the files that a ListReader reads, in order: only the predictions after DETAILED runs."""
+    """Return (run, name) of the files that a ListReader reads, in order; after DETAILED runs, only predictions."""
     found = []
     for place, run in enumerate(runs):
         found.append((run, RunKind().predictions(run)))

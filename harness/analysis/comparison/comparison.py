@@ -173,9 +173,9 @@ class Comparison:
 
     noun, unit: the plural names of the runs and of the scored queries or items, such as "runs" and "queries".
     task: the name of a text task; None for retrieval.
-    best: the label of the best run on the queries or items that choose.
-    count: the number of queries or items that judge.
-    judges: "private " with select_on=public; "" if all queries or items judge.
+    best: the label of the best run on the queries or items that choose: with select_on=public, the public ones.
+    count: the number of queries or items that judge: with select_on=public, the private ones; otherwise all.
+    judges: "private " with select_on=public; otherwise "".
     left_out: sentences about measures that are not compared.
     splits: differences by part. changed: the queries or items with the largest differences of each pair.
     shake_up: None if a part is empty, or if the runs have different public parts.
