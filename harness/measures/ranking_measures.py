@@ -162,7 +162,7 @@ def mrr(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @register_measure(MeasureFamily.STANDARD)
 def map_(judged: Judged, k: int | None = None) -> np.ndarray:
-    """Sum over the hits in the first k of (hits so far / rank), / relevant documents (trec_eval `map_cut`).
+    """Sum of (hits so far / rank) over the hits in the first k, divided by relevant documents (trec_eval `map_cut`).
 
     Range [0, 1], less than 1 if k is below the number of relevant documents. Empty list: 0.
     `[1, 0, 1] of 3` -> map@3 = (1/1 + 2/3) / 3 = 0.5556.
@@ -226,7 +226,7 @@ def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @register_measure(MeasureFamily.MODIFIED)
 def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
-    """Sum over the hits in the first k of (hits so far / rank), / *hits found*; the contest's score at k = 3.
+    """Sum of (hits so far / rank) over the hits in the first k, divided by *hits found*; the contest's score at k = 3.
 
     Range [0, 1]; 0 without a hit. Returning less can score more: `[1] of 2` -> 1, `[1, 0, 1] of 2` -> (1/1 + 2/3) / 2 =
     0.8333. As in the contest's code, a repeated relevant document counts as a hit each time.
@@ -286,7 +286,7 @@ def abstention_auroc(judged: Judged) -> tuple[float, int]:
 
     The average over all pairs of such queries, ties counting half: the area under the ROC curve (Hanley & McNeil 1982),
     whatever the threshold. NaN, from 0 queries, without a signal or without both kinds of queries.
-    Example: signals 3, 1 if needed and 2 if not: one pair of two is in the right order -> 1/2.
+    Example: signals 3 and 1 where retrieval is needed, 2 where it is not; one of two pairs is in order -> 1/2.
     """
     if judged.signal is None or judged.needs.all() or not judged.needs.any():
         return np.nan, 0

@@ -15,7 +15,7 @@ ALPHA = 0.05  # the greatest p of a significant difference
 SEED, RESAMPLES = 0, 10_000  # defaults; RESAMPLES swaps are drawn if there are more swaps than that
 _CELLS = 1 << 22  # the most swaps in memory at once
 FEW = 20  # with fewer differing queries, 95 % intervals cover the truth in 86 to 93 % (scripts/benchmark.py intervals)
-ROWS = 512  # differences tested at once; their sums must fit into memory
+ROWS = 512  # the most differences tested at once, so that their sums fit into memory
 _TIE = 1e-12  # share of the sum of absolute differences; smaller differences of sums are rounding errors
 
 Pair = tuple[int, int]  # places of two runs

@@ -177,7 +177,7 @@ class Answers:
     Under culture_qa the question type decides: `accuracy` for 선다형, `exact_match` for 단답형, and the text measures
     of whole answers for 서술형.
 
-    tokenizer: makes the terms of ROUGE-1: all of kiwi's morphemes, or words separated by white space.
+    tokenizer: whether the terms of ROUGE-1 are all of kiwi's morphemes, or words separated by white space.
     bertscore, bleurt: the model, or None. Without a model, its measure and the averages that need it are absent.
     """
 

@@ -44,7 +44,7 @@ class Corrections:
 
     scheme: how changed words become edits: one edit per word (`token`) or per group of neighbouring words (`span`).
     merge_gap: under `span`, an edit joins the previous edit if their beginnings are at most this many words apart.
-    columns: the files' names of id, source, reference, prediction and type, if they differ from the defaults.
+    columns: id, source, reference, prediction or type -> the column's name in the files, if it is not the default.
     """
 
     recorded_as = "task/corrections"
