@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 Cores = Annotated[int, AtMost(MOST_CORES, "no node has more cores")]
 Gpus = Annotated[float, AtMost(64, "no node has more GPUs")]
 LOOK_SECONDS = 1.0  # time between two checks of the jobs and the nodes
-WAIT_SECONDS = 600.0  # time to wait for a core that others use
+WAIT_SECONDS = 600.0  # time to wait for a core while other programs use them all
 ANSWER_SECONDS = 60.0  # time for nodes to answer when they are examined
 THREADS = ("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
            "RAYON_NUM_THREADS")  # fmt: skip
@@ -35,7 +35,7 @@ class RayCluster:
     shard: the approximate number of documents in a shard.
     address: HOST:PORT of the cluster's head | auto: a cluster that runs on this machine | None: the variable
         RAY_ADDRESS, or if it is unset, a new cluster on this machine for this command.
-    encoding_cores: the cores of a worker that encodes. None: all cores of the smallest node, or the share of each GPU.
+    encoding_cores: the cores of a worker that encodes. None: all cores of the smallest node; with GPUs, an equal share.
     encoding_gpus: the GPUs of a worker that encodes, such as 1, or 0.5 if two workers share one. 0: encodes on cores.
     """
 
@@ -62,7 +62,7 @@ class RayCluster:
         self._address, self._cores, self._gpus = address, encoding_cores, float(encoding_gpus)
 
     def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
-        """Raise BadInput if the cluster cannot be joined or its nodes are unfit for the work. Else as in Cluster."""
+        """Do as in `Cluster`. Also raise BadInput if the cluster cannot be joined or its nodes cannot do the work."""
         if not work.jobs:
             return []
         connection = connect(self._address)
@@ -107,7 +107,7 @@ class RayCluster:
         if self._gpus:
             raise BadInput(
                 f"cluster.runtime.encoding_gpus is {self._gpus:g}, and no node of the cluster has as many ({has} in "
-                "all). Ray uses the GPUs that it finds, or N with `ray start --num-gpus=N`. With 0, cores encode."
+                "all). Start a node with GPUs (`ray start --num-gpus=N`), or give 0 to encode on cores."
             )
         raise BadInput(
             f"cluster.runtime.encoding_cores is {cores}, and no node of the cluster has as many ({has} in all)."
@@ -214,7 +214,7 @@ class _ShardJobs:
                 raise (Failed if kind == "failed" else BadInput)(value)
 
     def _move(self, job: int, problem: str, number: str) -> None:
-        """Let another node repeat a job that met a full disk. Raise Failed without a node, or at a second full disk."""
+        """Move a job that met a full disk to another node. Raise Failed if none is left, or at a second full disk."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         full = {number, *self._full.values()}
@@ -230,7 +230,7 @@ class _ShardJobs:
         return [node for node in living_nodes() if node.cores >= cores and node.gpus >= gpus]
 
     def _look(self) -> None:
-        """Raise Failed if the head is gone, no node is left, or no node becomes free. Ray would wait, or exit."""
+        """Raise Failed if the head is gone, no node is left, or no node becomes free. Ray itself would wait or exit."""
         self._unanswered = 0 if self._connection.alive() else self._unanswered + 1
         if self._unanswered > 1:
             raise Failed(

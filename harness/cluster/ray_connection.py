@@ -52,7 +52,7 @@ class RayNode:
     gpus: float
 
     def share(self, gpus: float) -> int:
-        """Return the cores for each worker if a worker takes `gpus` GPUs (0: a single worker). 0: no room."""
+        """Return the cores of each worker if each takes `gpus` GPUs (0: one worker takes all cores); 0 if none fits."""
         count = int(self.gpus / gpus) if gpus else 1
         return max(1, self.cores // count) if count and self.cores else 0
 
@@ -157,7 +157,7 @@ def _target(address: str | None) -> dict[str, Any]:
 
 
 def _require_cluster(asked: str, where: str) -> None:
-    """Raise BadInput unless Ray answers at an address. Ray would try for two minutes."""
+    """Raise BadInput unless Ray answers at an address. `ray.init` would try for two minutes."""
     if asked == "auto":
         return
     host, _, port = asked.rpartition(":")

@@ -63,7 +63,9 @@ class QueryKeys(Keys):
         "a query written by a language model | expand: all user turns, plus a text by a language model",
     )
     file: Path | None = key(None, "with query.text=file: JSON lines {eval_id, standalone_query}")
-    prompt: Path | None = key(None, "with query.text=rewrite or expand: a file with {conversation}; null: shipped")
+    prompt: Path | None = key(
+        None, "with query.text=rewrite or expand: a file with {conversation}; null: the shipped prompt"
+    )
 
 
 class PruneKeys(Keys):
@@ -96,11 +98,11 @@ class DataKeys(Keys):
 
 class PoolKeys(Keys):
     depth: int = key(10, "documents per query from the top of each run's list, before its gate", least=1, most=1000)
-    sample: int = key(5, "random documents per query from the rest of these lists", least=0, most=1000)
+    sample: int = key(5, "random documents per query from the rest of the runs' lists", least=0, most=1000)
 
 
 class JudgeKeys(Keys):
-    controls: int = key(20, "queries that get hidden controls, with three requests for each", least=0, most=10_000)
+    controls: int = key(20, "queries with hidden controls, three requests for each query", least=0, most=10_000)
 
 
 class AuditKeys(Keys):
@@ -109,11 +111,13 @@ class AuditKeys(Keys):
 
 
 class PromptKeys(Keys):
-    fact: Path | None = key(None, "a prompt for questions and answers: {questions}, {text}, maybe {note}, {examples}")
-    search: Path | None = key(None, "a prompt for keyword queries; placeholders as for fact")
-    conversation: Path | None = key(None, "a prompt for conversations whose last turn needs the first; as for fact")
-    none: Path | None = key(None, "a prompt for messages without a search: {questions}, {situation}, maybe {examples}")
-    unanswerable: Path | None = key(None, "a prompt for questions that the text does not answer; as for fact")
+    fact: Path | None = key(None, "a prompt for factual questions, with {questions}, {text}, maybe {note}, {examples}")
+    search: Path | None = key(None, "a prompt for keyword queries; the same placeholders as fact")
+    conversation: Path | None = key(None, "a prompt for conversations whose last turn needs the first; see fact")
+    none: Path | None = key(
+        None, "a prompt for messages that need no search, with {questions}, {situation}, maybe {examples}"
+    )
+    unanswerable: Path | None = key(None, "a prompt for questions that the text does not answer; see fact")
 
 
 class FilterKeys(Keys):
@@ -207,7 +211,10 @@ class SweepConfig(RunConfig):
         None, "a list that starts with `objective`, as in [map@3,ms_per_query]; null: only `objective`", roles=FIXED
     )
     trials_per_job: int | None = key(
-        None, "trials in a job; null: no limit in one process, else 25, or 1 in a search", least=1, roles=FIXED | ASIDE
+        None,
+        "the most trials in a job; null: no limit in one process, otherwise 25, or 1 in a search",
+        least=1,
+        roles=FIXED | ASIDE,
     )
     trace: Literal["none"] = key("none", "trials are not traced", roles=ASIDE | ONCE)
 
@@ -221,7 +228,7 @@ class SearchConfig(SearchingConfig):
 class PrepareConfig(CommonConfig):
     """Turn text files into documents: extract their texts, cut them into chunks, find near-duplicates."""
 
-    files: tuple[str, ...] | str | None = key(None, "paths with wildcards, as in 'corpus/**/*'; null: the sample's")
+    files: tuple[str, ...] | str | None = key(None, "paths with wildcards, as in 'corpus/**/*'; null: the sample files")
     output: Path = key(
         "${outputs}/documents", "the folder for the documents; an earlier result is replaced", roles=WRITES | ACTS
     )
@@ -258,7 +265,7 @@ class FilesConfig(RankingConfig):
     """A command that compares logged runs, or files of rankings."""
 
     dataset: Node | None = component()
-    missing: Literal["skip", "zero"] = key("skip", "for files: labelled queries without a list: skip | zero (wrong)")
+    missing: Literal["skip", "zero"] = key("skip", "in files, labelled queries without a list: skip | zero (wrong)")
     public: float = share("for files: the share of the labelled queries in the public part")
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
@@ -266,7 +273,7 @@ class FilesConfig(RankingConfig):
 class CompareConfig(FilesConfig):
     """Compare runs: which one is better, by how much, and how certain that is."""
 
-    runs: tuple[str, ...] | None = key(None, "ids of runs, their first digits, or files for dataset=; null: the best")
+    runs: tuple[str, ...] | None = key(None, "run ids, or their first digits, or files (with dataset=); null: the best")
     top: int = key(5, "without runs=: how many of the best runs to compare, each configuration once", least=2, most=26)
     pairs: Literal["best", "all"] = key("best", "best: the best run against each other run | all: every pair")
     fail_if: Literal["worse"] | None = key(None, "worse: for runs=[BASE,NEW], the exit code is 1 if BASE is better")
@@ -293,7 +300,7 @@ class AdviseConfig(RankingConfig):
 class PowerConfig(FilesConfig):
     """Compute how many labelled queries are needed to tell two runs apart."""
 
-    runs: tuple[str, ...] | None = key(None, "ids of two runs or two files; null: the best, and the best that differs")
+    runs: tuple[str, ...] | None = key(None, "two run ids, or two files; null: the best run and the next that differs")
     power: float = key(0.8, "the chance of finding the difference", least=0.5, most=0.99)
     alpha: float = key(0.05, "the largest p at which a difference counts as found", least=0.001, most=0.2)
 
@@ -303,9 +310,9 @@ class ExportConfig(RankingConfig):
 
     run: str | None = key(None, RUN_ID)
     submission: Path | None = key(None, "the file to write, which must not exist; null: in outputs", roles=WRITES)
-    against: Path | None = key(None, "a sample submission; its ids and their order must be the same")
+    against: Path | None = key(None, "a sample submission, whose ids the submission must have in the same order")
     model: bool = key(False, "true: register the run as an MLflow model to serve, with the alias champion")
-    model_name: str | None = named(None, "null: the experiment's name")
+    model_name: str | None = named(None, "the name of the registered model; null: the experiment's name")
     allow: tuple[str, ...] = key((), "addresses and environment variables that the model may use", roles=ACTS)
     store: StoreKeys = inner(ASIDE)
 
@@ -316,7 +323,7 @@ class RecordConfig(TrackedConfig):
     submission: Path = key(REQUIRED, "the submitted file; it is recognised by its content")
     public: float | None = key(None, "the submission's score on the public leaderboard", least=-1e9, most=1e9)
     private: float | None = key(None, "the submission's score on the private leaderboard", least=-1e9, most=1e9)
-    scale: Literal["fraction", "percent"] = key("fraction", "how the leaderboard writes its scores, 0.81 or 81")
+    scale: Literal["fraction", "percent"] = key("fraction", "the leaderboard's unit: fraction (0.81) | percent (81)")
 
 
 class HistoryConfig(TrackedConfig):
@@ -365,7 +372,7 @@ class DoctorConfig(TrackedConfig):
 class CacheConfig(CommonConfig):
     """List the cache by size or age, and prune it; pruned entries are computed again when needed."""
 
-    sort: Literal["size", "age"] = key("size", "size | age: time since the last use")
+    sort: Literal["size", "age"] = key("size", "size | age (time since the last use)")
     show: int = key(20, "the most entries to list; all entries are counted", least=1)
     prune: PruneKeys = inner(ACTS)
     store: StoreKeys = inner(ASIDE)
@@ -385,7 +392,7 @@ class AskingConfig(TestSetConfig):
     """A command that asks a language model about a test set."""
 
     llm: Node = component()
-    model: str | None = key(None, "the language model, as in llm.model; choose a model that neither drafted nor ranked")
+    model: str | None = key(None, "the language model, as in llm.model; to judge, one that neither drafted nor ranked")
     language: Literal["auto", "ko", "en"] = key(
         "auto", "the language of the shipped prompts; auto: as in the documents"
     )
@@ -427,7 +434,7 @@ class JudgeConfig(AskingConfig):
     judge: JudgeKeys
     limit: int | None = key(200, "the most pairs to judge now, with a request for each; null: all that remain", least=1)
     prompt: Path | None = key(
-        None, "a prompt file with {query}, {document}, maybe {conversation}, {note}; null: shipped"
+        None, "a prompt file with {query}, {document}, maybe {conversation}, {note}; null: the shipped prompt"
     )
 
 
@@ -445,7 +452,7 @@ class ReviewConfig(TestSetConfig):
     audit: AuditKeys
     via: Literal["page", "xlsx"] = key("page", "page: in the browser | xlsx: an Excel workbook for one reviewer")
     output: Path | None = key(None, "with via=xlsx: the workbook to write", roles=WRITES | ACTS)
-    from_: Path | None = key(None, "with via=xlsx: the workbook to read; if it has an error, nothing of it is taken")
+    from_: Path | None = key(None, "with via=xlsx: the workbook to read; after an error in it, no judgement is taken")
     host: str = key("127.0.0.1", ADDRESS)
     port: int = key(5050, "the port of the page; if it is in use, another port is taken", least=1, most=65535)
 
@@ -464,7 +471,7 @@ class FreezeConfig(TestSetConfig):
     version: int = key(1, "the version of the frozen set; raise it if judgements have changed", least=1)
     output: Path | None = key(None, "the folder of this version; null: v1, v2, ... in testset", roles=WRITES | ACTS)
     relevant_from: int = key(2, RELEVANT, least=1, most=3)
-    leave_out: bool = key(False, "true: leave out queries with open questions, instead of refusing")
+    leave_out: bool = key(False, "true: leave out queries with open questions; false: refuse to freeze")
     formats: tuple[Literal["contest", "beir", "autorag", "trec"], ...] = key(
         (), "also write these formats for other tools"
     )
@@ -479,9 +486,10 @@ class Command:
     """A command.
 
     config: the class of the checked config. Its docstring is the help text.
-    function: module:name, below harness.commands. example: the words after the name of the command.
+    function: `MODULE:NAME` below harness.commands.
+    example: the words after the name of the command in the example of its help.
     first: the keys at the top of the help. Messages suggest the first of them for a word without a key.
-    composed: whether the function takes a checked config. Else it takes the request, and composes many configs.
+    composed: whether the function takes a checked config. Otherwise it takes the request and composes many configs.
     """
 
     config: type[Config]
@@ -541,11 +549,11 @@ COMMANDS = {
     "doctor cache": Command(CacheConfig, "doctor.command:cache", "prune.unused_days=30"),
     "doctor sync": Command(SyncConfig, "doctor.sync:sync", ""),
 }
-PRIMARY = {name.replace(" ", "_"): command for name, command in COMMANDS.items()}  # keyed by primary config
+PRIMARY = {name.replace(" ", "_"): command for name, command in COMMANDS.items()}  # primary config -> command
 
 
 def config_class(name: str) -> type[Config]:
-    """Return the class of a primary config. `common` has one as well."""
+    """Return the config class of a primary config or of `common`."""
     return PRIMARY[name].config if name in PRIMARY else CommonConfig
 
 

@@ -215,7 +215,7 @@ def plugin_of(cls: type) -> plugins.Plugin | None:
 def _plugin_classes(group: str) -> Iterator[type]:
     for plugin in plugins.installed_plugins():
         for target in plugin_targets(plugin, group):
-            with contextlib.suppress(BadInput):  # a broken plug-in
+            with contextlib.suppress(BadInput):  # skips broken plug-ins
                 yield target_class({"_target_": target}, "conf")
 
 
@@ -250,7 +250,7 @@ def _installed(package: str, target: str) -> str:
 
 
 def check_component(node: Any, where: str) -> None:
-    """Raise BadInput if keys or values do not fit the constructor or it refuses them. where: GROUP or GROUP.KEY."""
+    """Raise BadInput for keys that the constructor lacks, and for values that it refuses. where: GROUP or GROUP.KEY."""
     _check_arguments(node, where, where.partition(".")[0])
     build(node, where=where)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from harness.config.leash import LeashedLoader
 
-MOST = 1000  # the most sets of choices that a composer keeps
+MOST = 1000  # the most sets of choices whose configs a composer keeps
 ONE = threading.RLock()  # Hydra's state belongs to the whole process
 
 
@@ -303,7 +303,7 @@ class Composer:
     def partial(self, fixed: Sequence[str], swept: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Return key -> the swept choices (group=choice) that have it, for keys that only some swept choices have.
 
-        swept: key -> its overrides. Raise Hydra's exceptions, and one for a key that no choice has.
+        swept: key -> its overrides. Raise Hydra's exceptions, also for a key that no choice has.
         """
         first = {key: overrides[0] for key, overrides in swept.items()}
         inner = [_key(one) for one in (*fixed, *first.values()) if is_inner(one, self.is_group)]

@@ -47,7 +47,8 @@ class Setting:
 class Defaults:
     """The settings of the file that a command takes.
 
-    replaced: keys left out, since the command line chooses another component. A sweep that tries both keeps them.
+    replaced: keys left out, since the command line chooses another component than the file. A sweep over several
+        components keeps the keys if the file's component is among them.
     """
 
     settings: tuple[Setting, ...] = ()

@@ -113,10 +113,10 @@ FREE = ("launcher", "sweeper", "verbose")
 
 
 class Repository(ConfigRepository):
-    """The sources of config files. Raises BadInput, with the file's name, for a file that is not YAML or endless."""
+    """The sources of config files. Raises BadInput, with the file's name, for a file that is endless or not YAML."""
 
     def __deepcopy__(self, _: Any) -> Repository:
-        return copy.copy(self)  # Hydra copies it for each config, which could replace the sources
+        return copy.copy(self)  # Hydra copies the repository for each config, in case the config replaces the sources
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         source = self._find_object_source(config_path, ObjectType.CONFIG)

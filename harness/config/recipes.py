@@ -1,6 +1,7 @@
 """Apply recipes (`experiment=NAME`) to commands without the group `experiment`, such as `harness compare`.
 
-Such a command takes the keys and groups that it has from the recipe. For `run` and `sweep`, Hydra applies recipes.
+From the recipe, such a command takes only the keys and groups that it has itself. For `run` and `sweep`, Hydra applies
+recipes.
 """
 
 from __future__ import annotations

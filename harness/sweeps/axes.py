@@ -102,7 +102,7 @@ class Interval:
 
 
 Axis = Values | Interval
-MOST = 100_000  # limits the values of an axis and the trials of a grid: checking that many takes minutes
+MOST = 100_000  # the most values of an axis, and the most trials of a grid; checking so many takes minutes
 
 
 def axis_of(override: Override) -> Axis:
@@ -125,7 +125,7 @@ def axis_of(override: Override) -> Axis:
     if isinstance(sweep, RangeSweep):
         _check_range(key, sweep)
         values = [*sweep.range()]
-    else:  # not from an iterator: shuffle() would give another order at every start
+    else:  # the list of a choice, since the iterator of shuffle() has another order at every start
         values = sweep.list if isinstance(sweep, ChoiceSweep) else [*override.sweep_iterator()]
     if not values:
         raise BadInput(f"{key}={override.get_value_string()} has no values: give at least one.")

@@ -41,7 +41,8 @@ class JobsLost(Failed):
 class HydraLauncher:
     """The part of Hydra that a sweep uses.
 
-    overrides: the overrides of a named sweep and of the command line. check: raises BadInput or Failed.
+    overrides: the overrides of a named sweep and of the command line.
+    check: raises BadInput or Failed if the jobs cannot start.
     launch: (overrides of each job, number of the first job) -> the results of the jobs. Every job calls `jobs`.
     """
 

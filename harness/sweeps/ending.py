@@ -45,7 +45,7 @@ def write_boards(execution: Execution, summary: SweepSummary, folder: Path, plac
     """Write `board.html`, or `board-0.html`, `board-1.html` … for groups of trials.
 
     Write no board for a text task, for an objective that is not a mean over queries, for fewer than two different
-    trials, for trials that are not uploaded, and if the public part chooses: a board shows all private scores.
+    trials, for trials that are not uploaded, and for select_on=public, since a board shows all private scores.
     """
     kind, config, tracker = execution.sweep.kind, execution.sweep.config, execution.tracker
     shown = kind.task is None and tracker.keeps_runs and config.select_on == "all"

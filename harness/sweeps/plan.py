@@ -242,7 +242,7 @@ class SweepObjective(NamedTuple):
 
 
 def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
-    """Group trials by their expensive steps. depths: ranking key -> depth. most: limits the trials in a job."""
+    """Group trials by their expensive steps. depths: ranking key -> depth. most: the most trials in a job."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.job_key, []).append(trial)

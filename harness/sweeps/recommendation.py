@@ -20,7 +20,7 @@ from harness.sweeps.axes import Axis, Interval
 _Others = tuple[tuple[str, str], ...]  # the other keys of a trial and their values
 
 ByQuery = Callable[[Sequence[int]], np.ndarray]  # n trials -> their values by query, float64 [n, Q]
-NEAR = 0.05  # values in this share of an interval lie at its end
+NEAR = 0.05  # values closer to an end of an interval than this share of its length are at the end
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Points:
         return list(dict.fromkeys(key for trial in trials for key in self.texts[trial]))
 
     def line(self, trial: int, key: str) -> list[int]:
-        """Return the trials that differ from this trial in a numeric key only, sorted by the key, itself included."""
+        """Return this trial and all that differ from it only in a numeric key, sorted by the key."""
         return self._lines[key][self._others(trial, key)]
 
     @cached_property
@@ -114,7 +114,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """Return the trial with the most steps, along every key, to a trial that is not tied; and the reason in words."""
+    """Return the tied trial that is the most steps away from worse trials, along any key, and the reason in words."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []

@@ -272,7 +272,7 @@ def _failures(values: np.ndarray) -> str:
 def watch_trials(
     context: Context, known: Collection[TrialResult], total: int, trials: Mapping[int, Trial]
 ) -> Iterator[None]:
-    """Follow the journal while jobs run: print a line for each trial on a terminal, else sometimes a count."""
+    """Follow the journal while jobs run: print a line for each trial on a terminal, else a count now and then."""
     over, terminal = threading.Event(), sys.stderr.isatty()
     position = read_journal(context)[1]
 

@@ -1,7 +1,7 @@
 """The ways to choose the trials of a sweep: a whole grid, the batches of an Optuna sampler, or `sweep=auto`.
 
 A study saves every proposed point and its values in an SQLite file. A new sampler draws each point. It gets the earlier
-points, and its seed is made of the search's seed and the point's number: a restarted search proposes the same points.
+points, and its seed is made of the search's seed and the point's number, so a restart proposes the same points.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def _create(file: Path) -> None:
     from sqlalchemy import URL
 
     unfinished = file.with_name(f"{file.name}.unfinished")
-    for left in file.parent.glob(f"{unfinished.name}*"):  # of a killed process, with SQLite's journal
+    for left in file.parent.glob(f"{unfinished.name}*"):  # left by a killed process, with SQLite's journal
         left.unlink()
     storage = optuna.storages.RDBStorage(URL.create("sqlite", database=str(unfinished)).render_as_string())
     storage.engine.dispose()
@@ -311,7 +311,7 @@ class Study:
             return None
         import optuna
 
-        # In memory, a repeated proposal stays a running trial, and samplers avoid those. The new point is saved once.
+        # In memory, repeated proposals stay running trials, which samplers avoid. Only the new point is saved.
         memory = optuna.create_study(directions=self._stored.directions)
         memory.add_trials(trials)
         numbers = sum(axis.ordered for axis in self._space.values())

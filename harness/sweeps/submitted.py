@@ -1,8 +1,8 @@
 """Jobs that submitit starts, on SLURM or on this machine, and a wait for these jobs that always ends.
 
-submitit waits until `sacct` says that a job is over. Without accounts of the cluster, it never learns of a killed job.
+submitit waits until `sacct` says that a job is over. Without SLURM's accounting, it never learns of a killed job.
 This module asks `squeue`, which knows an element of an array until some minutes after its end (SLURM's MinJobAge), and
-`sacct` about older ones. A job that is over, or unknown to both, is lost if no result appears within GRACE_SECONDS.
+`sacct` about older elements. A job that is over, or unknown to both, is lost if no result appears within GRACE_SECONDS.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def states(array: str) -> dict[str, State]:
 
 
 def ended(array: str) -> dict[str, State]:
-    """Return how each element ended, by the cluster's accounts; {} if the cluster keeps no accounts."""
+    """Return how each element ended, from SLURM's accounting; {} if the cluster has no accounting."""
     columns = "--format=JobID,State,NodeList"
     try:
         asked = _run(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={array}", columns])

@@ -98,7 +98,7 @@ class SweepSummary:
     """The trials of a sweep and their results, keyed by number.
 
     run_id: the id of the parent run. skipped: the keys of trials that finished before this start.
-    expected: the score to expect, on new queries, of the best run in the experiment that is comparable with these.
+    expected: the expected score, on new queries, of the best run in the experiment comparable with these trials.
     apart: swept key -> the values that separate these trials from the other groups.
     groups: a summary for each group of comparable trials; () if all are comparable. With groups, no trial is the best.
     """
@@ -233,7 +233,7 @@ class SweepSummary:
 
     @property
     def front(self) -> list[int]:
-        """The trials that no other trial equals in every objective and beats in one, the best first."""
+        """The trials that no other trial beats in one objective without being worse in another, the best first."""
         whole = [number for number in self.finished if np.isfinite(self.rows[number].values).all()]
         points = np.array([self.rows[number].values for number in whole]).reshape(-1, len(self.objectives))
         points *= [1 if direction == "maximize" else -1 for _, direction in self.objectives]
@@ -278,7 +278,7 @@ class SweepSummary:
     def counts(self) -> dict[str, int]:
         """Count the trials.
 
-        skipped: finished before this start. reused: taken from another sweep or run. same: share the key of a trial.
+        skipped: finished before this start. reused: taken from another sweep or run. same: have another trial's key.
         """
         results = self.results.values()
         keys = [result.key for result in results if result.key]

@@ -120,7 +120,7 @@ COMPUTED, REUSED = "computed", "reused"  # values of the tag `member_tag`
 
 @dataclass(frozen=True)
 class TrialResult:
-    """metrics: MLflow's name -> value. error: one line. reused: whether another sweep or run made it."""
+    """The result of a trial. metrics: MLflow's name -> value. error: one line. reused: taken from an earlier run."""
 
     number: int
     key: str
@@ -164,7 +164,7 @@ class Context:
         return self.folder / "owner"
 
     def left_running(self, tracker: Tracker) -> dict[str, LoggedRun]:
-        """Return trial key -> its RUNNING run in this sweep. The worker may have died."""
+        """Return trial key -> RUNNING run of this sweep. The run's worker may have died."""
         runs = tracker.runs(self.experiment, {"harness.verb": "run", "sweep.id": self.sweep_id}, "RUNNING")
         return {run.tags["trial_key"]: run for run in runs if "trial_key" in run.tags}
 
@@ -172,8 +172,8 @@ class Context:
 class Jobs:
     """The task function of a sweep's Hydra jobs: runs the job whose number is in Hydra's config.
 
-    A worker reads its trials from the sweep's folder. The tracking address may contain a password, so it is not stored
-    there: the worker takes it from its config.
+    A worker reads its trials from the sweep's folder. The tracking address may contain a password, so the folder does
+    not hold it: the worker takes the address from its own config.
     """
 
     def __init__(self) -> None:
