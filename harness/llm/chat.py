@@ -1,8 +1,8 @@
 """A client for language models, hosted or local, that speak the API of OpenAI's chat completions.
 
 A thread logs each reply before it sends its next request, so a restart repeats only the requests that were under way.
-No log contains prompts, and no other log contains replies. The API key is read from the environment for each request
-and never stored.
+The log of replies contains no prompts, and other logs contain neither prompts nor replies. The API key is read from the
+environment for each request and never stored.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ __all__ = ["Chat", "ChatModel", "Prompt", "Reply", "Schema", "WrongReply", "json
 
 REQUEST = {"temperature": 0}
 RESERVED = {"model", "messages", "stream", "n", "response_format"}  # fields that the harness sets
-ATTEMPTS = 3  # requests for a usable reply, at most
-USELESS = 10  # if the first 10 replies are unusable, asking stops
+ATTEMPTS = 3  # A request is sent at most 3 times to get a usable reply.
+USELESS = 10  # If the first 10 replies are unusable, asking stops.
 SHORTEST_SECRET = 8  # characters; shorter keys are placeholders for servers that need no key
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Prompt files, and structured replies, which are checked by the part of JSON Schema that prompts use.
+"""Prompt files; and structured replies, which are checked against a part of JSON Schema: the part that prompts use.
 
 A prompt file is a UTF-8 text with places `{name}` for values. Other braces, as in JSON, are plain text.
 """
@@ -102,7 +102,7 @@ def _check(value: Any, schema: Mapping[str, Any], where: str) -> None:
             _check(value[name], known[name], f"{where}, {name}")
 
 
-MOST = 200_000  # bytes of a prompt file, at most
+MOST = 200_000  # largest size of a prompt file, in bytes
 _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 

@@ -1,4 +1,4 @@
-"""The log of language models' replies, so that no reply is paid for twice; and their tokens and cost.
+"""The log of language models' replies, by which no reply is paid for twice; and the tokens and cost of replies.
 
 A row has the key of the request, the reply, and the token counts from the endpoint, but neither the prompt nor the API
 key. Other files in the folder hold rows from other machines and never change.
@@ -43,8 +43,8 @@ class _Row:
 
 
 class ReplyLog:
-    """Replies by the key of their request, in order of arrival. Threads may add replies at the same time; processes
-    take turns by the lock `FOLDER.lock`.
+    """The replies to each request, found by its key, in order of arrival. Threads may add replies at the same time;
+    processes take turns by the lock `FOLDER.lock`.
 
     folder: folder of the log; None: keep replies only in memory.
     turn: a second lock to hold while adding, from `Cache.adding`.
@@ -113,9 +113,9 @@ def _log(file: Path, lock: Path | None = None) -> AppendLog[_Row]:
     return AppendLog(file, _Row, sync="end", lenient=True, lock=lock)  # a lost reply can be asked for again
 
 
-BYTES = 4  # bytes of UTF-8 in a token
+BYTES = 4  # estimated bytes of UTF-8 in a token
 MESSAGE_TOKENS = 4  # tokens that frame a message
-CALIBRATED = 20  # logged replies with counts that are needed to correct estimates
+CALIBRATED = 20  # Estimates are corrected once this many logged replies have counts.
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class UsageEstimate:
     """The cost of asking, if the first reply to each request is usable.
 
     input_tokens: the sum of `tokens_of`, corrected by logged counts.
-    output_tokens: from the mean of logged replies, or else from the tokens that the prompts expect; None without both.
+    output_tokens: by the mean of logged replies, or else by `Prompt.expects`; None if neither is known.
     cost: None if a price or `output_tokens` is unknown.
     """
 
@@ -207,7 +207,7 @@ class UsageEstimate:
 
 
 def estimated_tokens(text: str) -> float:
-    """Estimate the tokens of a text: one token for 4 bytes of UTF-8, which are 4 Latin letters or 1.3 of Hangul.
+    """Estimate the tokens of a text: one token for 4 bytes of UTF-8 (4 Latin letters or 1.3 Hangul syllables).
 
     Compared with the tokenizer of Mistral Nemo (131,072 entries), the estimate is 6 % too high for Korean encyclopedia
     texts, 3 % too high for Python, and 8 to 16 % too low for Markdown. A tokenizer of 32,000 entries (Mistral 7B) needs

@@ -179,5 +179,5 @@ def _reasons(rejections: Sequence[Rejection]) -> dict[str, int]:
 
 
 def _examples(rejections: Sequence[Rejection]) -> dict[str, str]:
-    """Return reason -> detail of the first draft that it rejects."""
+    """Return reason -> detail of the first draft that was rejected for this reason."""
     return {one.reason: one.detail for one in reversed(rejections)}

@@ -52,7 +52,7 @@ class TestSet:
 
     @classmethod
     def read(cls, path: Path, documents: Path | None) -> TestSet:
-        """Raise BadInput if the test set is not finished, or if its pool does not fit its queries and documents."""
+        """Read a test set. Raise BadInput if it is unfinished or its pool does not fit its queries and documents."""
         before = pools.read_pool(path) if (path / pools.MANIFEST).exists() else None
         testset = cls(path, read_queries(path, "testset"), pools.pooled_documents(path, documents), before)
         if before is not None:
@@ -202,7 +202,7 @@ def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> di
 def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -> Report:
     """Return the report. found: the command's document. reach: sentences on whether judgements serve other runs."""
     sizes, (left, unneeded) = found["per_query"], found["unjudged"].values()
-    people = f", and {unneeded:,} of queries that need no retrieval, for people" if unneeded else ""
+    people = f", and {unneeded:,} of queries that need no retrieval, which only people judge" if unneeded else ""
     keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}
     shown = {"depth": "depth", "pairs": "pairs", "alone": "it alone"}
     columns = [Column("run"), Column("name"), *(Column(name, "count") for name in shown.values())]

@@ -84,7 +84,7 @@ class ReviewWork:
         return list(dict.fromkeys([*mine, *self.new(name)]))
 
     def documents(self, asked: Iterable[Item]) -> dict[str, Document]:
-        """Return the documents of the items, by id. Raise BadInput without items, or if a document is missing."""
+        """Return the documents of the items, by id. Raise BadInput if there are no items or a document is missing."""
         asked = [*asked]
         if not asked:
             raise BadInput(
@@ -199,7 +199,7 @@ def _stopped(work: ReviewWork, desks: Sequence[Desk], invocation: Invocation) ->
     if work.pilot or any(map(present.new, done)):
         names = f"[{','.join(done)}]" if len(done) > 1 else "".join(done)
         again = _command("review", config, *words, f"reviewer={names}", f"sample={config.sample}")
-        steps.append(f"{again}    # goes on")
+        steps.append(f"{again}    # continue")
     if any(judged for judged, _ in done.values()):
         step = _command("audit", config, *words) if config.sample == AUDIT else ""
         steps.append(step or _command("freeze", config, *words, "leave_out=true"))

@@ -4,11 +4,11 @@ A stratum contains queries of one kind that are about equally hard for the poole
 first draw fixes the strata. A pilot of ten queries is drawn in proportion to the sizes of the strata. Once people have
 checked the pilot, the rest is drawn in proportion to size times the standard deviation of the differences between
 people's and the model's values (Neyman 1934). Estimates weight strata by size: the sum of W_s * mean_s, where W_s is
-the share of stratum s. Since the pilot stays in the sample, a bias of the order of 1/n remains where differences are
-skewed. In simulations with 40 of 270 queries, the bias is 0 to 0.2 standard errors, and intervals lose at most half a
-point of coverage.
+the share of queries in stratum s. Since the pilot stays in the sample, a bias of the order of 1/n remains where
+differences are skewed. In simulations with 40 of 270 queries, the bias is 0 to 0.2 standard errors, and intervals lose
+at most half a point of coverage.
 
-Only blind judgements for the audit count, since people who see the model's grade tend to repeat it.
+Only judgements that are blind and made for the audit count, since people who see the model's grade tend to repeat it.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ AUDIT = "audit.json"
 AGREEMENT = "agreement.json"  # the file that `harness testset audit` writes
 PILOT = 10  # queries in the first draw
 AGAIN = 5  # Every fifth drawn query is judged twice.
-LEVELS = {1: ("",), 2: ("/easier", "/harder"), 3: ("/easy", "/medium", "/hard")}  # number of classes -> their names
+# Number of difficulty classes -> what the names of their strata end in.
+LEVELS = {1: ("",), 2: ("/easier", "/harder"), 3: ("/easy", "/medium", "/hard")}
 UNKNOWN = "unjudged"  # the class of queries without judgements by a model or without pooled runs
-ADDED = "/added "  # precedes the number of a later draw that found new queries
-PRIOR = 2.0  # degrees of freedom for the variance of the larger group
-MORE = 20  # further checked queries to imagine
+ADDED = "/added "  # "fact/easy/added 1": easy facts that were added to the test set after the first draw
+PRIOR = 2.0  # weight of the larger group's variance in `spreads`, in degrees of freedom
+MORE = 20  # `worth` imagines this many more checked queries.
 IMAGINED = 30  # number of imagined samples; their half-widths are averaged
 
 Rated = tuple[str, int, int]  # query_id, value by the first rater, value by the second rater
@@ -253,8 +254,8 @@ def _ordered(queries: Iterable[str], seed: int) -> list[str]:
 @dataclass(frozen=True)
 class Progress:
     """The progress of an audit. drawn: number of drawn queries. checked: drawn queries that people have judged in full.
-    stand_for: number of queries in the strata of the checked queries. open: number of pairs of checked queries that
-    people disagree about or cannot tell. not_blind: number of left out judgements, which are not blind."""
+    stand_for: number of queries in the strata of the checked queries. open: number of questions on checked queries
+    where people disagree or cannot tell. not_blind: number of judgements left out because they are not blind."""
 
     drawn: int
     checked: tuple[str, ...]
@@ -279,10 +280,10 @@ class Audit:
     """The comparison of judges on the checked queries.
 
     models: models that judged pairs. model: people against the model; None if they share no pair.
-    kinds: the same for each kind of query. people: each two people who judged the same pairs.
+    kinds: `model` for each kind of query. people: each two people who judged the same pairs.
     alpha: Krippendorff's alpha of all people; None if no pair was judged by two people.
     again: people's first and second judgements of the same pairs.
-    needs: people against the drafts on the need for retrieval. differing: queries where they differ.
+    needs: people against the drafts on the need for retrieval. differing: queries where people and drafts differ.
     """
 
     relevant_from: int
@@ -432,15 +433,15 @@ class Worth:
 
 
 def measure_of(metric: str, pool: Pool) -> Measure:
-    """Return the measure `metric`. Raise BadInput unless it is a mean over queries that the pool can decide."""
+    """Return the measure `metric`. Raise BadInput unless the pooled documents decide its value for each query."""
     try:
         one = parse_measure(metric)
     except BadInput as error:
         raise BadInput(str(error).replace("metrics: ", "metric: ", 1)) from None
     if one.family in (MeasureFamily.ABSTENTION, MeasureFamily.POOLED) or of_spans(metric):
         raise BadInput(
-            f"metric: {one.name} is not a mean over queries that judgements of documents decide. Give another measure, "
-            "such as ndcg@10."
+            f"metric: {one.name} cannot be computed for each query from judged documents. Give another measure, such "
+            "as ndcg@10."
         )
     depths = [run.depth for run in pool.about.runs.values()]
     if depths and (one.k is None or one.k > min(depths)):
@@ -478,8 +479,8 @@ def worth(
 
 
 def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Checked:
-    """Return the model's labels of queries whose pooled documents it has all judged, and people's labels of the drawn
-    queries among them that people have settled."""
+    """Return the model's labels of queries whose pooled documents it has all judged. Of these queries, also return
+    people's labels of those that were drawn and that people have settled."""
     queries = [one for query_id, one in judged.queries.items() if query_id in sample.strata]
     given = judged.judgements, queries, judged.pairs, relevant_from
     model, people = resolve(*given, by="model"), resolve(*given, by="people")
@@ -494,9 +495,9 @@ def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Chec
 
 
 def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
-    """Return the sample with `more` further checked queries. The values that people would give lie on the regression
-    line of people's on the model's values. Each is shifted by the residual of a random checked query of the same
-    stratum, or of any stratum if it has none."""
+    """Return the sample with `more` further checked queries. Each gets the value that the regression of people's on the
+    model's values predicts, plus the residual of a random checked query of its stratum, or of any stratum if its own
+    has no checked query."""
     known = sample.checked & ~np.isnan(sample.people)
     slope = 0.0
     if known.any():

@@ -24,7 +24,7 @@ CONTEXT = 32  # code points that are kept before and after evidence
 
 def located(quote: str, chunk: Chunk, text_of: Callable[[str], str]) -> tuple[Evidence, ...]:
     """Return the evidence for a quote at each place of the document; () if the document lacks the quote. Raise BadInput
-    if the text at a span of the document is another text. text_of: text id -> text."""
+    if the text at one of the document's spans is not the document's text. text_of: text id -> text."""
     places = []
     for span in chunk.spans:
         text = text_of(span.text)
@@ -104,13 +104,13 @@ def _conversation(turns: list[Mapping[str, str]], where: str) -> tuple[Turn, ...
 
 TOKENS = 120  # expected tokens of a query with answer and evidence, until logged replies give a mean
 KEPT_TEXTS = 64  # texts in memory at a time
-MOST_FLAGS = 4  # flags of a draft, at most
+MOST_FLAGS = 4  # most flags of a draft of kind `unanswerable`
 NOTHING = ReplyItem(())
 
 
 @dataclass(frozen=True)
 class DraftPlan:
-    """What decides the requests. questions: number of queries to ask for, at most, in each request. language: ko or en.
+    """What decides the requests. questions: the most queries to ask for in each request. language: ko or en.
     prompts: kind -> prompt. examples: real queries to imitate."""
 
     kinds: tuple[str, ...]

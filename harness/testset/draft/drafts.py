@@ -29,7 +29,7 @@ from retrievers.base import Query, Turn
 
 
 def hashed(*parts: object) -> str:
-    """Return the sha256 of the parts, in hexadecimal digits: for choices that are repeatable."""
+    """Return the sha256 of the parts, in hexadecimal digits, for repeatable random choices."""
     return hashlib.sha256("\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -121,7 +121,7 @@ def example_lines(examples: Sequence[Query], kind: str, *key: object) -> str:
 VERSION = 1
 QUERIES, REJECTED, MANIFEST, UNFINISHED = "queries.jsonl", "rejected.jsonl", "testset.json", "unfinished.json"
 FILES = (QUERIES, REJECTED)
-TEMPORARY = ".unfinished"  # ending of single files that killed processes leave
+TEMPORARY = ".unfinished"  # ending of the temporary files that killed processes leave
 
 
 class TestsetFolder:
@@ -263,7 +263,7 @@ def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
 
 
 def language_of(text: str) -> str:
-    """Return ko if more than a tenth of the letters are Hangul, since Korean texts have English names; otherwise en."""
+    """Return ko if more than a tenth of the letters are Hangul, else en: Korean texts contain English names."""
     letters = [letter for letter in text if letter.isalpha()]
     hangul = sum("\uac00" <= letter <= "\ud7a3" for letter in letters)
     return "ko" if hangul > len(letters) / 10 else "en"

@@ -54,9 +54,9 @@ class Easiness:
     words: float
 
     def text(self) -> str:
-        known = "" if self.first is None else f"BM25 ranks the document of {100 * self.first:.0f} % first; "
+        known = "" if self.first is None else f"BM25 ranks a right document first for {100 * self.first:.0f} %; "
         words, lead = f"{100 * self.shared:.0f} %", f"{100 * self.gap:.0f} %"
-        return f"{known}its first document has {words} of the words of a query, and leads by {lead}"
+        return f"{known}BM25's first document has {words} of a query's words, and leads by {lead}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def measure_easiness(
     labels: Mapping[str, Collection[str]] | None = None,
 ) -> Measured:
     """Search for drafts and examples with BM25, and flag the drafts. documents: the whole corpus. labels: query_id of
-    an example -> relevant documents. An example without any needs no retrieval and is left out."""
+    an example -> relevant documents. An example whose entry is empty needs no retrieval and is left out."""
     labels = labels or {}
     real = [query for query in examples if labels.get(query.query_id, True)]
     numbers = [number for number, draft in enumerate(drafts) if draft.kind in ANSWERED]
@@ -127,7 +127,7 @@ class _Searched:
         ]
 
     def easiness(self, texts: Sequence[str], found: Sequence[_Hits], known: Sequence[Collection[str]]) -> Easiness:
-        """Return the easiness of texts. known: known documents of each text, also from outside the corpus."""
+        """Return the easiness of texts. known: relevant documents of each text; any outside the corpus are ignored."""
         known = [[doc_id for doc_id in ids if doc_id in self._texts] for ids in known]
         ranks = [rank for rank, ids in zip(_ranks(found, known), known, strict=True) if ids]
         best = sorted({hits.doc_ids[0] for hits in found if hits.doc_ids})

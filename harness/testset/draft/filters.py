@@ -1,6 +1,6 @@
 """Filters that reject drafted queries by their texts alone, and flag drafts for a reviewer.
 
-No retriever decides about a draft: if only the questions that a retriever answers were kept, it would win (see
+No retriever decides about a draft: if only the questions that one retriever answers were kept, it would win (see
 `easiness`). The word lists are short on purpose: people review the drafts that pass, but never see rejected drafts.
 """
 
@@ -48,7 +48,7 @@ _ENGLISH = (
 )
 POINTS_AT_TEXT = re.compile("|".join(_KOREAN + _ENGLISH), re.IGNORECASE)
 
-# A question that begins with `이 회사` lacks its referent. Later in the question, the referent may stand before it.
+# At the beginning of a question, `이 회사` refers to nothing. Later in a question, it may refer to a word before it.
 _THINGS = (
     "회사|기업|업체|제품|상품|서비스|모델|차량|기술|인물|사람|사건|전쟁|작품|책|영화|노래|곡|도시|나라|국가|지역|장소|건물|"
     "기관|단체|학교|대학|정책|제도|법|계획|사업|현상|방법|과정|연구|실험|이론|프로젝트|프로그램|시스템|플랫폼|생물|동물|식물"
@@ -86,10 +86,10 @@ ANSWERED = ("fact", "search", "conversation")  # the kinds of queries that the c
 SHORTEST = 3  # letters and digits; most real queries have at least five, but a name alone may have three
 LONGEST = 600  # characters; the longest real query seen has 527
 GRAM = 4  # morphemes in a gram; with particles and endings, these are about two Korean words
-FEWEST_GRAMS = 4  # shorter texts are a name or a term, such as `자율 주행 기술 개발`, and cannot be reworded
-SAME_SCRIPT = 0.2  # least share of letters in a script; Latin names are longer than the Korean words around them
-FEWEST_LETTERS = 20  # letters that are needed to tell the script of a document
-EXAMPLES_IN_SCRIPT = 0.1  # least share of examples in a script that allows the script
+FEWEST_GRAMS = 4  # texts with fewer grams are names or terms, such as `자율 주행 기술 개발`, which cannot be reworded
+SAME_SCRIPT = 0.2  # A text is in each script that has this share of its letters; Latin names in Korean texts are long.
+FEWEST_LETTERS = 20  # fewest letters of a document that show its script
+EXAMPLES_IN_SCRIPT = 0.1  # A script is allowed if at least this share of the examples is in it.
 NO_HELP = "the earlier turns add no word of the document to the last turn"
 
 _SYMBOLS = frozenset({"SF", "SP", "SS", "SSO", "SSC", "SE", "SO", "SW"})
@@ -270,8 +270,8 @@ CHECKS: Mapping[str, Callable[[_Case], str]] = {
 def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
     """Return position of a duplicate -> the draft that stays.
 
-    Only drafts that share a rare word are compared: two sets with a Jaccard similarity of at least `least` share one of
-    the size - least * size + 1 rarest words of each (prefix filtering: Chaudhuri, Ganti & Kaushik 2006).
+    Only drafts that share a rare word are compared: if the Jaccard similarity of two sets is at least `least`, the
+    size - least * size + 1 rarest words of each have a common word (prefix filtering: Chaudhuri, Ganti & Kaushik 2006).
     """
     counts = Counter(word for case in cases for word in case.asked)
     by_word: dict[str, list[int]] = {}  # word -> drafts that stay, as places in `order`
@@ -299,7 +299,7 @@ def _same(one: _Case, other: _Case, least: float) -> bool:
 
 
 def _flagged(case: _Case) -> Draft:
-    """Flag the draft if it is a conversation whose earlier turns say nothing about the document."""
+    """Flag a conversation if its last turn refers to no earlier turn, and those add no word of the document."""
     draft = case.draft
     if draft.kind != "conversation" or REFERENCE.search(draft.question):
         return draft

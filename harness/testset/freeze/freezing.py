@@ -1,6 +1,7 @@
 """Frozen test sets, and their export to other tools.
 
-A frozen test set has labels from all judgements, and the labels that honest estimates need, in files that never change.
+The files of a frozen test set never change. They have labels from all judgements and, for honest estimates, labels by
+the model alone and by people alone.
 An export counts the queries whose labels its format cannot express.
 """
 
@@ -39,7 +40,7 @@ from harness.testset.pool.pool import DocumentsPlace, pooled_documents, require_
 from harness.testset.review.resolution import Question, Resolved, What, resolve
 from retrievers.base import Document, Query, one_word
 
-_MISSING = ("unjudged", "no document judged", "not pooled")  # open questions that a model's labels must not have
+_MISSING = ("unjudged", "no document judged", "not pooled")  # With these, the model's labels are incomplete.
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Material:
 
     @classmethod
     def read(cls, testset: Path, documents: Path | None, relevant_from: int) -> Material:
-        """Raise BadInput if the documents folder lacks judged documents."""
+        """Read the material. Raise BadInput if the documents folder lacks judged documents."""
         judged, folder = read_judged_set(testset), pooled_documents(testset, documents)
         found = cls(judged, folder, list(folder.chunks()), read_audit(testset), relevant_from)
         require_documents(folder, judged_documents(found.labels), {one.document.doc_id for one in found.chunks})
@@ -163,8 +164,8 @@ def snapshot(
 
 
 def read_agreement(folder: Path) -> dict[str, Any] | None:
-    """Return the results of `harness testset audit` for the manifest; None if it has not run. The key `stale` says
-    whether judgements have been added since."""
+    """Return the results of `harness testset audit` for the manifest; None if no audit has run. The key
+    `stale` says whether judgements have been added since the audit."""
     path = folder / AGREEMENT
     if not path.exists():
         return None
@@ -221,8 +222,8 @@ def write_frozen(output: Path, texts: Mapping[str, str], manifest: Mapping[str, 
 
 @contextmanager
 def _unfinished(target: Path) -> Iterator[Path]:
-    """Provide an empty folder beside the target, to fill and rename. Remove it if it is not renamed, and first remove
-    folders that killed processes have left. The caller must hold the lock of the target."""
+    """Remove folders that killed processes have left. Then provide an empty folder beside the target, to fill and
+    rename, and remove this folder if it was not renamed. The caller must hold the lock of the target."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.*.unfinished"):
         shutil.rmtree(left, ignore_errors=True)
     folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.unfinished")
@@ -323,7 +324,7 @@ class Content:
         return [one for one in self.queries if one.query_id in self.qrels.grades and one.query_id not in unmet]
 
     def left_out(self, retrieval: bool) -> dict[str, int]:
-        """Return reason -> number of queries without labels. retrieval: the format has no queries without retrieval."""
+        """Return reason -> number of queries without labels. retrieval: all queries of the format need retrieval."""
         qrels, found = self.qrels, {"nothing relevant": len(self.qrels.unmet)}
         if retrieval:
             found = {"no retrieval needed": sum(not qrels.needs_retrieval(query_id) for query_id in qrels.grades)}
@@ -359,8 +360,8 @@ def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
 
 
 def _contest(content: Content, folder: Path) -> None:
-    """Write the contest's files. Queries without relevant documents have no label, as an empty label means that no
-    retrieval is needed."""
+    """Write the contest's files. Queries that need retrieval but have no relevant document get no label, since an empty
+    label means that no retrieval is needed."""
     write_text(folder / "documents.jsonl", json_text(
         {"docid": _id(one.doc_id, one), "title": one.title, "src": one.source, "content": one.text}
         for one in content.documents
@@ -407,7 +408,7 @@ def _autorag(content: Content, folder: Path) -> None:
     except ValueError:  # Nothing was judged.
         at = None
     metadata = [{"last_modified_datetime": at, "source": one.source} for one in content.documents]
-    text = pa.string()  # The types are given, as empty lists do not show them.
+    text = pa.string()  # The types are given, since empty lists do not show them.
     corpus = {
         "doc_id": pa.array([one.doc_id for one in content.documents], text),
         "contents": pa.array([one.indexed_text for one in content.documents], text),

@@ -73,8 +73,8 @@ def control_documents(
 ) -> dict[str, tuple[str, str | None]]:
     """Return query_id -> (a seed, an unrelated document or None), for at most `most` queries whose pool has a seed.
 
-    The same arguments give the same choice. The unrelated document is not in the query's pool and, if possible, is in
-    no text with one of the query's seeds. queries: ids of the judged queries. texts: doc_id -> ids of the texts that
+    The same arguments give the same choice. The unrelated document is not in the query's pool and, if possible, comes
+    from a text without the query's seeds. queries: ids of the judged queries. texts: doc_id -> ids of the texts that
     contain it, for all documents.
     """
     by_query = pairs_by_query(queries, pairs)
@@ -120,7 +120,7 @@ def _drawn(below: int, *key: object) -> int:
 
 
 def claiming(query: Query, document: Document) -> Document:
-    """Return the document with a claim at its end, in its language, that it answers the query."""
+    """Return the document with a last line, in its language, which claims that it answers the query."""
     asked = [turn.content for turn in query.turns if turn.role == "user"][-1]
     claim = CLAIMS[language_of(document.text)].replace("{query}", asked)
     return replace(document, text=f"{document.text}\n{claim}")
@@ -155,7 +155,7 @@ def warnings(found: Mapping[str, Proportion]) -> list[str]:
 
 
 RECORD = "judge.json"
-OPEN = "null"  # how an open grade is named
+OPEN = "null"  # name of an open grade
 GRADE_NAMES = (*(str(grade) for grade in GRADES), OPEN)
 
 

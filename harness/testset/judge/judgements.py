@@ -24,7 +24,7 @@ from retrievers.base import Query
 JUDGEMENTS = "judgements.jsonl"
 GRADES = (0, 1, 2, 3)  # as in UMBRELA: unrelated, related without an answer, answers in part, answers
 HUMAN, LLM, ADJUDICATED = "human", "llm", "adjudicated"
-BASES = (ADJUDICATED, HUMAN, LLM)  # earlier ones override later ones
+BASES = (ADJUDICATED, HUMAN, LLM)  # Each kind of judge overrides the kinds after it.
 SAMPLES = ("audit", "repair", "all", "")  # why a pair was judged; "": by a model. Only `audit` enters estimates.
 
 Pair = tuple[str, str | None]  # query_id, doc_id (None: the query's need for retrieval)
@@ -163,8 +163,8 @@ class JudgedSet:
 
 
 def read_judged_set(folder: Path) -> JudgedSet:
-    """Read a test set, its pool and its judgements, leaving out pairs and judgements of queries that have been edited
-    since. Raise BadInput if a file is wrong."""
+    """Read a test set, its pool and its judgements, leaving out pairs that were pooled, and judgements that were made,
+    before their query was edited. Raise BadInput if a file is wrong."""
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     texts = {query_id: text_digest(one.query) for query_id, one in queries.items()}
     pool = read_pool(folder)

@@ -52,7 +52,7 @@ class PooledPair:
 
 @dataclass(frozen=True, slots=True)
 class PooledRun:
-    """A run that was pooled. depth: number of pooled documents of each list. models: config key, such as llm.model or
+    """A run that was pooled. depth: number of documents pooled from each list. models: config key, such as llm.model or
     encoder.model -> model that the run asked. If one of these models is the judge, it judges itself."""
 
     name: str
@@ -62,7 +62,7 @@ class PooledRun:
 
 @dataclass(frozen=True)
 class DocumentsPlace:
-    """Where documents are. path: of their folder, relative to the test set's. sha256: of the documents."""
+    """Where documents are. path: their folder, relative to the test set's folder. sha256: their fingerprint."""
 
     path: str
     sha256: str
@@ -137,7 +137,7 @@ def read_pool(folder: Path) -> Pool:
 
 def write_pool(folder: Path, pool: Pool) -> None:
     """Write a pool into the folder of its test set. If the process is killed, the folder has the former pool, the new
-    pool, or the new pairs with the former manifest. The same command completes the pool."""
+    pool, or the new pairs with the former manifest. Repeating the command completes the pool."""
     write_text(folder / POOL, json_text(map(encoded, pool.pairs)))
     write_text(folder / MANIFEST, json.dumps(encoded(pool.about), ensure_ascii=False, indent=1) + "\n")
 

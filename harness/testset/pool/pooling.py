@@ -25,7 +25,7 @@ from harness.measures.measures import parse_measure
 from harness.testset.pool.pool import Pool, PooledPair, pairs_by_query, pooled_ranking
 from harness.testset.review.resolution import Resolved
 
-COPIES = 20  # near-duplicates of a document to pool, at most, as a notice may appear in thousands of documents
+COPIES = 20  # A document brings at most 20 near-duplicates into the pool, as a notice may appear in thousands.
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _drawn(query_id: str, documents: Sequence[str], draw: Draw) -> list[str]:
     return heapq.nsmallest(draw.sample, documents, key=place)
 
 
-DEEPEST = 10  # documents that the measure reads, at most
+DEEPEST = 10  # The measure reads at most this many documents.
 
 
 @dataclass(frozen=True)
@@ -146,8 +146,8 @@ class Reusability:
 class Missed:
     """An estimate of relevant documents that are not judged, from drawn documents; all in numbers of documents.
 
-    judged: drawn documents with a grade. found: relevant documents among them. below: estimate of the documents from
-    which they were drawn. labelled: known relevant documents. estimated: estimate of all relevant documents in the
+    judged: drawn documents with a grade. found: relevant documents among them. below: estimated number of documents
+    from which they were drawn. labelled: known relevant documents. estimated: estimate of all relevant documents in the
     lists, where each drawn document counts 1 / pi. error: standard error of `estimated`, for independent draws.
     """
 

@@ -58,7 +58,7 @@ class Item:
 
     @property
     def key(self) -> str:
-        """Return the id on the page and in workbooks. Its first letter keeps Excel from reading a number."""
+        """Return the id on the page and in workbooks. Its first letter keeps Excel from reading it as a number."""
         return "r" + _digest(self.query_id, self.doc_id or "", str(self.round))[:15]
 
     def judgement(self, query: Query, by: str, at: str, value: Value, blind: bool = True) -> Judgement:
@@ -114,14 +114,14 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
         )
         found = {one: "judged by no person" for one in unjudged if not judged.first_round(one.pair)}
     ordered = shuffled(found, reviewer)
-    if sample == "repair":  # by number of items, since an order by reason would reveal the model's grade
+    if sample == "repair":  # queries with most items first; an order by reason would reveal the model's grade
         count = Counter(one.query_id for one in found)
         ordered.sort(key=lambda one: -count[one.query_id])
     return {one: found[one] for one in ordered}
 
 
 def shuffled(asked: Iterable[Item], reviewer: str) -> list[Item]:
-    """Return the items by query, with its need first, in an order by the reviewer's name and the ids."""
+    """Return the items grouped by query, each need first. Only the reviewer's name and the ids decide the order."""
 
     def place(one: Item) -> tuple[Any, ...]:
         within = one.doc_id is not None, _digest(reviewer, one.query_id, one.doc_id or "", str(one.round))
@@ -154,7 +154,7 @@ def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, s
 
 
 def _asked(query_id: str, judged: JudgedSet) -> list[str | None]:
-    """Return None, for the query's need, and its documents unless people say that it needs no retrieval."""
+    """Return the questions on a query: None (its need), then its documents unless people say that it needs none."""
     documents = [] if judged.unneeded(query_id) else [one.doc_id for one in judged.pooled[query_id]]
     return [None, *documents]
 
@@ -215,8 +215,8 @@ class RefusedRequest(Exception):
 
 
 class ReviewLedger:
-    """The judgements of some judges, which other processes may add to at the same time. queries: queries by id;
-    judgements of other texts do not count. judges: names as in `Judgement.by`."""
+    """The judgements by some judges. Other processes may add judgements at the same time. queries: queries by id;
+    judgements of their earlier texts do not count. judges: names as in `Judgement.by`."""
 
     def __init__(self, log: JudgementLog, queries: Mapping[str, Query], judges: Collection[str]) -> None:
         self._log = log
@@ -237,7 +237,7 @@ class ReviewLedger:
 
     def put(self, item: Item, judgement: Judgement, before: Value) -> None:
         """Write a judgement to disk, unless it repeats the present value. before: the value that the reviewer saw.
-        Raise RefusedRequest, with the present value, if it has changed meanwhile."""
+        Raise RefusedRequest, with the present value, if that value has changed meanwhile."""
         with self._lock, self._log.appending() as add:
             self._read_on()
             value = item.value(self._last[judgement.by].get((item.pair, item.round)))
@@ -359,9 +359,9 @@ def reviewers_of(given: str | Sequence[str] | None, adjudicate: bool) -> dict[st
         raise BadInput("reviewer is missing. Say who judges: reviewer=kim, or reviewer=[kim,lee] for a link each.")
     for name in names:
         if not name or len(name) > NAME_LENGTH or not name.isprintable():
-            raise BadInput(f"reviewer={name!r:.80} is not a name: give one of 1 to {NAME_LENGTH} letters, such as kim.")
+            raise BadInput(f"reviewer={name!r:.80} is not a name. Give 1 to {NAME_LENGTH} letters, such as kim.")
         if [one.casefold() for one in names].count(name.casefold()) > 1:
-            raise BadInput(f"reviewer: {name} is named twice. Give each person another name.")
+            raise BadInput(f"reviewer: {name} is named twice. Give each person a different name.")
     return {name: f"{ADJUDICATED if adjudicate else HUMAN}:{name}" for name in names}
 
 

@@ -33,7 +33,8 @@ class Question:
     - people disagree: about the side of `relevant_from` on which the grade lies, or about the need for retrieval.
     - cannot tell: all who decide say so.
     - unjudged: the pair is pooled but not judged. If only people count, also a need that they have not judged.
-    - no document judged, not pooled: the query has pooled documents without any judgement, or has none.
+    - no document judged: the query has pooled documents, but none is judged.
+    - not pooled: the query has no pooled documents.
     - answered: a document is relevant to an `unanswerable` query.
     """
 
@@ -163,7 +164,7 @@ def _need(query: EvidencedQuery, judged: Mapping[Pair, Sequence[Judgement]], dra
 
 
 def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
-    """Return the grade of a pair, or the grade 1 or 0 for a need for retrieval."""
+    """Return the grade of a pair, or 1 or 0 for a need for retrieval; if undecided, return why."""
     deciding = _deciding(group)
     if not deciding:
         return "unjudged"

@@ -1,9 +1,9 @@
 // The page of one reviewer: a pair at a time. A judgement waits in `pending` and is sent again until the server says
-// that it is on disk; only then it shows as saved. Elements and words come from page.js.
+// that it is on disk; only then does it show as saved. Elements and words come from page.js.
 import { marked, wordsOf } from "./marks.js";
 
 const AHEAD = 6; // pairs whose texts are fetched in advance
-const KEPT = 300; // texts to keep
+const KEPT = 300; // most texts to keep
 const LOOK = 5000; // ms between checks for judgements from other windows
 const PATIENCE = [300, 1000, 2000, 4000]; // ms before a judgement is sent again
 const UNKNOWN = "?";
@@ -160,7 +160,7 @@ function undo() {
 
 // ---- moving
 
-// The next unjudged item after this one, then from the beginning.
+// The next unjudged item after this one, or else the first unjudged item.
 function following(item) {
   const at = item ? shown.indexOf(item) : -1;
   return shown.slice(at + 1).find(isOpen) ?? shown.slice(0, at + 1).find(isOpen) ?? null;

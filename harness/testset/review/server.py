@@ -38,8 +38,8 @@ FILES = {
     "words.json": (WORDS, "application/json"),
 }
 HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
-BODY_BYTES = 1000  # bytes of a judgement, at most
-KEYS = 50  # texts in one answer, at most
+BODY_BYTES = 1000  # largest size of a judgement that the page sends, in bytes
+KEYS = 50  # most texts in one answer
 IDLE_SECONDS = 60  # A connection is closed after this time without a request.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 HOW, QUERIES, PAIRS, ABOUT = "how to judge", "queries", "pairs", "about"  # the sheets; the last is hidden
 ID, GRADE, NEEDS = "id", "grade · 점수", "needs retrieval? · 검색 필요?"  # the columns that are read
 NUMBER, QUERY, DOCUMENT = "query no.", "query · 질의", "document · 문서"
-MOST = 32_767  # UTF-16 code units in a cell, at most
-MOST_ROWS = 1_048_575  # rows of a sheet below its header, at most
+MOST = 32_767  # most UTF-16 code units in a cell
+MOST_ROWS = 1_048_575  # most rows of a sheet below its header
 _WIDTHS = {ID: 8, NUMBER: 7, QUERY: 45, DOCUMENT: 100, GRADE: 12, NEEDS: 18}  # in characters
 _ANSWERS = {QUERIES: NEEDS, PAIRS: GRADE}
 _CHOICES = {QUERIES: ("yes", "no", "?"), PAIRS: ("0", "1", "2", "3", "?")}
@@ -220,7 +220,7 @@ def _guide(book: Workbook) -> None:
 
 _MOST_FILE, _MOST_UNPACKED = 256 << 20, 512 << 20  # bytes
 _MOST_TEXTS = 128 << 20  # bytes of the table of texts, which needs twice its size in memory
-_MOST_PART = 16 << 20  # bytes of any other part but the sheets, which are read piece by piece
+_MOST_PART = 16 << 20  # bytes of any other part, except sheets, which are read piece by piece
 _TYPES = "[Content_Types].xml"
 _LARGE = {"worksheet+xml": _MOST_UNPACKED, "sharedStrings+xml": _MOST_TEXTS}  # end of a part's type -> most bytes
 _NO_XML = (".bin", ".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf")
@@ -266,7 +266,7 @@ def _damaged(path: Path, error: Exception, what: str = "the file is not a whole 
 
 
 def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
-    """Raise BadInput for parts that no workbook has or that would fill the memory, by their actual sizes."""
+    """Raise BadInput for a part that is packed as in no workbook, or whose actual size would fill the memory."""
     left = _MOST_UNPACKED
     limits = _limits(packed, path) if _TYPES in packed.namelist() else {}
     for part in packed.filelist:
@@ -276,7 +276,7 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
 
 
 def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
-    """Return part -> most bytes, by the type of the part in openpyxl's view; the lowest limit if it has several."""
+    """Return part -> most bytes, by the part's type as openpyxl reads it; the lowest limit if it has several types."""
     from xml.etree import ElementTree
 
     _unpacked(packed, packed.getinfo(_TYPES), _MOST_PART, path)
@@ -376,7 +376,7 @@ def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: Ju
     the present queries."""
     if ABOUT not in sheets:
         raise BadInput(
-            f"{path}: the hidden sheet {ABOUT!r} is missing, which says what was judged. Fill in the workbook that "
+            f"{path}: the hidden sheet {ABOUT!r}, which says what was judged, is missing. Fill in the workbook that "
             "`harness testset review via=xlsx output=FILE` wrote, instead of a copy of its rows."
         )
     found = {str(row[0].value): row[1].value for row in _read_rows(path, sheets, ABOUT) if len(row) > 1}

@@ -120,8 +120,8 @@ def every_query_edited(made):
         (None, ["metric=ndgc@3"], "'ndgc@3' is unknown. Did you mean 'ndcg@3'?"),
         (None, ["metric=ndcg@10"], "ndcg@10 reads 10 documents"),
         (None, ["metric=ndcg"], "ndcg reads whole lists, but only the first 3 of each run are pooled"),
-        (None, ["metric=abstention_accuracy"], "abstention_accuracy is not a mean over queries that judgements"),
-        (None, ["metric=span_recall@3"], "span_recall@3 is not a mean over queries that judgements"),
+        (None, ["metric=abstention_accuracy"], "abstention_accuracy cannot be computed for each query from judged"),
+        (None, ["metric=span_recall@3"], "span_recall@3 cannot be computed for each query from judged"),
     ],
 )  # fmt: skip
 def test_bad_input(harness, made, spoiled, words, message):

@@ -118,7 +118,7 @@ def test_easiness_stands_beside_that_of_the_examples(drafting, model, tmp_path):
     assert found["easiness"]["drafts"]["labelled"] == sum(found["kinds"][kind]["kept"] for kind in ANSWERED)
     assert (found["easiness"]["examples"]["queries"], found["easiness"]["examples"]["first"]) == (1, None)
     assert json.loads((tmp_path / "ts" / "testset.json").read_text())["easiness"] == found["easiness"]
-    assert "Easiness of examples: its first document" in drafting(model, *words).out
+    assert "Easiness of examples: BM25's first document" in drafting(model, *words).out
     without = drafting(model, *words, "easiness=false", "format=json").json
     assert (without["easiness"], without["queries"]) == ({"drafts": None, "examples": None}, found["queries"])
 

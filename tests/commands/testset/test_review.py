@@ -62,7 +62,7 @@ def test_an_audit_draws_queries_and_goes_on(reviewed, tmp_path):
     told = reviewed(links.append, "reviewer=kim", "format=json").json
     assert (told["links"], told["sample"], (tmp_path / "ts" / "audit.json").is_file()) == (links[0], "audit", True)
     done = reviewed(links.append, "reviewer=kim")
-    assert "  harness testset review testset=ts reviewer=kim sample=audit    # goes on" in done.out
+    assert "  harness testset review testset=ts reviewer=kim sample=audit    # continue" in done.out
     assert "testset audit" not in done.out, "nothing is judged yet"
 
 
@@ -97,7 +97,7 @@ def test_who_adjudicates_sees_what_the_others_said(reviewed, tmp_path):
         ([], "reviewer is missing. Say who judges"),
         (["reviewer=[kim,Kim]"], "kim is named twice"),
         (["reviewer=' '"], "is not a name"),
-        (["reviewer=" + "k" * 61], "is not a name: give one of 1 to 60 letters"),
+        (["reviewer=" + "k" * 61], "is not a name. Give 1 to 60 letters"),
         (["reviewer=kim", "sample=repair"], "nothing looks wrong"),
         (["reviewer=kim", "host=192.0.2.1"], "Use an address of this machine"),
     ],

@@ -82,12 +82,12 @@ def test_examples_are_compared_by_words_and_scores_and_if_they_have_labels_by_ra
     assert (of.queries, of.labelled, of.first, of.found) == (4, 0, None, None)
     # 사과 of 사과 색깔; 바다; nothing has 안녕, which has no content word either; 나무.
     assert of.shared == pytest.approx((0.5 + 1 + 0 + 1) / 4)
-    assert of.text().startswith("its first document has 62 % of the words")
+    assert of.text().startswith("BM25's first document has 62 % of a query's words")
     # 1: first. 2: c is first, b second. 3 needs no retrieval: it is left out. 4: its document is of another corpus.
     labels = {"1": {"a"}, "2": {"b", "old"}, "3": set(), "4": {"old"}}
     of = measure_easiness([draft("a", "사과")], DOCUMENTS, cache, EXAMPLES, labels).of_examples
     assert (of.queries, of.labelled, of.first, of.found) == (3, 2, 0.5, 1.0)
-    assert of.text().startswith("BM25 ranks the document of 50 % first; its first document has 83 % of the words")
+    assert of.text().startswith("BM25 ranks a right document first for 50 %; BM25's first document has 83 % of")
 
 
 def test_the_index_is_that_of_a_run():

@@ -273,7 +273,7 @@ WRONG = [
     (head(PAIRS, DOCUMENT, GRADE), "the column 'grade · 점수' is there twice. Delete one of them"),
     (lambda book: book.remove(book[PAIRS]), "the sheet 'pairs' is missing (sheets here: how"),
     (lambda book: setattr(book[QUERIES], "title", "x"), "the sheet 'queries' is missing"),
-    (lambda book: book.remove(book[ABOUT]), "the hidden sheet 'about' is missing"),
+    (lambda book: book.remove(book[ABOUT]), "the hidden sheet 'about', which says what was judged, is missing"),
     (about("sample", "mine"), "the hidden sheet 'about' has been changed. Undo that."),
     (about("by", "human:lee"), "was written for lee, but the command says reviewer=kim"),
     (about("by", "llm:kim"), "the command says reviewer=kim"),
