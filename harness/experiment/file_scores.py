@@ -22,8 +22,9 @@ from retrievers.base import Ranking
 
 
 def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, Qrels]:
-    """Return the scores of the predictions, and the labels. The counts include documents that the dataset lacks.
+    """Return the scores of the predictions, and the labels.
 
+    The scores count the listed documents that the dataset lacks.
     Raise BadInput if the dataset has no labels or none of the predicted documents.
     """
     source = build(config.dataset, where="dataset")
@@ -46,7 +47,7 @@ def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, 
 def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
     """Return the listed documents that the dataset lacks; the empty set if the dataset has only labels.
 
-    Raise BadInput if the dataset has no listed document.
+    Raise BadInput if the dataset has none of the listed documents.
     """
     try:
         documents = source.documents()

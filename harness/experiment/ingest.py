@@ -33,9 +33,9 @@ from harness.storage.cache import Cache
 from harness.storage.entries import CacheEntry
 from retrievers.base import Document, Progress
 
-RUN_CHARACTERS = 24 << 20  # most characters in a sorted run
+RUN_CHARACTERS = 24 << 20  # the most characters in a sorted file
 PER_DOCUMENT = 400  # characters to count for each document in addition to its texts
-RUNS_AT_ONCE = 64  # files merged at a time
+RUNS_AT_ONCE = 64  # the most sorted files merged at a time
 BUFFER = 1 << 17  # bytes per open file
 
 _HEAD = struct.Struct("<5I?")  # the lengths of five texts in bytes, and whether the id is a number
@@ -44,7 +44,7 @@ _HEAD = struct.Struct("<5I?")  # the lengths of five texts in bytes, and whether
 class Placed(NamedTuple):
     """A document to sort by (doc_id, run).
 
-    run: the number of its sorted run. position: where the document stands in its source file.
+    run: the number of its sorted file. position: where the document stands in its source file.
     """
 
     doc_id: str
@@ -54,7 +54,7 @@ class Placed(NamedTuple):
 
 
 class DocumentSort:
-    """Sorts documents by id on disk. Equal ids keep their order. folder: an empty folder for the sorted runs."""
+    """Sorts documents by id on disk. Equal ids keep their order. folder: an empty folder for sorted files."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -82,7 +82,7 @@ class DocumentSort:
         return _merged(self._runs)
 
     def _merge_some(self) -> None:
-        """Merge runs with their neighbours only: equal ids must keep their order."""
+        """Merge only neighbouring files, so that equal ids keep their order."""
         groups = [self._runs[i : i + RUNS_AT_ONCE] for i in range(0, len(self._runs), RUNS_AT_ONCE)]
         self._runs = []
         for group in groups:
@@ -170,7 +170,7 @@ class _Corpus:
         return ShardedDocuments(self._cache.folder(CORPORA, self._identity, self._make), self._found)
 
     def _found(self, fingerprint: str) -> Path:
-        """Return the folder of a shard. Read the source again if the cache has lost it."""
+        """Return the folder of a shard. Read the source again if the cache has lost the shard."""
 
         def lost(_: Path) -> None:
             raise _Lost

@@ -24,7 +24,7 @@ from retrievers.base import Query, Ranking
 if TYPE_CHECKING:
     from retrievers.base import Reranker
 
-# Called with positions. Yields (some of these positions, their scores) as scores become known.
+# A function of positions. It yields (some of these positions, their scores) as scores become known.
 Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
@@ -41,7 +41,7 @@ class LearntOrder:
 
     @cached_property
     def held_out(self) -> list[Ranking]:
-        """The candidates of each repetition, every query ordered by a rule that was learnt without its fold.
+        """The candidates in each repetition. Each query is ordered by a rule learnt without the fold of the query.
 
         [] if there are too few labelled queries to hold any out.
         """
@@ -51,7 +51,7 @@ class LearntOrder:
         return [self.crossed(self._learning.split(fusion.folds, 1 + number)) for number in range(fusion.repeats)]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Return the candidates, every labelled query ordered by a rule learnt without its fold. fold: int [n]."""
+        """Return the candidates, each labelled query ordered by a rule learnt without its fold. fold: int [n]."""
         return rerank(self._plan, self._learning.crossed(fold), self._session)
 
     def unseen(self, used: np.ndarray) -> np.ndarray:

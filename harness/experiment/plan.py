@@ -128,7 +128,7 @@ class Plan:
 
     @cached_property
     def order_key(self) -> str:
-        """Digest of everything except the component rankings that decides the order of the candidates."""
+        """Digest of everything that decides the order of the candidates, except the component rankings."""
         fitting = [self.objective, self.top_k, asdict(self.split)] if self.fusion_learns else None
         return digest([self.fusion, self.rerank, self.depth, fitting])
 

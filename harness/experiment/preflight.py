@@ -30,7 +30,7 @@ Identify = Callable[[Node], dict[str, Any]]
 class DataFacts:
     """Facts about a dataset, without its documents.
 
-    fingerprints: part of the data -> sha256. queries: the queries to search for, or placeholders.
+    fingerprints: part of the data -> sha256. queries: the queries to search for; placeholders if some are unwritten.
     unwritten: the number of queries that a language model must still write.
     turns: query_id -> whether the query has several user turns.
     indexed: digest of the indexed texts; "" for shards. shards: () for documents in memory.
@@ -134,7 +134,7 @@ def _encoded(
 
 LOOKED_AT = 5  # documents to read from each list, besides the relevant documents
 WORDS, LETTERS = 3, 10  # minimum length of a query; a document may contain a shorter query by chance
-LEAST, SHARE = 3, 0.05  # fewer queries, or a smaller share of them, may be a coincidence
+LEAST, SHARE = 3, 0.05  # fewer copied queries, or a smaller share of all queries, may be a coincidence
 
 
 def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:

@@ -48,9 +48,9 @@ class Found(NamedTuple):
 class Searcher:
     """Finds the same documents and scores for a query as a run with this plan and dataset.
 
-    Raise BadInput if the plan's gate or fusion learns. Batches of queries may change the last digits of model scores.
+    Raise BadInput if the plan's gate or fusion learns. The batch of queries may change the last digits of model scores.
 
-    cache: entries that it lacks are built, unless it is sealed. folders: the cache entries that were read.
+    cache: missing entries are built, unless the cache is sealed. folders: the cache entries that were read.
     drawn: returns the random queries for the signal `background`, which depend on the run's queries.
     """
 
@@ -113,7 +113,7 @@ class Searcher:
         return rankings, ordering.reranked(self._reranker, computed, fused, self._dataset, queries)
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
-        """Return the random queries, and their ranking by the retriever `source`; it searches only once."""
+        """Return the random queries, and their ranking by the retriever `source`, searched only once."""
         if source not in self._backgrounds:  # two threads may both compute it, with equal results
             drawn = tuple(self._drawn())
             self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)

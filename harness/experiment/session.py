@@ -108,7 +108,7 @@ def open_session(plan: Plan, dataset: Dataset, clock: Clock | None = None, unask
 def foreseen_queries(plan: Plan, dataset: Dataset) -> tuple[tuple[Query, ...], int]:
     """Return the queries without asking a language model, and the number of queries that it would have to write.
 
-    Unless a usable text is cached for each query, return placeholders. Raise BadInput for bad `query` keys.
+    Return placeholders if any query lacks a usable cached text. Raise BadInput for bad `query` keys.
     """
     if not plan.writer:
         return plan.given_queries(dataset), 0

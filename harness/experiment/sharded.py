@@ -30,7 +30,7 @@ from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Progress, Query, Ranking, Retriever
 from retrievers.sharding import Summed, merge_rankings
 
-KEPT = 2  # retrievers, with their models, that a process keeps between jobs
+KEPT = 2  # number of retrievers, with their models, that a process keeps between jobs
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _retriever(store: str, node: str, expected: str) -> Retriever:
     return made
 
 
-PARTS = 16  # most jobs of a search; each returns a ranking
+PARTS = 16  # the most jobs into which a search is split; each job returns a ranking
 
 
 def shards_of(documents: Sequence[Document]) -> tuple[Shard, ...]:
@@ -227,7 +227,7 @@ def indexes(node: Node, shards: Sequence[Shard], cache: Cache) -> list[dict[str,
 
 
 class Shards:
-    """Indexes and searches the shards of a corpus with one retriever. progress: reports over all shards."""
+    """Indexes and searches the shards of a corpus with one retriever. progress: covers all shards."""
 
     def __init__(self, node: Node, shards: Sequence[Shard], cache: Cache, cluster: Cluster, progress: Progress) -> None:
         self._node, self._shards, self._cache = node, shards, cache
@@ -312,7 +312,7 @@ class Opened:
 
 
 class _Remembering:
-    """A tokenizer or encoder that remembers its last result: every shard asks for the same queries."""
+    """A tokenizer or encoder that remembers its last result, since every shard asks for the same queries."""
 
     def __init__(self, part: Any) -> None:
         self._part = part

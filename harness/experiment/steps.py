@@ -209,7 +209,7 @@ def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset)
 
 
 def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> dict[str, Ranking]:
-    """Return name -> component ranking at `depth`, with its time if known. A cached ranking builds nothing."""
+    """Return name -> component ranking at `depth`, with its time if known. Nothing is built for a cached ranking."""
     rankings = {}
     for name, node in retrievers.items():
         search = _Search(name, node, session)

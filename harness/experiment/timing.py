@@ -26,8 +26,8 @@ LATENCY = "latency_p50_ms"  # median time of a search, from a retriever that tim
 KIND = "timings"  # kind of cache entries
 MACHINE = "machine"  # tag of a run: the machine that measured its times
 SECONDS = 0.6  # total time of all timed passes, unless `LEAST` passes over one query take longer
-LEAST, MOST = 3, 9  # number of passes
-ENOUGH = 5_000  # letters to read for a meaningful rate
+LEAST, MOST = 3, 9  # minimum and maximum number of passes
+ENOUGH = 5_000  # minimum number of letters to read for a meaningful rate
 GROWTH = 4  # the sample grows by this factor until a pass takes SECONDS / LEAST
 
 
@@ -57,10 +57,11 @@ def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
 
 
 def timed_part(work: Callable[[Sequence[int]], int], n: int) -> Timing:
-    """Return the time of one unit of work, which `work` does for queries at given positions among n >= 1 queries.
+    """Return the time of one unit of work.
 
-    `work` returns the number of units that it has done. The first call loads and compiles, and is not timed. Then an
-    evenly spread sample of the queries grows until a pass takes long enough or covers all queries.
+    `work` processes the queries at given positions among n >= 1 queries, and returns the number of units. The first
+    call loads and compiles, and is not timed. Then an evenly spread sample of the queries grows until a pass takes long
+    enough or covers all queries.
     """
     size = 1
     work([0])
@@ -84,7 +85,7 @@ def _seconds(work: Callable[[Sequence[int]], int], sample: Sequence[int]) -> tup
 
 
 def known(cache: Cache, about: Mapping[str, Any]) -> Timing | None:
-    """Return the time that this machine has measured; None without one. about: the result of `subject`."""
+    """Return the time that this machine has measured; None if there is none. about: the result of `subject`."""
     folder = cache.found(KIND, about)
     return Timing(**json.loads((folder / "timing.json").read_text("utf-8"))) if folder else None
 
@@ -118,7 +119,7 @@ def seconds_to_read(cache: Cache, node: Node, letters: int) -> float | None:
 def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
     """Time the block that reads texts with a tokenizer or encoder, for estimates of costs.
 
-    A small number of texts is not timed: loading would dominate.
+    Fewer than `ENOUGH` letters are not timed, since loading would dominate.
     """
     began = time.perf_counter()
     yield

@@ -37,7 +37,7 @@ class Task:
     key: str
 
     def prompts(self, conversations: Sequence[Query], values: Sequence[Mapping[str, str]] = ()) -> list[Prompt]:
-        """Return the prompt for each conversation. values: for each prompt, other placeholders -> texts."""
+        """Return the prompt for each conversation. values: for each prompt, its other placeholders -> texts."""
         more = values or [{}] * len(conversations)
         return [
             Prompt(
@@ -114,17 +114,17 @@ class QueryWriter:
             if prompt:
                 raise BadInput(
                     f"query.prompt={prompt} is not read with query.text={how}. Use query.text=rewrite or "
-                    "query.text=expand, or leave it out."
+                    "query.text=expand, or leave out query.prompt."
                 )
             return None
         if file:
             raise BadInput(
-                f"query.file={file} is not read with query.text={how}. Use query.text=file, or leave it out."
+                f"query.file={file} is not read with query.text={how}. Use query.text=file, or leave out query.file."
             )
         return cls(how, llm, prompt_of("query.prompt", prompt, how, ["conversation"]))
 
     def identity(self, identify: Callable[[Node], Any] = component_identity) -> dict[str, Any]:
-        """Return all that decides the texts except the conversations. identify: see `retrieval_trial_key`."""
+        """Return everything that decides the texts, except the conversations. identify: see `retrieval_trial_key`."""
         return {"text": self.how, "version": VERSION, "llm": identify(self.llm), "prompt": self.prompt.sha256}
 
     def queries(self, conversations: Sequence[Query], chat: Chat) -> tuple[Query, ...]:

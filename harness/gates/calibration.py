@@ -2,8 +2,8 @@
 
 A rule turns a query's signal into the number of documents to show. It has *levels* from the most to the least
 confident, such as (3, 0) for a gate or (1, 2, 3, 0), and a threshold between neighbouring levels. A query gets the
-first level whose threshold its signal reaches. The payoff of each level is known for each query, so one sort is enough
-to try all thresholds. A bootstrap sample or a training fold is one weighting: how often it contains each query.
+first level whose threshold its signal reaches. The payoff of each level is known for each query, so sorting once is
+enough to try all thresholds. A bootstrap sample or a training fold is one weighting: how often it contains each query.
 
 Shapes: B weightings, n queries, L levels.
 """
@@ -36,7 +36,7 @@ class Curve:
 
 
 def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
-    """Return the objective at every threshold. payoff: float64 [n, 2], if documents are shown and if withheld."""
+    """Return the objective at every threshold. payoff: float64 [n, 2], with documents shown, and with none."""
     order = np.argsort(-signal, kind="stable")
     ordered = signal[order]
     gain = np.concatenate([[0.0], np.cumsum((payoff[:, 0] - payoff[:, 1])[order])])
@@ -47,12 +47,12 @@ def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
 def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarray:
     """Return the best thresholds for each weighting, float64 [B, L - 1], descending in each row.
 
-    Dynamic programming over the sorted queries finds exactly the borders between levels that earn the most. Each
-    border then moves to the middle of its plateau: the neighbouring borders that earn less by at most one standard
-    error of the paired difference (after the one-standard-error rule of Breiman et al. 1984). A level that earns no
-    more than the next level is left out. If showing documents for every query is as good, the last threshold is -inf.
+    Dynamic programming over the sorted queries finds the optimal borders between levels. Each border then moves
+    to the middle of its plateau: the neighbouring borders that earn less by at most one standard error of the paired
+    difference (after the one-standard-error rule of Breiman et al. 1984). A level that earns no more than the next
+    level is left out. If showing documents for every query is as good, the last threshold is -inf.
 
-    weights: float64 [B, n], how often each query counts; 0 if held out. payoff: float64 [n, L], for each level.
+    weights: float64 [B, n], how often each query counts; 0 if held out. payoff: float64 [n, L], by level.
     """
     step = max(1, _CELLS // len(signal))
     blocks = [_fit(weights[first : first + step], signal, payoff)[0] for first in range(0, len(weights), step)]
@@ -60,7 +60,7 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
 
 
 def threshold_plateau(signal: np.ndarray, payoff: np.ndarray) -> tuple[float, float]:
-    """Return the lowest and highest last threshold whose objective is within one standard error of the best."""
+    """Return the range of the last threshold in which the objective is within one standard error of the best."""
     _, bottom, top = _fit(np.ones((1, len(signal))), signal, payoff)
     return float(bottom[0]), float(top[0])
 
@@ -105,7 +105,7 @@ def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def split(needs: np.ndarray, count: int, seed: int, number: int) -> np.ndarray:
-    """Return the fold of each query, int [n], among at most `count`. Each `number` below 1,000 gives another split."""
+    """Return each query's fold, int [n], of at most `count` folds. Each `number` below 1,000 gives another split."""
     return folds(needs, min(count, len(needs)), 1000 * seed + number)
 
 
@@ -116,7 +116,7 @@ def check_splits(folds: int, repeats: int) -> None:
 
 
 def held_out(fold: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return (queries to learn from, queries held out) for each fold, bool [n] each, without the queries of fold -1."""
+    """Return (queries to learn from, queries held out) for each fold, bool [n] each. Fold -1 is in neither."""
     return [((fold >= 0) & (fold != number), fold == number) for number in range(fold.max() + 1)]
 
 
@@ -154,8 +154,8 @@ def _at(values: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) -> np.ndarray:
     """Return the number of queries above each border between levels, int [B, L - 1], for the greatest total."""
-    # Of equal borders, take the first: useless levels stay empty. Of equal last borders, take the one that withholds
-    # from the fewest queries.
+    # Of equally good borders, take the first, so that useless levels stay empty. Of equally good last borders, take the
+    # border that withholds documents from the fewest queries.
     place = np.arange(len(legal))
     totals = [_running(weights * earned[:, level]) for level in range(earned.shape[1])]
     best, came_from = totals[0], []

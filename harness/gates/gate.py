@@ -1,4 +1,4 @@
-"""Gates decide which queries get documents, and how many. This module has gates without learning."""
+"""Gates decide which queries get documents, and how many. This module has the gates that learn nothing."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def check_source(source: str, names: Collection[str], key: str) -> None:
         first = next(iter(names))
         raise BadInput(
             f"{key}=fused is not a component ranking. Fused scores are normalised for each query (min_max makes every "
-            "best score 1), so no threshold on them separates good queries from bad ones. Name a component ranking, "
-            f"such as {key}={first}: {', '.join(names)}."
+            "best score 1), so no threshold on them separates queries that need documents from others. Name a "
+            f"component ranking, such as {key}={first}. Choose one of {', '.join(names)}."
         )
     if source not in names:
         raise BadInput(

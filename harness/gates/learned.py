@@ -1,7 +1,7 @@
 """Gates that learn from labels and are scored on queries whose labels they have not seen.
 
 A gate learns a *rule*, which turns signals into the number of documents that a query gets. The run saves the rule as
-JSON. A rule also applies to unlabelled queries. For out-of-fold results, everything is learnt again without each fold.
+JSON. A rule also applies to unlabelled queries. For out-of-fold results, a rule is learnt from all folds except one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from retrievers.base import AtMost
 QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
 Folds = Annotated[int, AtMost(1_000, "a rule is learnt for each fold")]
 Repeats = Annotated[int, AtMost(1_000, "everything is learnt again each time")]
-INNER = 5  # folds of the queries to learn from, for choices by cross-validation
+INNER = 5  # number of folds for choices by cross-validation within the queries to learn from
 STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to try for the logistic regression
 
 
@@ -34,7 +34,7 @@ class Learner:
 
     signals: names of signals; None for all fast signals. sources: component rankings to read; None for all.
     k: number of top ranks that some signals read, at least 2.
-    folds: folds of the labelled queries for out-of-fold decisions. repeats: number of different splits into folds.
+    folds: number of folds for out-of-fold decisions. repeats: number of different splits into folds.
     """
 
     signals: list[str] | None = None
@@ -94,8 +94,8 @@ class Learner:
     def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
         """Return one rule per row of `weights`, learnt only from the queries with a weight above 0.
 
-        weights: float64 [B, n], for the queries `payoff.rows`. inner: folds of these queries for cross-validation,
-            int [n] each.
+        weights: float64 [B, n], for the queries `payoff.rows`. inner: splits of these queries into folds for
+            cross-validation, int [n] each.
         """
         raise NotImplementedError
 
@@ -192,7 +192,7 @@ class DepthGate(AutoGate):
 class ClassifierGate(Learner):
     """Logistic regression of "needs retrieval" on standardised signals, with a threshold on the logit.
 
-    The regularisation strength has the lowest log loss on held-out queries. The threshold is fitted to their logits.
+    Held-out queries choose the regularisation strength, by the lowest log loss, and the threshold on their logits.
 
     embedding: whether to use the query's embedding too. All its values together weigh as much as one signal.
     """
@@ -233,7 +233,7 @@ class ClassifierGate(Learner):
 def _logistic(
     columns: np.ndarray, share: np.ndarray, needs: np.ndarray, earned: np.ndarray, used: np.ndarray, fold: np.ndarray
 ) -> tuple[np.ndarray, float, float]:
-    """Return centre, scale and weights (float64 [3, F]), intercept, and threshold on the logit, learnt from `used`."""
+    """Return centre, scale and weights (float64 [3, F]), intercept, and threshold on the logit, from `used` queries."""
     centre, spread = columns[used].mean(axis=0), columns[used].std(axis=0)
     flat = spread <= 1e-12 * np.abs(columns[used]).max(axis=0, initial=0)
     scale = np.where(flat, 1.0, spread) * share

@@ -70,8 +70,8 @@ class LlmGate:
         if wrong:
             raise Failed(
                 f"gate=llm: {len(wrong)} of {len(queries)} queries have no answer from {self.llm.model} "
-                f"({some(wrong)}). The first: {next(iter(wrong.values()))} Raise gate.request.max_tokens if it was "
-                "cut off; otherwise try another llm.model or gate.prompt."
+                f"({some(wrong)}). The first: {next(iter(wrong.values()))} Raise gate.request.max_tokens if the "
+                "answer was cut off; otherwise try another llm.model or gate.prompt."
             )
         signal = np.array([reply.value for reply in replies], np.float64)
         return Decision(np.where(signal >= 0.5, ALL, 0), signal)

@@ -57,7 +57,7 @@ def payoffs(
 def queries_to_learn_from(
     query_ids: Collection[str], qrels: Qrels, objective: str, split: Split, multi_turn: Mapping[str, bool]
 ) -> Payoff:
-    """Return the payoff of empty lists, with `rows` to learn from. Raise BadInput if there are no such queries."""
+    """Return the payoff of empty lists. Its `rows` are the queries to learn from. Raise BadInput if there are none."""
     nothing = Ranking.from_scores({query_id: {} for query_id in query_ids})
     payoff = payoffs(nothing, qrels, objective, 0, split=split, multi_turn=multi_turn)
     payoff.require_queries()
@@ -72,9 +72,9 @@ class Payoff:
         unlabelled or not part of the objective's mean.
     rows: int [n], the queries to learn from: labelled, in the selected part, and part of the objective's mean.
     needs: bool [Q], whether a query needs retrieval. name: the objective. seed: seed of the folds and the bootstrap.
-    unseen: a function if a fusion learnt the order of the candidates from the same labels, else None. It takes some of
-        the queries to learn from, bool [n], and returns values [Q, N + 1] for an order learnt only from these queries,
-        and for each of them without its own label.
+    unseen: a function if a fusion learnt the order of the candidates from the same labels, else None. The function
+        takes a choice of the queries to learn from, bool [n]. It returns the values [Q, N + 1] for the order that the
+        fusion learns from only these queries. Each of them is ordered without its own label.
     """
 
     values: np.ndarray
@@ -85,7 +85,7 @@ class Payoff:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
 
     def within(self, used: np.ndarray) -> Payoff:
-        """Return the payoff by the labels of `used` queries, bool [n]. Only the values of these queries are valid."""
+        """Return the payoff for learning from `used` queries only, bool [n]. Values of other queries are invalid."""
         return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:

@@ -1,4 +1,4 @@
-"""The rule that a gate learns, also as JSON."""
+"""The rule that a gate learns, and its form as JSON."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class FittedGate:
 
     @staticmethod
     def identify(file: str) -> dict[str, Any]:
-        """Return the content of the file. The identity does not include its path."""
+        """Return the rule as the identity of the gate, which does not include the path of the file."""
         return {"rule": _read(file).to_json()}
 
     def check(self, names: Collection[str]) -> None:

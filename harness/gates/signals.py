@@ -28,7 +28,7 @@ _FLAT = 1e-12  # a spread below this share of the scores is a rounding error
 class GateInputs(Protocol):
     """The data that a gate may read. Rankings and signals have one row per query (Q).
 
-    Implementations compute slow values only when a method asks for them. Slow signals are kept as long as their
+    Implementations compute slow values only when a method is called. Slow signals are kept as long as their
     `GateInputs` exists, all other signals as long as their ranking exists.
     """
 
@@ -154,7 +154,7 @@ def _head(ranking: Ranking, *, k: int) -> _Head:
 
 @remembered
 def _corpus(ranking: Ranking) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of the corpus, which is the mean over all K columns, and whether it is about 0; [Q] each."""
+    """Return the score of the corpus, which is the mean over all columns, and whether it is about 0; [Q] each."""
     columns = max(ranking.scores.shape[1], 1)
     mean = ranking.scores.sum(axis=1) / columns
     return mean, np.abs(mean) <= _FLAT * np.abs(ranking.scores).sum(axis=1) / columns
@@ -198,7 +198,7 @@ def nqc(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Normalised query commitment (Shtok, Kurland, Carmel, Raiber and Markovits 2012).
 
     Standard deviation (population) of the first k scores / |score of the corpus|; 0 if the score of the corpus is 0.
-    The score of the corpus is estimated by the mean over all K retrieved columns.
+    The score of the corpus is estimated by the mean over all columns of the ranking.
     """
     ranking = inputs.rankings[source]
     corpus, zero = _corpus(ranking)
@@ -311,9 +311,9 @@ def background(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 
 def random_queries(texts: Sequence[str], queries: Sequence[Query], count: int = 200) -> list[Query]:
-    """Return the same meaningless queries, with ids "random-0", "random-1", ..., for the same corpus and queries.
+    """Return meaningless queries with ids "random-0", "random-1", ..., always the same for a corpus and its queries.
 
-    Each query has the length of a random real query, but at least one word. Each word comes from a random document.
+    Each has as many words as a random real query, but at least one. Each word comes from a random document.
     Raise BadInput if no document has words.
     """
     worded = np.flatnonzero(np.fromiter((bool(text) and not text.isspace() for text in texts), bool, len(texts)))

@@ -173,7 +173,7 @@ def require_unchanged(
 
 
 AT_ONCE = 8  # simultaneous downloads
-AHEAD = 64  # most downloaded files that wait to be read
+AHEAD = 64  # the most files that may wait to be read after their download
 
 
 class Ahead:

@@ -79,8 +79,8 @@ def retrieval_trial_key(
     texts: digest of the query texts. If a language model writes the queries, the identity of the writer is part of the
     key instead, since the key is needed before the model is asked.
 
-    The key includes the size of shards if it may change the last digits of a retriever's scores, and the answers, since
-    the run submits them. If a retriever has `cache: false`, every process has another key, and no number is reused.
+    The key includes `answer`, since answers are submitted, and the size of shards if it may change the last digits of a
+    retriever's scores. With `cache: false` in a retriever, each process has its own key, and no number is reused.
     """
     read = plan.made("gate").parts
     shared = [group for group in plan.active if group in ("fusion", "rerank", "answer", *read)]
@@ -138,7 +138,7 @@ def plain_params(
 
 
 def retrieval_inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
-    """Return the run's data by context, for MLflow."""
+    """Return context -> data, for MLflow. The contexts are "documents", "queries" and "qrels"."""
     labelled = len(dataset.qrels.grades) if dataset.qrels else 0
     sizes = {"documents": len(dataset.documents), "queries": len(dataset.queries), "qrels": labelled}
     return {
@@ -228,7 +228,7 @@ def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
 def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str, float]:
     """Return the numbers that sort and chart runs in MLflow: means, losses, ceilings and costs.
 
-    Scores out of fold replace scores in sample. The only score of a part is the objective's public score.
+    Out-of-fold scores replace in-sample scores. Of a part's scores, only the objective's public score is kept.
     """
 
     def wanted(name: str) -> bool:

@@ -27,7 +27,7 @@ from harness.tasks.task import TextTask
 from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, RunRecord, Tracker, as_note
 
 TABLE = "tallies.csv"  # file of the counts of every item, from which commands compare runs
-WORST = 1000  # items in the table on a run's page in MLflow
+WORST = 1000  # the most items, worst first, in the table on a run's page in MLflow
 DECIDES = (
     "task",
     "metrics",
@@ -89,7 +89,7 @@ def _without_runtime(node: Node) -> dict[str, Any]:
 
 
 def task_inputs(plan: TextPlan, scored: ScoredFile) -> dict[str, Input]:
-    """Return the run's data by context, for MLflow."""
+    """Return context -> data, for MLflow. The contexts are "predictions" and "references"."""
     rows, files = len(scored.judged.item_ids), zip(FILES, (plan.predictions, plan.references), strict=True)
     return {name: Input(file.name, scored.judged.fingerprints[name], str(file), rows) for name, file in files}
 

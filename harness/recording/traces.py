@@ -55,7 +55,7 @@ def check_traces(plan: Plan, labelled: bool) -> None:
         raise BadInput("trace=errors needs labels, and there are none: give dataset.qrels=FILE, or use trace=all.")
     if plan.measure.family is MeasureFamily.POOLED or objective not in (*plan.metrics, *SPAN_MEASURES):
         raise BadInput(
-            f"trace=errors needs an objective that is among metrics=[...] and scores each query. {objective} does not. "
+            f"trace=errors needs an objective that is among metrics=[...] and scores each query, unlike {objective}. "
             "Choose another objective, such as objective=modified_map@3, or use trace=all."
         )
 

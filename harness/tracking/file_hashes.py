@@ -25,7 +25,7 @@ Table = Mapping[str, Sequence[Any]]  # column -> values
 class RunFiles:
     """The files of a tracking store's runs.
 
-    The folders of an experiment's runs are in one place, which is opened once. MLflow's client opens it for each run.
+    The folders of an experiment's runs are in one place, opened only once. MLflow's client would open it for every run.
     """
 
     def __init__(self, client: MlflowClient, uri: str) -> None:
@@ -133,7 +133,7 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
 
 
 def fetch_verified(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
-    """Return the verified file from `fetch`. If it is missing, raise NoFile, or BadInput if the run has logged it."""
+    """Return the verified file from `fetch`. If it is missing, raise BadInput if the run has logged it, else NoFile."""
     try:
         file = fetch()
     except NoFile as why:

@@ -124,7 +124,7 @@ QUIET = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
-ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # variables to send each request only once
+ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # environment variables that make MLflow send each request once
 TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 AT_AN_END = 5  # seconds to wait for a server after Ctrl-C
 OPENINGS = 3  # attempts to open a local database, 0.4 s in total; MLflow's own attempts take 103 s
@@ -266,7 +266,7 @@ def _write_lazily() -> None:
 
 
 def reaching(method: Callable[P, T]) -> Callable[P, T]:
-    """Make a tracker's method raise `Unreachable` if the server is down, and for `AGAIN_SECONDS` without calling it."""
+    """Make a tracker's method raise `Unreachable` if the server is down, and for `AGAIN_SECONDS` without a new call."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -82,9 +82,9 @@ def running_claims(client: MlflowClient, experiment_id: str, claim: str) -> list
     return list(client.search_runs([experiment_id], wanted))
 
 
-SECTION = "sweep"  # the section of the charts, before MLflow's own charts of every metric
-SCATTERED = 6  # params with a chart for each; MLflow limits the length of a saved view
-RUNS = 100  # runs drawn in a chart
+SECTION = "sweep"  # id of the section of these charts, which precedes MLflow's own charts of every metric
+SCATTERED = 6  # the most params that get a chart each; MLflow limits the length of a saved view
+RUNS = 100  # the most runs drawn in a chart
 
 
 def experiment_page(experiment_id: str, view: str | None) -> str:
@@ -117,12 +117,12 @@ def _chart(uuid: str, kind: str) -> dict[str, Any]:
     return {"uuid": uuid, "type": kind} | about
 
 
-ATTEMPTS = 5  # attempts to log the same data as other processes at the same moment
+ATTEMPTS = 5  # attempts to log data that other processes log at the same moment
 PARAM_LIMIT = 6000  # characters; MLflow refuses longer params
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
 LEAST_DIGITS = 4  # digits of the shortest abbreviated id
 BEGINNING = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS}}}")
-NAMED = 10  # most runs in a message
+NAMED = 10  # the most runs named in a message
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
 SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
 RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # runs with scores
@@ -163,7 +163,7 @@ class MlflowTracker(Tracker):
         return database is None or database.exists()
 
     def connect(self, outputs: Path) -> None:
-        """Open the tracking store. A lock prevents that two processes make a local store at once and damage it.
+        """Open the tracking store. A lock keeps two processes from making a local store at once.
 
         Raise Damaged for a damaged file, NoAnswer if a server does not answer, BadInput if the store cannot be used.
         """
@@ -236,7 +236,7 @@ class MlflowTracker(Tracker):
     def log(self, run_id: str | None, record: RunRecord) -> None:
         assert run_id is not None
         tags = dict(record.all_end_tags)
-        if NOTE in tags:  # a link to a file leads to its page
+        if NOTE in tags:  # on MLflow's page, a link to the report must lead to MLflow's copy
             files = f"#/experiments/{self._experiment_id(record.experiment)}/runs/{run_id}/artifacts"
             tags[NOTE] = tags[NOTE].replace("](report.html)", f"]({files}/report.html)")
         if record.tables:  # MLflow's pages find tables by this tag; MLflow's log_table would append to old tables
@@ -335,7 +335,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def experiments(self) -> list[str]:
-        """Return the names of all experiments, the latest first, without an empty default experiment of MLflow."""
+        """Return the names of all experiments, the latest first, without MLflow's default experiment if it is empty."""
         found = list(self.client.search_experiments())
         own = next((one for one in found if one.experiment_id == "0"), None)
         if own and not self.client.search_runs([own.experiment_id], max_results=1):

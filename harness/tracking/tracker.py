@@ -39,7 +39,7 @@ def mlflow_name(name: str) -> str:
 
 
 def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> Objective | None:
-    """Return a run's score by a measure, of the kind by which runs are compared; None if the run lacks it.
+    """Return a run's score by a measure, out of fold if the run has such a score; None if it has no score.
 
     logged: the run's metrics by MLflow's names. name: a measure, such as `ndcg@10`, or another logged number.
     """

@@ -133,7 +133,7 @@ def test_what_is_traced_is_neither_searched_nor_tokenised_again_and_no_other_run
     [
         (("trace=all", "tracking=none"), "leave out tracking=none"),
         (("trace=errors",), "trace=errors needs labels"),
-        (("trace=errors", "objective=abstention_auroc"), "abstention_auroc does not"),
+        (("trace=errors", "objective=abstention_auroc"), "unlike abstention_auroc"),
         (("trace=errors", "objective=ndcg@7"), "metrics="),
         (("trace=error",), "Did you mean 'errors'?"),
     ],
