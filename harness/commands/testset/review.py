@@ -34,7 +34,7 @@ NOTHING = {
     "run harness testset audit",
     OPEN: 'there are no disagreements and no "cannot tell" answers left. harness testset freeze shows other open '
     "questions",
-    "repair": "nothing looks wrong: either no model has judged (harness testset judge), or people have judged all "
+    "repair": "no pair looks suspicious: either no model has judged (harness testset judge), or people have judged all "
     "suspicious pairs",
     "all": "people have judged all pooled pairs",
 }
@@ -104,7 +104,7 @@ def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
     reviewers = reviewers_of(config.reviewer, adjudicate=config.sample == OPEN)
     if config.via == WORKBOOK:
         if len(reviewers) > 1:
-            raise BadInput("reviewer names several people, but a workbook is for one. Write one for each.")
+            raise BadInput("reviewer names several people, but a workbook is for one. Write a workbook for each.")
         [(name, by)] = reviewers.items()
         return _read_workbook(config, config.from_, name) if config.from_ else _write_workbook(config, name, by)
     with stage("reading the test set"):

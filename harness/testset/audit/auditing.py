@@ -253,9 +253,13 @@ def _ordered(queries: Iterable[str], seed: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of an audit. drawn: number of drawn queries. checked: drawn queries that people have judged in full.
-    stand_for: number of queries in the strata of the checked queries. open: number of questions on checked queries
-    where people disagree or cannot tell. not_blind: number of judgements left out because they are not blind."""
+    """The progress of an audit.
+
+    drawn: number of drawn queries. checked: drawn queries that people have judged in full.
+    stand_for: number of queries in the strata of the checked queries.
+    open: number of questions on checked queries where people disagree or cannot tell.
+    not_blind: number of judgements left out because they are not blind.
+    """
 
     drawn: int
     checked: tuple[str, ...]

@@ -137,7 +137,7 @@ def rates(asked: Sequence[Control], verdicts: Sequence[Verdict]) -> dict[str, Pr
 def warnings(found: Mapping[str, Proportion]) -> list[str]:
     """Return the reasons to distrust a judge, by its controls."""
     if not found:
-        return ["How easily this judge is fooled is unknown: no controls were asked (judge.controls)."]
+        return ["How easily this judge is fooled is unknown: no hidden controls were sent: judge.controls is 0, or no document has evidence."]
     said = []
     if SEED in found and found[SEED].share < LEAST_FOUND:
         said.append(
@@ -161,10 +161,14 @@ GRADE_NAMES = (*(str(grade) for grade in GRADES), OPEN)
 
 @dataclass(frozen=True)
 class JudgeRecord:
-    """The record of one judge. by: the judge's name in judgements. prompt: sha256. language: language of the shipped
-    prompt; "" for the user's prompt. at: time of the last judgements. grades: one of GRADE_NAMES -> number of
-    judgements that count. seeds: share of judged documents with evidence that are graded relevant; None if no such
-    document is judged. controls: kind -> share of controls graded relevant. usage: tokens and cost of all replies."""
+    """The record of one judge.
+
+    by: the judge's name in judgements. prompt: sha256 of the prompt. at: time of the last judgements.
+    language: language of the shipped prompt; "" for the user's prompt.
+    grades: one of GRADE_NAMES -> number of judgements that count.
+    seeds: share of the judged documents with evidence that are graded relevant; None if no such document is judged.
+    controls: kind -> share of controls graded relevant. usage: tokens and cost of all replies.
+    """
 
     json_too: ClassVar = ("judged",)
 

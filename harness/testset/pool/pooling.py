@@ -146,9 +146,10 @@ class Reusability:
 class Missed:
     """An estimate of relevant documents that are not judged, from drawn documents; all in numbers of documents.
 
-    judged: drawn documents with a grade. found: relevant documents among them. below: estimated number of documents
-    from which they were drawn. labelled: known relevant documents. estimated: estimate of all relevant documents in the
-    lists, where each drawn document counts 1 / pi. error: standard error of `estimated`, for independent draws.
+    judged: drawn documents with a grade. found: the relevant documents among them.
+    below: estimated number of documents from which they were drawn. labelled: known relevant documents.
+    estimated: estimate of all relevant documents in the lists, where each drawn document counts 1 / pi.
+    error: standard error of `estimated`, for independent draws.
     """
 
     queries: int

@@ -98,7 +98,7 @@ def test_who_adjudicates_sees_what_the_others_said(reviewed, tmp_path):
         (["reviewer=[kim,Kim]"], "kim is named twice"),
         (["reviewer=' '"], "is not a name"),
         (["reviewer=" + "k" * 61], "is not a name. Give 1 to 60 letters"),
-        (["reviewer=kim", "sample=repair"], "nothing looks wrong"),
+        (["reviewer=kim", "sample=repair"], "no pair looks suspicious"),
         (["reviewer=kim", "host=192.0.2.1"], "Use an address of this machine"),
     ],
 )
@@ -178,7 +178,7 @@ def test_a_pilot_and_then_the_rest_are_judged_in_workbooks(harness, here):
         (["via=xlsx", "reviewer=kim"], "needs output=FILE to write a workbook, or from=FILE to read one: neither"),
         (["via=xlsx", "reviewer=kim", "output=a.xlsx", "from=b.xlsx"], "both are given"),
         (["reviewer=kim", "from=b.xlsx"], "from=b.xlsx, but via=page: only via=xlsx has a file."),
-        (["via=xlsx", "reviewer=[kim,lee]", "output=a.xlsx"], "a workbook is for one. Write one for each."),
+        (["via=xlsx", "reviewer=[kim,lee]", "output=a.xlsx"], "a workbook is for one. Write a workbook for each."),
         (["via=xlsx", "reviewer=kim", "from=none.xlsx"], "none.xlsx does not exist"),
         (["via=xlsx", "reviewer=kim", "output=a.csv"], "a workbook is a file .xlsx. Name it a.xlsx"),
         (["via=xlsx", "reviewer=kim", "output=x/a.xlsx"], "there is no folder x"),

@@ -104,4 +104,4 @@ def test_warnings_name_what_is_wrong():
     assert "misses answers" in misses
     assert "fooled: of unrelated documents with the query's words scattered over them, it grades 3 of 20" in stuffed
     assert "claim to answer perfectly, it grades 20 of 20" in claiming
-    assert "no controls were asked" in judge_record.warnings({})[0]
+    assert "no hidden controls were sent" in judge_record.warnings({})[0]
