@@ -137,7 +137,7 @@ def rates(asked: Sequence[Control], verdicts: Sequence[Verdict]) -> dict[str, Pr
 def warnings(found: Mapping[str, Proportion]) -> list[str]:
     """Return the reasons to distrust a judge, by its controls."""
     if not found:
-        return ["How easily this judge is fooled is unknown: no hidden controls were sent: judge.controls is 0, or no document has evidence."]
+        return ["Whether this judge is fooled is unknown: no hidden controls were sent. Set judge.controls=20."]
     said = []
     if SEED in found and found[SEED].share < LEAST_FOUND:
         said.append(
