@@ -233,7 +233,7 @@ class PrepareConfig(CommonConfig):
         "${outputs}/documents", "the folder for the documents; an earlier result is replaced", roles=WRITES | ACTS
     )
     unreadable: Literal["stop", "skip"] = key(
-        "stop", "after a file that cannot be read: stop (and list all of them) | skip (and list them)"
+        "stop", "files that cannot be read: stop (and list all of them) | skip (and list them)"
     )
     chunk: ChunkKeys
 
