@@ -2,8 +2,8 @@
 
 errors < interruption < progress < children < cluster < config < storage < data < statistics < measures < llm < gates < fusion < experiment < corpus < tasks < reports < tracking < recording < testset < analysis < sweeps < commands < api < cli
 
-`retrievers/` lies below all layers. `import harness` imports none of them: the names in `__all__` are looked up when
-they are used. docs/python.md describes these names.
+`retrievers/` lies below all layers. `import harness` imports no layer: each name in `__all__` is looked up when it
+is used. docs/python.md describes these names.
 """  # noqa: E501 (the order is one line, which a test reads)
 
 from typing import TYPE_CHECKING
@@ -85,7 +85,7 @@ __all__ = [
 ]
 
 
-if not TYPE_CHECKING:  # type checkers then report unknown names
+if not TYPE_CHECKING:  # type checkers do not see the function, so they report unknown names
 
     def __getattr__(name: str) -> object:
         if name not in __all__:

@@ -6,8 +6,8 @@
     result.metrics["ndcg@10"], result.per_query
 
 The arguments are the overrides of the command line, one string each. The defaults in `harness.yaml` apply too. Calls
-raise BadInput and Failed with the messages of the commands. They change nothing in the process: neither arguments,
-working folder, logging and signals, nor Hydra's state. Notebooks and threads may call the functions.
+raise BadInput and Failed with the messages of the commands. A call leaves the process as it was: its arguments, working
+folder, logging, signals and Hydra's state. Notebooks and threads may call the functions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _function(command: str) -> Callable[..., Any]:
 
     entry = COMMANDS[command]
     call.__name__ = call.__qualname__ = primary(command)
-    call.__doc__ = f"{entry.about}\n\nAs the command: harness {command} {entry.example}"
+    call.__doc__ = f"{entry.about}\n\nOn the command line: harness {command} {entry.example}"
     return call
 
 
@@ -124,7 +124,7 @@ def evaluate(
     missing: "skip": leave out labelled queries without a list. "zero": score them as wrong.
     k: number of documents to request from a function.
 
-    A measure has no value if it looks deeper than lists that may have been cut; `absent` says why.
+    If lists may have been cut, a measure that looks deeper than the longest list has no value; `absent` says why.
     """
     return _explained("score", (), lambda: _evaluated(predictions, dataset, metrics, missing, k))
 
@@ -142,7 +142,7 @@ def _answered(command: str, words: Sequence[str]) -> CommandAnswer:
 
 
 def _overrides(command: str, words: Sequence[Any]) -> list[str]:
-    """Return the overrides of a call, with results as ids of runs. The first result names the tracking store."""
+    """Return the overrides of a call. A result becomes the id of its run; the first result names the tracking store."""
     results = [one for one in words if isinstance(one, Result)]
     for one in words:
         if not isinstance(one, str | Result):
@@ -151,11 +151,11 @@ def _overrides(command: str, words: Sequence[Any]) -> list[str]:
     several = "runs" in known
     if not several and "run" not in known:
         if results:
-            raise BadInput(f"harness {command} takes no runs: {results[0].name}.")
+            raise BadInput(f"harness {command} takes no runs: leave out {results[0].name}.")
         return [*words]
     for one in results:
         if one.run_id is None:
-            raise BadInput(f"{one.name} is not in MLflow and cannot be compared. Run it with tracking=mlflow.")
+            raise BadInput(f"{one.name} is not in MLflow, so no command can read it. Run it with tracking=mlflow.")
     ids = [one.run_id or "" if isinstance(one, Result) else one for one in words if not _is_override(one)]
     if not several and len(ids) > 1:
         raise BadInput(f"harness {command} is about one run: give one of {', '.join(ids)}.")

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from harness.errors import BadInput
 
 T = TypeVar("T")
-SAFE = {"PYTHONSAFEPATH": "1"}  # like -P, for all Python processes that inherit it
+SAFE = {"PYTHONSAFEPATH": "1"}  # like -P, for all Python processes that inherit this variable
 
 
 def protect() -> None:
@@ -40,7 +40,7 @@ def refuse_settings(file: Path, library: str, decides: str, instead: str) -> Non
 
 
 def start(words: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[Any]:
-    """Start Python. words: arguments. variables: changes of the environment. options: for `subprocess.Popen`."""
+    """Start Python with the arguments `words`. variables: set in its environment. options: for `subprocess.Popen`."""
     environment = {**os.environ, **SAFE, **(variables or {})}
     return subprocess.Popen([sys.executable, "-P", *words], env=environment, **options)  # noqa: S603
 

@@ -148,7 +148,7 @@ def _complete(words: Sequence[str]) -> int:
         return _say(help.SCRIPTS[shell])
     if what == "query":
         return _say(" ".join(help.candidates(os.environ.get("COMP_LINE", ""))))
-    _print_error(f"Write `harness -sc install=SHELL`, with one of {', '.join(help.SCRIPTS)}.")
+    _print_error(f"Write `harness -sc install=SHELL`, where SHELL is one of {', '.join(help.SCRIPTS)}.")
     return 2
 
 

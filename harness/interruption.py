@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-AGAIN_SECONDS = 0.05  # wait before a lost interruption is sent again
-ENDING_SECONDS = 3.0  # a second Ctrl-C within this time is ignored: it would leave the run RUNNING
+AGAIN_SECONDS = 0.05  # time before a lost interruption is sent again
+ENDING_SECONDS = 3.0  # a second Ctrl-C so soon after the first is ignored: it would leave the run RUNNING
 
 
 class Terminated(KeyboardInterrupt):
@@ -41,7 +41,7 @@ def listen() -> None:
         raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
     def unraisable(lost: Any) -> None:
-        """Interrupt again if the exception was lost in a destructor or the callback of a weak reference."""
+        """Interrupt again if an interruption was lost in a destructor or in the callback of a weak reference."""
         if not isinstance(lost.exc_value, KeyboardInterrupt) or not _received:
             plain_hook(lost)
             return
@@ -51,7 +51,7 @@ def listen() -> None:
         again.start()
 
     signal.signal(signal.SIGTERM, interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored: in the background
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # shells let background commands ignore Ctrl-C
         signal.signal(signal.SIGINT, interrupt)
     sys.unraisablehook = unraisable
 

@@ -13,12 +13,12 @@ from retrievers.base import Progress
 
 QUIET_SECONDS = 10.0  # time between two lines if standard error is not a terminal
 SLOW_SECONDS = 2.0  # a stage that takes longer is announced
-LOOK_SECONDS = 0.25  # time between two checks of the announcing thread
+LOOK_SECONDS = 0.25  # how often the announcing thread checks whether a stage is slow
 
 
 @dataclass(eq=False)
 class _Stage:
-    """A stage of the work. over: whether it needs no announcement any more."""
+    """A stage of the work. over: whether it was announced, or an inner stage or counted work has made that needless."""
 
     label: str
     began: float = field(default_factory=lambda: time.monotonic())
@@ -33,7 +33,7 @@ _listener: Progress | None = None  # gets the progress of counted work instead o
 
 @contextmanager
 def stage(label: str) -> Iterator[None]:
-    """Announce the innermost stage if it takes two seconds, and print its time at the end if it took long."""
+    """Announce a stage that takes 2 s before an inner stage begins. Print its time at the end if it took 10 s."""
     global _watcher
     one = _Stage(label)
     for outer in _stages:
@@ -72,7 +72,7 @@ def _counted() -> None:
 
 @contextmanager
 def told(listener: Progress) -> Iterator[None]:
-    """Pass the progress of counted work to a function instead of showing it, for example to another process."""
+    """Pass the progress of counted work to `listener`, which may send it to another process, instead of showing it."""
     global _listener
     before, _listener = _listener, listener
     try:

@@ -24,7 +24,7 @@ from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
 from harness.storage.typed import encoded
 
-WITHHELD = "These words of the run say where queries and secrets are sent. Add them to a command if you trust the run:"
+WITHHELD = "These overrides of the run say where queries and secrets are sent. Add them if you trust the run:"
 NOTHING = "Nothing that this machine can try is likely to gain enough to be worth a run."
 
 
@@ -88,7 +88,7 @@ def _ceilings(found: list[Ceiling]) -> Table:
 
 
 def _to_try(found: list[Proposal], commands: list[str]) -> Table:
-    """Return the proposals with their commands. Print a reason or a bound that several share only once."""
+    """Return the proposals with their commands. Print a reason or bound only where it first occurs."""
     said: set[str] = set()
     lines = []
     for place, (one, command) in enumerate(zip(found, commands, strict=True), 1):

@@ -97,7 +97,7 @@ class Compared:
 
 
 def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
-    """Compare runs. With `fail_if`, fail after everything is written."""
+    """Compare runs. With `fail_if`, fail if the second run is worse, but only after everything is written."""
     gated = config.fail_if is not None
     if gated and len(config.runs or ()) != 2:
         raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")
@@ -178,8 +178,8 @@ class Choice:
 def choose_runs(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
     """Return the runs that the config names, or the `top` best of the experiment.
 
-    Raise BadInput unless they are finished runs of the kind with the same data and version of the measures. Documents
-    that were cut from the same texts in different ways are allowed, with a note.
+    Raise BadInput unless all are finished runs of `kind`, with the same data and version of the measures. Documents cut
+    from the same texts in different ways are allowed, with a note.
     """
     if config.runs:
         if not 2 <= len(config.runs) <= len(LABELS):
@@ -201,7 +201,7 @@ def _best(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
     notes.append(f"The {len(best)} best of {len(ranked)} runs by {config.metric}, {kinds}.")
     if len(ranked) > len(best) and found.select_on == "all":
         notes.append(
-            f"The same {kind.unit} choose and compare these runs. This flatters the best ones. With select_on=public, "
+            f"The same {kind.unit} choose and compare these runs. This flatters the best runs. With select_on=public, "
             f"the public {kind.unit} choose the runs, and the private {kind.unit} compare them."
         )
     return Choice(best, found.select_on, notes, ranked)
@@ -229,9 +229,9 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
 def tested_family(
     tracker: Tracker, choice: Choice, config: CompareConfig, folder: Path
 ) -> tuple[np.ndarray | None, Expected | None]:
-    """Return p of the best run against each run of its family, float64 [R], and the value to expect of the best run.
+    """Return p of the best run against each run of the family, float64 [R], and the value to expect of the best run.
 
-    Holm's method corrects p. Return (None, None) if the runs were named, and for measures without values by query.
+    Holm's method corrects p. Return (None, None) if the runs were named, or if the measure has no value per query.
     """
     metric, ranked = config.metric, choice.family
     pooled = not config.task and parse_measure(metric).family is MeasureFamily.POOLED

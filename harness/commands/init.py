@@ -24,7 +24,7 @@ from harness.reports.result import CommandAnswer
 from harness.storage.atomic import write_text
 
 HEADER = """\
-# Defaults of every harness command in this folder; the command line has the last word.
+# Defaults of every harness command in this folder; the command line overrides them.
 # Each line is `key: value`, with the keys of `harness run --help` or of any other command.
 """
 
@@ -78,7 +78,7 @@ def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
 
 
 def _read_data(config: InitConfig, invocation: Invocation) -> tuple[dict[str, int], Better | None, Sequence[str]]:
-    """Return the numbers of rows, a better tokenizer for the documents, and commands to go on with.
+    """Return the numbers of rows, a better tokenizer for the documents if there is one, and commands to try next.
 
     Raise BadInput if a file is invalid, or if the gate lacks labels.
     """

@@ -30,7 +30,7 @@ from harness.statistics.power import MOST, TellingApart, telling_apart
 from harness.tracking.tracker import Tracker
 
 BAR = 20  # characters of the bar for a power of 100 %
-DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> key of the run
+DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> param of a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class PairValues:
     """Two runs, the better first. notes: how they were chosen.
 
     gaps: float64 [Q], value of the first run minus value of the second on each query that counts; NaN without a value.
-    judges: which queries count: "private ", or "" for all.
+    judges: "private " if only private queries count, "" if all queries count.
     """
 
     metric: str
@@ -71,8 +71,8 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
 def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
     """Return the two named runs, or the best run and the best other run that differs from it.
 
-    A sweep stands for its recommended trial. Raise BadInput unless the runs compare query by query, and people alone
-    have labelled the queries.
+    A sweep stands for its recommended trial. Raise BadInput unless the runs can be compared query by query, and all
+    labels come from people.
     """
     check_by_query(asked.metric)
     if asked.runs is not None:
@@ -108,7 +108,7 @@ def _pair(tracker: Tracker, asked: Wanted, ids: list[str], notes: Sequence[str],
     values = found.values[:, judging(found.public, found.select_on)]
     if (np.isnan(values[0]) != np.isnan(values[1])).any():
         raise BadInput(
-            f"metric={asked.metric} applies to other queries in each run, so its values do not pair. Choose another "
+            f"metric={asked.metric} applies to different queries in the two runs, so no values pair. Choose another "
             "measure: metric=NAME."
         )
     judges = "private " if found.select_on == "public" else ""
@@ -158,7 +158,7 @@ def _document(pair: PairValues, told: TellingApart) -> dict[str, Any]:
 def _report(pair: PairValues, told: TellingApart, steps: Sequence[str]) -> Report:
     found = told.found
     share, n = f"{100 * told.wanted:.0f} % power", _queries(pair, told)
-    smallest = "none of this kind" if told.smallest_difference is None else number(abs(told.smallest_difference))
+    smallest = "none" if told.smallest_difference is None else number(abs(told.smallest_difference))
     answers = [
         f"Queries needed to find this difference with {share}: {_count(told.queries_needed)}{_between(told)}.",
         f"Smallest difference that {n} find with {share}: {smallest}.",
@@ -189,7 +189,7 @@ def _count(queries: int | None) -> str:
 
 
 def _curve(pair: PairValues, told: TellingApart) -> Table:
-    """Return the power of other numbers of queries, and the smallest difference that each finds."""
+    """Return the power that other numbers of queries would have, and the smallest difference that they would find."""
     found = told.found
     columns = [
         Column("queries", "count"),

@@ -22,7 +22,7 @@ from harness.reports.result import CommandAnswer
 SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
 BAR = 40  # characters of the longest bar
 WORDS, LONGEST = 4, 60  # most words and most characters of the proposed query
-MODEL = "gpt-4o-mini"  # in the proposed draft, which has dry_run=true and asks no model
+MODEL = "gpt-4o-mini"  # named in the proposed `testset draft`, which has dry_run=true and asks no model
 SHOWN = 5  # most skipped files to show; the manifest lists all
 
 
@@ -63,14 +63,14 @@ def _picture(lengths: Lengths) -> Iterator[str]:
     if lengths.least == lengths.most:
         yield f"Characters of each document: {lengths.most:,}"
         return
-    yield f"Characters of a document: {lengths.least:,} to {lengths.most:,}, half of them up to {lengths.median:,}"
+    yield f"Characters of a document: {lengths.least:,} to {lengths.most:,}, half of them at most {lengths.median:,}"
     greatest, width = max(count for _, count in lengths.bins), len(f"{lengths.bins[-1][0]:,}")
     for end, count in lengths.bins[next(place for place, (_, count) in enumerate(lengths.bins) if count) :]:
         yield f"  up to {end:>{width},}  {'█' * -(-BAR * count // greatest)} {count:,}".rstrip()
 
 
 def _next(config: PrepareConfig, invocation: Invocation) -> Iterator[str]:
-    """Yield commands that search the documents and draft questions. For the sample, they use dataset=chunked."""
+    """Yield commands that search the documents and draft questions. For the sample, search with dataset=chunked."""
     folder, output = flag(invocation.config_dir), config.output
     search = ["dataset=contest", f"dataset.documents={output / DOCUMENTS}"]
     if config.files is None:

@@ -49,11 +49,12 @@ Row = dict[str, Any]  # a row of a submission
 class Proof:
     """The results of checking a run, as `format=json` prints them.
 
-    predictions: sha256 of the logged predictions (`then`) and of the new ones (`now`); None without predictions.
+    predictions: sha256 of the logged predictions (`then`) and of the new ones (`now`), None if nothing was run.
     rows: the logged submission, without document texts. wrong: a sentence for each fault.
-    differences: {queries: how many have other predictions, first: [{query_id, query, then, now}, ...]}; then and now
-    are [[document, score], ...], or None without a row.
-    metrics: {compared: number, differ: [{name, then, now}, ...], times: [...]}, by logged names; times may differ.
+    differences: {queries, first: [{query_id, query, then, now}, ...]}, the number of queries with other predictions and
+    the first of these queries; then and now are [[document, score], ...], or None without a row.
+    metrics: {compared, differ: [{name, then, now}, ...], times: [...]}, the number compared, the metrics that differ by
+    their logged names, and the times that differ (which is no fault).
     data: name -> fingerprint. versions: name -> {then, now} of changed versions.
     """
 
@@ -91,7 +92,7 @@ class Proof:
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
         """Compare metrics with the logged ones, by MLflow names. Ignore metrics that were not logged."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
-        changed: dict[bool, list[Row]] = {True: [], False: []}  # whether they are times -> metrics that differ
+        changed: dict[bool, list[Row]] = {True: [], False: []}  # True: differing times; False: other metrics
         for name, value in logged.items():
             if abs(then[name] - value) > TOLERANCE:
                 changed[name.startswith(TIMES)].append({"name": name, "then": then[name], "now": value})
@@ -126,7 +127,7 @@ def _listed(row: Row | None) -> list[list[Any]] | None:
 
 DATA = {"run": ("documents", "queries", "qrels"), "score": ("qrels",)}  # command -> data that must be unchanged
 UNASKED = (
-    "A model may reply otherwise if it is asked again, so it is not asked here. Name the cache of the run with "
+    "A language model may reply otherwise if asked again, so it is not asked here. Name the cache of the run with "
     "store.path=FOLDER, check the stored predictions with verify_only=true, or run the experiment again."
 )
 REMEDY = "Put the data back, or say where the unchanged data are: data.path=FOLDER, data.documents=FILE and so on."
@@ -185,7 +186,7 @@ def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun,
 
 
 def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> Plan | ScoreConfig:
-    """Return the run's logged config with this command's paths and tracking, checked like a config of its command."""
+    """Return the run's logged config with this command's paths and tracking, checked like any config."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
         if not isinstance(logged.get("retriever", {}), dict):
@@ -194,7 +195,7 @@ def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: 
         shipped = schema_defaults(cls)
         ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.Tracker"}}
-        if "cluster" in ours:  # this machine, with the run's size of shards: it may decide the last digits
+        if "cluster" in ours:  # this machine, with the run's size of shards, which may decide the last digits
             cluster = logged.get("cluster")
             shard = cluster.get("shard") if isinstance(cluster, dict) else None
             ours["cluster"] = {"_target_": "cluster/local", "shard": shard}
@@ -273,7 +274,7 @@ def _verified_run(tracker: Tracker, run: LoggedRun, plan: Plan, dataset: Dataset
 
 
 def _means(predictions: Predictions, qrels: Qrels, plan: Plan) -> dict[str, float]:
-    families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # they depend only on the documents shown
+    families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # depend only on the documents shown
     measures = map(parse_measure, requested(plan.metrics, qrels, plan.top_k))
     wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= plan.top_k)]
     scores = score_lists(ShownLists(predictions), qrels, wanted, detailed=())
@@ -300,7 +301,7 @@ def _repeat(run: LoggedRun, plan: Plan, dataset: Dataset, cache: Cache, proof: P
 
 
 def _versions(run: LoggedRun, plan: Plan | None, dataset: Dataset) -> dict[str, dict[str, str]]:
-    """Return name -> {then, now} of changed versions, and of a checkout with uncommitted changes."""
+    """Return name -> {then, now} of changed versions, and of `git.dirty` if the checkout has uncommitted changes."""
     now = provenance.provenance(dataset.fingerprints, plan)
     known = [name for name in now if name.startswith(("version.", "git.")) and name in run.tags]
     uncommitted = ("git.dirty", "true")

@@ -1,4 +1,4 @@
-"""`harness runs`: list the runs and sweeps of an experiment, the best first, all experiments, or a sweep's trials."""
+"""`harness runs`: list an experiment's runs and sweeps, the best first; or all experiments, or a sweep's trials."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class RunGroup:
-    """Rows whose objectives compare, the best first; or rows without an objective, the latest first.
+    """Rows whose objectives can be compared, the best first; or rows without an objective, the latest first.
 
     expected: the value to expect of the best run on new queries; None if unknown.
     """
@@ -188,11 +188,11 @@ def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) ->
             f"experiment_name={name!r}: no such experiment in {shown_address(tracker.uri)}.{did_you_mean(name, known)} "
             "`harness runs experiment_name=null` lists all."
         )
-    return None  # the user did not name the default experiment
+    return None  # nobody named the experiment: it is the default
 
 
 def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
-    """Return the sweeps of an experiment, and its runs without the trials of these sweeps."""
+    """Return rows for the sweeps of an experiment, and for its runs except the trials of these sweeps."""
     by_id = {run.run_id: run for run in logged}
     rows = []
     for run in logged:
@@ -214,7 +214,7 @@ def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
 
 
 def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
-    """Return groups of rows that compare: the latest group first, rows without an objective last.
+    """Return groups of rows that can be compared: the latest group first, rows without an objective last.
 
     rows: the latest first.
     """

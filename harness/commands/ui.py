@@ -22,7 +22,7 @@ from harness.reports.result import CommandAnswer
 from harness.tracking.mlflow_client import shown_address, without_login
 from harness.tracking.tracker import Tracker
 
-START_SECONDS = 120  # limit; a cold start takes 12 to 31 seconds
+START_SECONDS = 120  # limit of the server's start; a cold start takes 12 to 31 seconds
 
 
 def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:

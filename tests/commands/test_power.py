@@ -119,7 +119,7 @@ def test_what_cannot_be_told_is_refused(harness, record):
     refused = {
         ("a", "same"): r"have the same modified_map@3 on each of 60 queries: no number",
         ("one", "other"): r"Runs .* applies to 1 query, and at least two",
-        ("a", "half"): r"applies to other queries in each run",
+        ("a", "half"): r"applies to different queries in the two runs",
         ("a", "fewer"): r"number of scored queries|different queries",
         ("a", "labels"): r"does not have the labels of run",
         ("a", "running"): r"is RUNNING: only finished",

@@ -26,7 +26,7 @@ def test_the_sample_is_prepared_without_arguments_and_can_be_run(harness):
     done = harness("prepare")
     said, (run, search, draft) = done.text, done.commands
     assert "outputs/documents holds 16 documents of 2 files." in said
-    assert "Characters of a document: 305 to 398, half of them up to 375" in said
+    assert "Characters of a document: 305 to 398, half of them at most 375" in said
     assert "  up to 350  ██████ 2\n  up to 400  ████████████████████████████████████████ 14\n" in said
     assert run == ["run", "dataset=chunked"]
     found = harness(*search, "tokenizer=word", "format=json").json

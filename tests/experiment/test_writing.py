@@ -189,7 +189,7 @@ def test_a_run_is_reproduced_from_cached_replies(harness, tracker, talk, tmp_pat
     shutil.rmtree(tmp_path / "cache")
     refused(
         "query.text=rewrite: 3 of 3 replies from tiny at http://127.0.0.1",
-        "are not cached. A model may reply otherwise if it is asked again",
+        "are not cached. A language model may reply otherwise if asked again",
     )
     found = harness(*proof, "verify_only=true", "format=json").json
     assert (found["reproduced"], found["wrong"]) == (None, [])
@@ -239,7 +239,7 @@ def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_p
     Path("mine.txt").write_text("Rewrite:\n{conversation}")
     done = harness(*other)
     assert done.code == 2
-    assert "are not cached. The model would have to write the queries again." in done.err
+    assert "are not cached. The language model would have to write the queries again." in done.err
     assert not Path("other.jsonl").exists()
 
 

@@ -50,7 +50,7 @@ class Finding:
     remedy: str = ""
 
 
-QUERIES = 50  # most queries with which a retriever is examined
+QUERIES = 50  # the most queries with which a retriever is examined
 CONTRACT = "retrievers/testing.py says what a retriever must do; CONTRIBUTING.md says how to add one."
 
 
@@ -65,7 +65,7 @@ def plugin_findings(config: DoctorConfig) -> Iterator[Finding]:
         except BadInput as error:
             problem = str(error)
         if twice := [name for name in names if name in seen]:
-            problem = f"gives a class the recorded name {twice[0]!r}; the plug-in {seen[twice[0]]} uses it too"
+            problem = f"gives a class the recorded name {twice[0]!r}; the plug-in {seen[twice[0]]} uses this name too"
         if problem:
             yield Finding(about, "error", problem, f"Fix it, or remove it: pip uninstall {plugin.distribution}")
         else:
@@ -74,7 +74,7 @@ def plugin_findings(config: DoctorConfig) -> Iterator[Finding]:
 
 
 def retrievers(config: DoctorConfig) -> Iterator[Finding]:
-    """Check each rule of the contract, for each retriever of the config on its dataset."""
+    """Check each retriever of the config against each rule of the contract, on the config's dataset."""
     if config.retriever is None:
         return
     dataset = checked_dataset(build(config.dataset, where="dataset"), "dataset")
@@ -112,7 +112,7 @@ def _folder(cache: Cache, root: Path) -> Finding:
     said = f"{root}, {sum(entry.bytes for entry in entries) / 1e6:,.1f} MB; `harness doctor cache` lists and prunes it"
     if not excluded:
         said += f"; locks do not work on its file system ({_file_system(root)}): processes compute some results twice"
-        return Finding("cache", "warning", said, f"Mount it with locks. {ELSEWHERE}")
+        return Finding("cache", "warning", said, f"Mount the file system with locks. {ELSEWHERE}")
     if damaged := sum(entry.state == "damaged" for entry in entries):
         said += f"; damaged: {counted(damaged, 'entry')}"
         return Finding("cache", "warning", said, "Damaged entries are built again when needed.")
@@ -142,8 +142,8 @@ def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
     said = (
         f"{bucket.location} at {server_name()}: {counted(len(entries), 'entry')}, "
         f"{sum(one.bytes for one in entries) / 1e6:,.1f} MB, of which {sum(one.bytes for one in copied) / 1e6:,.1f} MB "
-        f"are copied to {cache.root}; `harness doctor cache` lists and prunes the bucket, or with "
-        f"store.path={cache.root} the copy"
+        f"are copied to {cache.root}; `harness doctor cache` lists and prunes the bucket; with "
+        f"store.path={cache.root}, it lists and prunes the copy"
     )
     if not bucket.writable:
         remedy = "To add entries, use credentials with s3:PutObject and s3:DeleteObject."
@@ -155,7 +155,7 @@ def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
 
 
 DAY = 86_400
-FREE_BYTES = 2_000_000_000  # less free space for the outputs is a warning
+FREE_BYTES = 2_000_000_000  # doctor warns if less space is free for the outputs
 
 
 def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
@@ -172,7 +172,7 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
-    """List the entries of the cache by size or age. On request, first prune old entries, then down to a size."""
+    """List the cache's entries by size or age. On request, prune old entries first, then others down to a size."""
     kept = open_cache(full_place(config.store.path))
     now = time.time()
     left, removed, busy = _prune(kept, config.prune.unused_days, config.prune.keep_gb, now)
@@ -250,7 +250,7 @@ def _prune(
 
 
 def _about(identity: Any) -> str:
-    """Return the classes, models, purposes and numbers of files that an identity names, such as `BM25 kiwi`."""
+    """Describe an entry by the classes, models, purposes and numbers of files in its identity, such as `BM25 kiwi`."""
     names = []
     if isinstance(identity, Mapping):
         if isinstance(chunk := identity.get("chunk"), Mapping) and isinstance(files := identity.get("files"), Mapping):

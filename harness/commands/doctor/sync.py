@@ -56,7 +56,7 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | BadInput]) -> Tracker:
-    """Return the tracker for a level of detail. opened: level -> tracker or error; a server is tried once."""
+    """Return the tracker for a level of detail. opened: level -> tracker or error, so that each is tried only once."""
     if detail not in opened:
         try:
             opened[detail] = open_tracker(config.changed(tracking={**config.tracking, "detail": detail}))
@@ -68,7 +68,7 @@ def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | Bad
 
 
 def _begun(tracker: Tracker, held: Held) -> str | None:
-    """Return the id of the run if the server has begun it, even if its answer was lost. End duplicates."""
+    """Return the run's id on the server, even if the answer with it was lost; None if not begun. End duplicates."""
     claim = held.record.tags.get(CLAIM)
     running = tracker.runs(held.record.experiment, {CLAIM: claim}, "RUNNING") if claim else []
     known = held.run_id if held.run_id and tracker.has(held.run_id) else None

@@ -100,7 +100,7 @@ def _lines(document: Mapping[str, Any], run: LoggedRun, submission: Submission, 
 
 
 def _target(submission: Path | None, ledger: Ledger, run: LoggedRun, kind: RunKind) -> Path:
-    """Return `submission`, or a file beside the ledger whose name has the day (UTC) and the run."""
+    """Return `submission`; by default, a file beside the ledger, named after the day (UTC) and the run."""
     suffix = Path(kind.predictions(run).removesuffix(".gz")).suffix
     target = submission or (ledger.folder / f"submission-{now()[:10]}-{run.short_id}{suffix}")
     if target.is_dir():

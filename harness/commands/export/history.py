@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class HistoryRow:
-    """A submission beside the leaderboard. Scores that are unknown are NaN.
+    """A submission with our scores and the leaderboard's. Unknown scores are NaN.
 
     first: its first export, with the score that ranked the run then.
     local: our mean over all labelled queries by the measure of the latest submission; unknown if the run lacks the
@@ -256,8 +256,8 @@ def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
                 f"`harness export run={one.exports[0].run_id} submission=FILE` writes it again."
             )
     raise BadInput(
-        f"submission={file} is not in {ledger.file}: it was not exported to this outputs folder. To enter the file of "
-        "a run, also one that an earlier version exported: `harness export run=ID`."
+        f"submission={file} is not in {ledger.file}: it was not exported to this outputs folder. "
+        "`harness export run=ID` enters the file of a run, even if an earlier version exported the file."
     )
 
 
@@ -315,7 +315,7 @@ def _in_words(found: History, part: str) -> list[str]:
     if agreement.swapped:
         a, b = _first_swapped(found, part)
         sentences.append(
-            f"Better here was not better there: submission {a.number} is above {b.number} here "
+            f"The leaderboard disagrees: submission {a.number} is above {b.number} here "
             f"({a.local:.4f} > {b.local:.4f}) and below it there ({a.answers[part]:.4f} < {b.answers[part]:.4f})."
         )
     return sentences

@@ -1,8 +1,8 @@
 """The ledger of submissions: exported files, and the scores that the leaderboard gave them.
 
-`<folder>/ledger.jsonl` is a chained log: edited, moved and removed lines are noticed. The sha256 of its file identifies
-a submission, so a moved file is recognised. Each step waits in `<folder>/pending` until it is entered in the ledger,
-the provenance beside the file and the tags of the run. After a crash, `settle` completes the steps, each only once.
+`<folder>/ledger.jsonl` is a chained log: edited, moved and removed lines are noticed. A submission is identified by the
+sha256 of its file, so a moved file is recognised. A step waits in `<folder>/pending` until it is in the ledger, the
+provenance file and the tags of the run. After a crash, `settle` completes the steps, each only once.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import RunRecord, Tracker
 
 log = logging.getLogger(__name__)
-PARTS = ("public", "private")  # of a leaderboard
+PARTS = ("public", "private")  # the parts of a leaderboard
 
 
 @dataclass(frozen=True)
 class Export:
     """The export of a file.
 
-    metric, value, low, high, kind: the objective of the run. metrics: all its numbers of the same measure.
-    queries: fingerprint of the queries. time: see `now`.
+    metric, value, low, high, kind: the score by which the run was exported. metrics: the run's numbers of this measure
+    and of its objective. queries: fingerprint of the queries or references. time: see `now`.
     """
 
     time: str
@@ -98,8 +98,8 @@ class Pending:
 class Submission:
     """Exported predictions, identified by their content.
 
-    number: place in the order of the exports, from 1. files: paths of the content, the latest first.
-    exports: the first export of the content, then its copies and other runs with equal predictions.
+    number: place in the order of the exports, from 1. files: paths that have had this content, the latest first.
+    exports: the first export of the content, then those of copies and of other runs with equal predictions.
     answers: part of the leaderboard -> score.
     """
 
@@ -171,13 +171,13 @@ class Ledger:
             _refuse(line, "exists and has other content")
         if os.path.lexists(beside := provenance_of(file)):
             about = None
-            with suppress(BadInput):  # a file that cannot be read
+            with suppress(BadInput):  # an unreadable file counts as another file's provenance
                 about = json_file(beside).get("sha256")
             if about != line.sha256:
                 _refuse(line, f"has the provenance of another file beside it, {beside.name}")
 
     def export(self, line: Export, text: str, provenance: str) -> None:
-        """Begin an export and write its file; `settle` enters it. Raise BadInput if the name was taken meanwhile."""
+        """Begin an export and write its file; `settle` completes it. Raise BadInput if the name was taken meanwhile."""
         begun = self._begin(Pending(LedgerLine(export=line), provenance))
         if not create_text(Path(line.file), text) and digest_file(line.file) != line.sha256:
             begun.unlink()

@@ -48,15 +48,15 @@ ALIAS = "champion"
 NOT_IN_MODEL_NAMES = re.compile(r"""[/:.%"'`]""")  # characters that MLflow refuses in the name of a logged model
 COLUMNS = ("query", "messages", "query_id")  # columns of a request
 FITTED = {"gate": "gate/fitted", "fusion": "fusion/fitted"}  # group -> the component that applies a learnt rule
-PROMPT = "prompt.txt"  # the prompt of a language model that writes the queries
-UNASKED = "The model would have to write the queries again. Run the experiment again, and export that run."
+PROMPT = "prompt.txt"  # file with the prompt of a language model that writes the queries
+UNASKED = "The language model would have to write the queries again. Run the experiment again, and export that run."
 
 
 @dataclass(frozen=True)
 class ServedRun:
     """The contents of a package.
 
-    queries: the queries that the run searched for. cache: holds the run's indexes; missing ones are built in it.
+    queries: the queries that the run searched for. cache: holds the run's indexes; missing indexes are built there.
     rules: "gate" or "fusion" -> file of the rule that the run learnt or was given.
     """
 
@@ -99,7 +99,7 @@ def prepared_model(
 
 
 def log_model(tracker: Tracker, served: ServedRun, name: str) -> dict[str, Any]:
-    """Package a run, and give the new version of `name` the alias `champion`."""
+    """Package a run, register it as a new version of `name`, and give this version the alias `champion`."""
     from mlflow.entities import LoggedModelOutput
 
     run, client = served.run, tracker.client
@@ -121,7 +121,7 @@ def log_model(tracker: Tracker, served: ServedRun, name: str) -> dict[str, Any]:
     version = client.create_model_version(
         name, logged.artifact_location, run.run_id, description=f"Run {run.name}", model_id=logged.model_id
     )
-    client.set_registered_model_alias(name, ALIAS, version.version)  # last, so it never refers to an incomplete model
+    client.set_registered_model_alias(name, ALIAS, version.version)  # last: by now, the version is complete
     uri, server = f"models:/{name}@{ALIAS}", f"MLFLOW_TRACKING_URI='{shown_address(tracker.uri)}'"
     return {
         "name": name,
@@ -149,7 +149,7 @@ def _champion(client: MlflowClient, name: str) -> str | None:
 
 
 def load_model(folder: Path) -> Searcher:
-    """Return the searcher of a package. Raise BadInput, with its name, if a file has changed or is missing."""
+    """Return the searcher of a package. Raise BadInput, which names the file, if a file has changed or is missing."""
     verify_entry(folder)
     plan = Plan.of(read_config(folder / "config.yaml"))
     plan = _with_rules(plan, {group: file for group in FITTED if (file := folder / f"{group}.json").exists()})
@@ -162,10 +162,10 @@ def load_model(folder: Path) -> Searcher:
 
 
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
-    """Return one row per query: query_id, whether to retrieve, the gate's signal, and its documents, the best first.
+    """Return one row per query: query_id, whether to retrieve, the gate's signal, and the documents, the best first.
 
-    table: has the column `query`, texts, or `messages`, lists of {role, content}; and maybe `query_id`, by default the
-    number of the row from 0. Raise BadInput, with the row, for anything else.
+    table: has the column `query` with texts or `messages` with lists of {role, content}; optionally also `query_id`, by
+    default the number of the row from 0. Raise BadInput, which names the row, for anything else.
     """
     from pandas import DataFrame
 
@@ -337,5 +337,5 @@ def _turns(row: Mapping[str, Any], where: str) -> tuple[Turn, ...]:
 
 
 def _has_value(value: Any) -> bool:
-    """Return whether a cell has a value: pandas fills empty ones with None or NaN."""
+    """Return whether a cell has a value: pandas fills empty cells with None or NaN."""
     return not (value is None or (isinstance(value, float) and value != value))
