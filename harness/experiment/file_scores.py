@@ -24,8 +24,8 @@ from retrievers.base import Ranking
 def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, Qrels]:
     """Return the scores of the predictions, and the labels.
 
-    The scores count the listed documents that the dataset lacks.
-    Raise BadInput if the dataset has no labels or none of the predicted documents.
+    The scores include the number of listed documents that the dataset lacks. Raise BadInput if the dataset has no
+    labels or none of the listed documents.
     """
     source = build(config.dataset, where="dataset")
     qrels = source.qrels()

@@ -142,12 +142,12 @@ class Plan:
 
     @property
     def asks_model(self) -> bool:
-        """Whether a language model is asked to write each query, or is the gate."""
+        """Whether a language model writes the queries or is the gate."""
         return self.query_text in WRITTEN or "llm" in self.gate
 
     @property
     def deciding_shard(self) -> int | None:
-        """`cluster.shard` if it changes numbers, as it does for retrievers with independent shards; else None."""
+        """`cluster.shard` if it changes scores, as it does for retrievers with independent shards; else None."""
         independent = any(sharding(node) == "independent" and reusable(node) for node in self.retriever.values())
         return self.cluster.get("shard") if independent else None
 

@@ -159,7 +159,7 @@ def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") ->
 
 @functools.cache
 def moment() -> str:
-    """Return a name for the time until the next `ask_anew`. Until then, a changing service counts as unchanged."""
+    """Return a name for the period until the next `ask_anew`, in which a service counts as unchanged."""
     return uuid.uuid4().hex
 
 

@@ -249,7 +249,7 @@ def ranking_identity(index: Mapping[str, Any], queries: str) -> dict[str, Any]:
 
 
 def is_precomputed(node: Node) -> bool:
-    """Return whether a retriever only has rankings made elsewhere, for the queries of the dataset."""
+    """Return whether a retriever cannot search, and has only rankings made elsewhere for the dataset's queries."""
     return getattr(target_class(node, "retriever"), "precomputed", False)
 
 

@@ -51,7 +51,7 @@ def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | N
 
 
 def _git(*words: str) -> str | None:
-    """Return the output of git; None if it fails. Nothing that the checkout configures is run: it may be untrusted."""
+    """Return the output of git; None if it fails. Commands set by the checkout, which may be untrusted, are not run."""
     import subprocess
 
     def said(*all_words: str) -> str:

@@ -82,6 +82,6 @@ def require_retrieval(task: Node | None, command: str) -> None:
 
 
 def require_kind(kind: RunKind, run: LoggedRun, purpose: str) -> None:
-    """Raise BadInput for a run of another kind. purpose: the use of the run, such as `export it`."""
+    """Raise BadInput for a run of another kind. purpose: the end of the message, such as `export it`."""
     if (found := run.tags.get("task", RETRIEVAL)) != kind.name:
         raise BadInput(f"Run {run.named} is of task={found}. Say task={found} to {purpose}.")

@@ -36,7 +36,7 @@ LOCATIONS = (
     ("trace_tags", "value", "key = 'mlflow.artifactLocation'"),
     ("webhooks", "url", "1"),
 )
-STEPS = 100_000  # SQLite's steps between two looks at the clock
+STEPS = 100_000  # number of SQLite's steps between two checks of the time
 CHECK_SECONDS = 20.0  # limit of a thorough check, enough for about a gigabyte
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # low bytes of error codes; higher bytes are details
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from harness.tracking.mlflow_spans import Trace
 
 TIMES = ("ms_per_query", "latency_")  # name prefixes of metrics that differ between equal runs
-LESS_IS_BETTER = (*TIMES, "loss/")  # name prefixes of metrics with lower values for better runs
+LESS_IS_BETTER = (*TIMES, "loss/")  # name prefixes of metrics that are lower in better runs
 METRICS = "metrics.json"  # file of every number of a run that is logged in full; MLflow itself has the charted numbers
 RETRIEVAL = "retrieval"  # the task of runs without a tag `task`
 OBJECTIVE = "objective"  # metric that decides the order of runs, and prefix of its interval and tags
