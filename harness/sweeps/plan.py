@@ -211,8 +211,8 @@ def split_overrides(overrides: Sequence[Override]) -> tuple[list[str], dict[str,
         about = keys(SweepConfig).get(key) or schema_groups(SweepConfig).get(key.partition(".")[0])
         if about and about.roles & (Role.ASIDE | Role.FIXED):
             raise BadInput(
-                f"{key} cannot be swept, since results do not depend on it. Give it one value. A value with a comma "
-                f"needs quotes: \"{key}='a,b'\"."
+                f"{key} cannot be swept: all trials of a sweep share its value. Give it one value. A value with a "
+                f"comma needs quotes: \"{key}='a,b'\"."
             )
     return fixed, swept
 
