@@ -35,7 +35,7 @@ DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key o
 
 @dataclass(frozen=True, eq=False)
 class PairValues:
-    """Two runs, the better first. notes: how they were chosen.
+    """Two runs, the better first. notes: how the runs were chosen.
 
     gaps: float64 [Q], value of the first run minus value of the second on each query that counts; NaN without a value.
     judges: "private " if only private queries count, "" if all queries count.

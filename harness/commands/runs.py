@@ -101,7 +101,7 @@ class RunGroup:
     def differs(self) -> list[dict[str, str]]:
         """Return for each row the params that differ among the runs of the same command.
 
-        A key of one component, such as `retriever.bigram.k1`, counts only if runs that have it differ in it.
+        A key of one component, such as `retriever.bigram.k1`, counts only if the runs that have it differ in its value.
         """
         found = []
         for row in self.rows:
