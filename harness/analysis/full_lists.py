@@ -52,7 +52,7 @@ def best_repeatable(
     names = _Names(dataset)
     found: list[FullLists] = []
     left: Counter[str] = Counter()
-    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # equal lists may have different full lists
+    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # equal short lists may have different full lists
         if len(found) == top:
             break
         why = _unfit(one.run, dataset)

@@ -23,8 +23,8 @@ from harness.tracking.tracker import LESS_IS_BETTER, OBJECTIVE, RETRIEVAL, Logge
 SCORED = ("run", "score")  # commands whose runs have scores; a trial of a sweep is logged as a `run`
 
 SCORED_QUERIES = "queries/scored"  # the metric with the number of scored queries
-SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # comparable runs have equal values
-SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # select_on -> equal params
+SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # tags equal in comparable runs
+SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # select_on -> params equal, too
 
 USUAL = "modified_map@3"  # the measure for runs that name no objective
 GET_LABELS = (
@@ -156,7 +156,7 @@ def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
 
 
 def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
-    """Return the finished runs of an experiment that have the measure, the best first. Raise BadInput without runs."""
+    """Return the finished runs of an experiment that have the measure, the best first. Raise BadInput if none has."""
     runs = [
         run
         for run in reversed(tracker.runs(wanted.experiment, {}, "FINISHED"))
@@ -224,8 +224,8 @@ def chosen_run(
 def compares(one: LoggedRun, other: LoggedRun) -> bool:
     """Return whether two runs can be compared by their objectives: both have the same measure, queries and rules.
 
-    An in-sample score may be compared with an out-of-fold score. A tag that only one run has is ignored: a file that
-    was scored without queries has no `data.queries`.
+    An in-sample score may be compared with an out-of-fold score. A tag that only one run has is ignored, since for
+    example a file that was scored without queries has no `data.queries`.
     """
     own, others = one.objective, other.objective
     if own is None or others is None or (own.name, own.select_on) != (others.name, others.select_on):

@@ -41,7 +41,7 @@ class Expected:
     run_id: the best run; None if it is not logged.
     best: the score of the best run on the queries that chose it.
     value, low, high: the expected score and its 95 % interval; NaN if unknown, see `reason`.
-    runs, of: the value rests on `runs` of the `of` comparable runs.
+    runs: the number of runs on which the value rests. of: the number of comparable runs.
     alone: whether all runs are trials of one sweep.
     private: the number of private queries averaged; 0 unless `how` is "private".
     raw: whether all values are raw, because the labels come partly from a model.
@@ -108,9 +108,9 @@ class Expected:
 
 @dataclass(frozen=True)
 class Replay:
-    """The score of a sweep that repeated its choices on some queries and scored them on others.
+    """The score of a sweep that repeated its choices on some queries and scored them on others: value, low, high.
 
-    winner: its best score.
+    winner: the score of the sweep's best trial.
     """
 
     sweep_id: str
@@ -135,9 +135,10 @@ class RunFamily:
     alone: bool = False
 
     def expected(self, replay: Replay | None, most: int | None = None) -> Expected | None:
-        """Return the score to expect of the best run; None with fewer than two runs or queries that choose.
+        """Return the score to expect of the best run; None with fewer than two runs or fewer than two queries.
 
-        replay: the replay of a sweep whose best trial may be the best run. most: read no scores of more runs than this.
+        replay: the replay of a sweep whose best trial may be the best run.
+        most: if there are more runs than this, the choice among them is not cross-validated; None for no limit.
         """
         if len(self.runs) < 2:
             return None
@@ -232,7 +233,7 @@ def of_experiment(
 ) -> Expected | None:
     """Return the score to expect of the best run of an experiment; None with fewer than two comparable runs.
 
-    asked: its `runs` are ignored. most: read no scores of more runs than this. replay: of a sweep that is about to end.
+    asked: `asked.runs` is ignored. most: see `RunFamily.expected`. replay: the replay of a sweep that is about to end.
     """
     try:
         check_by_query(asked.metric)
@@ -274,7 +275,8 @@ def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
 def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
     """Return the mean over queries, each scored by the run that is best on the other folds. Equal runs are averaged.
 
-    values: float64 [R, n], n >= 2. needs: bool [n], whether a query needs retrieval; the folds are stratified by it.
+    values: of R runs on n >= 2 queries, float64 [R, n].
+    needs: bool [n], whether a query needs retrieval; the folds are stratified by this.
     """
     count = min(FOLDS, values.shape[1])
     means = []

@@ -1,8 +1,8 @@
 """The leaderboard: runs by score, with their costs, whether the queries tell them from the best, and a recommendation.
 
-The recommended run has the highest score. Of runs with equal scores, the one is taken that asks no language model, then
-the quickest, then the one with the smallest index, then the first. A second run is named if the queries do not tell it
-from the recommended run and it needs no language model or at most a tenth of the time.
+The recommended run has the highest score. Among runs with equal scores, a run that asks no language model is preferred,
+then the quickest run, then the run with the smallest index, then the first run. A second run is named if the queries do
+not tell it from the recommended run and it saves the language model or takes at most a tenth of the time.
 """
 
 from __future__ import annotations
@@ -86,7 +86,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Pick:
-    """The recommended run. run: its place. instead: the place of a much cheaper run that is not told apart from it."""
+    """A recommendation. run: the place of the recommended run.
+
+    instead: the place of a much cheaper run that the queries do not tell from the recommended run; None without one.
+    """
 
     run: int
     reason: Words
@@ -156,7 +159,7 @@ def _rows(runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool) -
 
 
 def pick(rows: Sequence[Row], metric: str, queries: int, unit: str = "query") -> Pick:
-    """Return the recommended run. rows: the best first. queries: how many decide the order. unit: "query" or "item"."""
+    """Return the recommended run. rows: the best first. queries: the number of queries or items that choose."""
     equal = [place for place, one in enumerate(rows) if one.value > rows[0].value - CLOSE]
     place = min(equal, key=lambda place: (rows[place].asks_model, *rows[place].cost, place))
     best, runs = rows[place], len(rows)
@@ -227,7 +230,7 @@ def _cheaper(best: Row, other: Row) -> Words | None:
 
 
 def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
-    """Return sentences about the run at a place: its expected score, the best value of any run by query, its losses."""
+    """Return sentences about the run at a place: what to expect, the score of the best run per query, its losses."""
     ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # the measures of text tasks are not means over items
     return (*([expected.words] if expected else []), *ceiling, *_lost(runs, place))
 
@@ -251,8 +254,8 @@ def _ceiling(runs: BoardRuns, place: int) -> Words:
 def _lost(runs: BoardRuns, place: int) -> list[Words]:
     """Return [a sentence about the most frequent loss]; [] if losses are unknown or there are none.
 
-    A measure other than LOSING, such as precision@k, may stay below 1 for a perfect list. Then the sentence counts the
-    queries below 1 in place of losses.
+    A measure other than LOSING, such as precision@k, may stay below 1 for a perfect list. For such a measure, the
+    sentence counts the queries with values below 1 instead of the queries with losses.
     """
     counts = Counter(runs.losses[place][runs.losses[place] > 0].tolist())
     if not counts:

@@ -63,7 +63,7 @@ class Retrieved:
 
 
 def files_of(runs: Sequence[LoggedRun]) -> list[tuple[LoggedRun, str]]:
-    """Return (run, name) of the files that a ListReader reads, in order; after DETAILED runs, only predictions."""
+    """Return (run, file name) in the order in which a ListReader reads: of runs after DETAILED, only predictions."""
     found = []
     for place, run in enumerate(runs):
         found.append((run, RunKind().predictions(run)))
@@ -99,7 +99,7 @@ class ListReader:
         return found
 
     def retrieved(self, run: LoggedRun) -> Retrieved | None:
-        """Return the lists and signals before the gate; None for a light trial of a sweep and for a scored file."""
+        """Return the lists and signals before the gate; None if not logged: by trials of a sweep and scored files."""
         file = self._download(run, RUN_FILE)
         if file is None:
             return None
@@ -110,7 +110,7 @@ class ListReader:
             raise BadInput(f"Run {run.named}: {error}") from None
 
     def gate(self, run: LoggedRun, learnt: bool = True) -> SignalRule | None:
-        """Return the rule of a run's gate; None without a threshold or a file. learnt: also read learnt rules."""
+        """Return the rule of a run's gate; None without a threshold or a logged rule. learnt: read learnt rules, too."""
         if run.params.get("gate") == "score":
             source, signal, threshold = (run.params[f"gate.{name}"] for name in ("source", "signal", "threshold"))
             name = signal if source == "null" else f"{source} {signal}"

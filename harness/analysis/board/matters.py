@@ -27,12 +27,12 @@ from harness.statistics.factors import Effects, Importance, Share, effects, impo
 from harness.storage.typed import INLINE
 from harness.tracking.tracker import LoggedRun
 
-LEAST_QUERIES = 10  # fewer queries give no shares
-WORTH_SAYING = 0.01  # smaller shares of pairs are not shown
+LEAST_QUERIES = 10  # with fewer queries, no shares are computed
+WORTH_SAYING = 0.01  # smaller shares of pairs of keys are not shown
 SEED, RESAMPLES = 0, 2000
 MOST_MAPPED = 10  # the most keys with heat maps: the keys that matter most
 MOST_CELLS = 1000  # larger heat maps are left out
-SHOWN = 5  # the most keys on a terminal
+SHOWN = 5  # the most keys shown on a terminal
 COLUMNS = (
     Column("key"),
     Column("values", "count"),
@@ -55,8 +55,8 @@ class Level:
     """One value of a key.
 
     runs: the number of runs with this value. best: the highest mean of these runs.
-    mean: the mean over the other keys, with equal weight for each of their values; the mean over the runs if the
-        effects of keys cannot be told apart.
+    mean: the mean score with this value, over all values of the other keys with equal weights; if the effects of keys
+        cannot be told apart, the mean over the runs with this value.
     low, high: the 95 % interval of the difference from the mean over all values of the key, added to that mean.
     """
 
@@ -72,7 +72,7 @@ class Level:
 class KeyMatters:
     """The effect of a key on the score.
 
-    alone: the key's own share of the variance. total: the share together with the shares of all pairs with the key.
+    alone: the key's own share of the variance. total: this share plus the shares of all pairs that include the key.
     reason: "" if the shares are known; otherwise "only" if no other key varies, or a key of REASONS.
     """
 
@@ -108,7 +108,7 @@ class KeyGroup:
     """Keys that are compared among the same runs, the key that matters most first.
 
     paired: whether the effects of pairs of keys are known.
-    pairs: the pairs with a clear effect of at least WORTH_SAYING.
+    pairs: the pairs of keys with a clear effect and a share of at least WORTH_SAYING.
     rest: the share that neither keys nor pairs explain; None if no share is known.
     spread: the standard deviation of the scores over all combinations of tried values; None if no share is known.
     whole: whether every combination of tried values ran.
@@ -130,7 +130,7 @@ def _group(
 ) -> KeyGroup:
     """Compare keys among the runs that have exactly these keys.
 
-    having: bool [R], the runs. keys: see `comparable`. axes: all keys, see `varied`.
+    having: bool [R], the runs. keys: as `comparable` returns them. axes: all varied keys, as `varied` returns them.
     values: float64 [R, Q], finite, best run first.
     """
     own = values[having]
@@ -191,7 +191,7 @@ def _reason(place: int, queries: int, found: Effects | None, shares: Importance 
 
 
 def _levels(key: VariedKey, values: np.ndarray, averages: np.ndarray | None) -> tuple[Level, ...]:
-    """Return the effect of each value. averages: float64 [L, Q]; None for plain means over the runs with a value."""
+    """Return the effect of each of L values. averages: see `plateau_of`; if None, means over the runs are used."""
     having = [values[key.places == number] for number in range(len(key.values))]
     rows = np.stack([some.mean(axis=0) for some in having]) if averages is None else averages
     centre = rows.mean()
@@ -211,7 +211,7 @@ def _levels(key: VariedKey, values: np.ndarray, averages: np.ndarray | None) -> 
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """The heat map of two keys. means: float64 [L1, L2], over the runs with both values; NaN without such runs."""
+    """The heat map of two keys. means: float64 [L1, L2], mean scores of the runs with both values; NaN without runs."""
 
     first: str
     second: str
@@ -341,7 +341,7 @@ def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> lis
 
 # ---- Plateau or spike: how far a number can move from its best value before the scores fall
 
-LEAST = 3  # fewer values have no shape
+LEAST = 3  # with fewer values of a key, no shape is given
 BEYOND = 1.96  # a value this many standard errors below the best is worse beyond chance
 
 
@@ -389,7 +389,7 @@ class Plateau:
 
     @property
     def beside(self) -> int:
-        """The place of the value next to the plateau, on the side with the higher score; if flat, of the best value."""
+        """The place of the better of the values next to the plateau; the place of the best value if all are on it."""
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 
@@ -414,8 +414,8 @@ def plateau_of(
 ) -> Plateau | None:
     """Return the shape around the best value of a key; None unless the key is a number with LEAST values to compare.
 
-    key: see `comparable`. keys: all keys, see `varied`. values: float64 [R, Q], finite, best run first.
-    averages: float64 [L, Q], the mean of each value of the key over the other keys; None if unknown.
+    key: from `comparable`. keys: all keys, from `varied`. values: scores by query, float64 [R, Q], finite, best first.
+    averages: float64 [L, Q], the mean score of each value of the key over the other keys; None if unknown.
     """
     if key.numbers is None or len(key.values) < LEAST or values.shape[1] < 2:
         return None
@@ -435,7 +435,10 @@ def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
 
 
 def shape_along(along: Literal["run", "average"], texts: Sequence[str], rows: np.ndarray, grows: bool) -> Plateau:
-    """Return the shape of a key's values. texts: the values, ascending. rows: float64 [len(texts), Q], finite."""
+    """Return the shape of the scores of a key's values.
+
+    texts: the values, ascending. rows: float64 [len(texts), Q], the finite score of each value on each query.
+    """
     means = rows.mean(axis=1)
     best = int(np.argmax(means))
     less = rows[best] - rows

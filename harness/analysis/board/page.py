@@ -45,7 +45,7 @@ class Board:
 def assembled(
     runs: BoardRuns, tracker: Tracker, folder: Path, expected: Expected | None, report: Report | None = None
 ) -> Board:
-    """Return the board of the runs. folder: where files are downloaded to. expected: for the best run."""
+    """Return the board of the runs. folder: for downloads. expected: the score to expect of the best run."""
     shown = item_details(runs, runs.submissions) if runs.submissions else details(runs, tracker, folder)
     return Board(runs, leaderboard(runs, expected), matters(runs), shown, report)
 

@@ -1,6 +1,6 @@
 """Single queries on a board: the value, the list and the gate's signal of every run, and the documents.
 
-Numbers and texts are packed for the page: raw deflate in base64.
+Numbers and texts are packed for the page by raw deflate and base64.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import one_word
 
 PARTS = ("data.documents", "data.queries", "data.qrels")
-DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value; fewer if there are more than LISTED pairs
+DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value; FEWER_DIGITS if there are more than LISTED pairs
 LISTED = 65_536  # the most distinct pairs (value, kind of loss) for values with DIGITS decimals
 _DEFLATED = -15  # zlib's wbits for raw deflate, "deflate-raw" of DecompressionStream
-MISSED = 5  # the most relevant documents that a list shows from below its first DEPTH
-RELEVANT = 20  # relevant documents of a query on the page, the highest grades first
+MISSED = 5  # the most relevant documents that are shown although they rank below DEPTH in a list
+RELEVANT = 20  # the page has at least this many relevant documents of a query if there are, the highest grades first
 BLOCK = 64  # documents that are packed together
-TEXTS, LEAST_TEXT = 6_000_000, 90  # characters of all documents together; the fewest of one document
-QUERY_TEXT = 300  # characters of a query in lists
-NAMED = 5  # runs that a notice names
-ITEMS = 1000  # items of a text task whose texts are on the page
+TEXTS, LEAST_TEXT = 6_000_000, 90  # the most characters of all texts of documents; a text gets at least LEAST_TEXT
+QUERY_TEXT = 300  # the most characters of a query's title on the page
+NAMED = 5  # the most runs that a notice names
+ITEMS = 1000  # the most items of a text task whose texts are on the page
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +66,7 @@ class Notice:
 
 
 def read_again(runs: Sequence[LoggedRun], tracker: Tracker) -> tuple[list[ReadAgain], list[int], list[Notice]]:
-    """Read each dataset once. Return (the data, the place of each run's data, notices about unread data)."""
+    """Read each dataset once. Return (all data, for each run the place of its data, notices on unread data)."""
     keys = [tuple(run.tags.get(part) for part in PARTS) for run in runs]
     distinct = list(dict.fromkeys(keys))
     found, notes = [], []
@@ -102,7 +102,7 @@ def packed_json(value: Any) -> str:
 
 
 def packed_places(places: np.ndarray) -> dict[str, Any]:
-    """Pack integers from 0 as {bits, data}: little-endian, each in the fewest bits that fit, of 8, 16 and 32."""
+    """Pack integers >= 0 as {bits, data}: little-endian, each in 8, 16 or 32 bits, the fewest that hold the largest."""
     most = int(places.max(initial=0))
     bits = next(one for one in (8, 16, 32) if most < 2**one)
     return {"bits": bits, "data": packed(places.astype(f"<u{bits // 8}").tobytes())}
@@ -113,7 +113,7 @@ def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
 
     table: the distinct pairs (value or None, place of the kind of loss). Values have six decimals, or four if there
         were more than LISTED pairs.
-    cells: [Q, R], the pair of each query and run.
+    cells: [Q, R], the place in `table` of the pair of each query and run.
 
     values: float [R, Q], NaN if undefined. losses: int [R, Q].
     """
@@ -216,7 +216,7 @@ class Collected:
         ]  # id as TREC runs write it -> id, if the two differ
 
     def add(self, place: int, data: int, returned: Mapping[str, Returned], behind: Retrieved | None) -> None:
-        """Collect a run. place, data: the places of the run and of its data. behind: its lists before the gate."""
+        """Collect a run. place, data: the places of the run and of its data. behind: the run's lists before the gate."""
         detailed = place < DETAILED
         lists, texts = [0] * len(self._queries), [0] * len(self._queries)
         for row, (query_id, query) in enumerate(zip(self._runs.query_ids, self._queries, strict=True)):

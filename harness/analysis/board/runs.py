@@ -87,7 +87,7 @@ class BoardRuns:
         return float(means[place] - means[0])
 
     def against_first(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (p of the best run against each run, p after Holm's correction) on `rows`, float64 [R]."""
+        """Return (p of the best run against each run, p after Holm's correction), each float64 [R]. rows: bool [Q]."""
         if self.submissions is None:
             return significance.against_first(self.values[:, rows], self.seed, self.resamples)
         first, *others = self._tallies(rows)

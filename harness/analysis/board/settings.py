@@ -173,7 +173,7 @@ class VariedKey:
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> VariedKey:
-        """Return the key. Bin a number whose values hardly recur: at most `bins` bins with equally many runs."""
+        """Return the key, with at most `bins` bins of about equally many runs if it is a number that hardly recurs."""
         count = len(self.values)
         if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
             return self
@@ -225,7 +225,7 @@ def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
 
 
 def runs_by_keys(keys: Sequence[VariedKey]) -> list[tuple[np.ndarray, list[VariedKey]]]:
-    """Return (runs, bool [R]; the keys that exactly these runs have), the most runs first."""
+    """Return for each set of runs (the runs, bool [R]; the keys that exactly these have), the largest set first."""
     found: dict[bytes, list[VariedKey]] = {}
     for key in keys:
         found.setdefault(key.having.tobytes(), []).append(key)

@@ -76,14 +76,14 @@ class PartDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class RunScores:
-    """The numbers of a run. The last four are None for text tasks.
+    """The numbers of a run. `out_of_fold` and the three fields after it are None for text tasks.
 
     metrics: measure -> mean over the queries or items that judge.
     intervals: measure -> 95 % bootstrap interval of the mean. Measures without an interval are left out.
     estimates: measure -> estimate, if labels come partly from a model; then `metrics` are raw. Otherwise None.
     out_of_fold: whether `metrics` and `losses` are out of fold, because the run learnt from the labels.
     as_written: measure -> mean over the logged lists.
-    losses: kind -> loss of modified_map@3.
+    losses: kind of loss -> its part of 1 − modified_map@3.
     unanswerable: the share of empty lists among the unanswerable queries; None if every query has an answer.
     """
 
@@ -256,7 +256,7 @@ class Comparison:
 
 
 def kinds_in_words(whose: Mapping[str, str]) -> str:
-    """Return for example `out of fold`, or `in sample (A) or out of fold (B, C)`. whose: kind of score -> runs."""
+    """Return for example `out of fold`, or `in sample (A) or out of fold (B, C)`. whose: kind -> labels."""
     return next(iter(whose)) if len(whose) == 1 else " or ".join(f"{kind} ({who})" for kind, who in whose.items())
 
 

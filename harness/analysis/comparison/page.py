@@ -44,7 +44,7 @@ ALONE = "Each p is for one pair and one measure, without correction."
 
 
 def title(comparison: Comparison) -> str:
-    """Return `3 runs of first on 110 queries`."""
+    """Return for example `3 runs of first on 110 queries`, for an experiment named `first`."""
     runs, experiment = comparison.runs, comparison.runs[0].run.experiment
     return f"{len(runs)} {comparison.noun} of {experiment} on {comparison.count:,} {comparison.judges}{comparison.unit}"
 
@@ -52,7 +52,7 @@ def title(comparison: Comparison) -> str:
 def comparison_report(comparison: Comparison, details: bool = False, changed: bool = True) -> Report:
     """Return the report of a comparison.
 
-    details: show all measures of all pairs; otherwise only of the first pair.
+    details: show all measures of all pairs; otherwise show tables of single pairs only for the first pair.
     changed: show the queries or items that differ most. A page shows them in any case.
     """
     tables = [_runs(comparison).without_empty(), *_settings(comparison), *_differences(comparison, details)]
@@ -340,7 +340,7 @@ def _test(comparison: Comparison) -> str:
 
 
 def board_html(comparison: Comparison, runs: ScoredRuns, tracker: Tracker, folder: Path, config: CompareConfig) -> str:
-    """Return the board of compared runs, with labels in their names. folder: where files are downloaded to."""
+    """Return the board of compared runs, each named with its label. folder: where files are downloaded to."""
     metric, select_on = comparison.metric, config.select_on or "all"
     chose = runs.public if select_on == "public" else np.ones(len(runs.public))
     means = runs.score(metric)(chose[None].astype(np.float64))[:, 0].tolist()

@@ -53,10 +53,10 @@ from harness.statistics.split import Score, Standing, Standings, standings
 from harness.tasks.scored_file import check_measure, measure_all, measure_kind, strata, summaries
 from harness.tracking.tracker import LoggedRun, Tracker
 
-CHANGED = 10  # queries or items that are shown of each pair
-DOCUMENTS = 3  # documents that are shown of each list
+CHANGED = 10  # the most queries or items shown for each pair of runs
+DOCUMENTS = 3  # the most documents shown of each list
 GAP = 0.05  # a larger difference in the share of judged documents gives a warning
-NAMED = 10  # documents that a sentence names
+NAMED = 10  # the most documents that a sentence names
 CHECKED_NOTE = (
     "A model wrote the labels of {} % of the queries. So the verdict uses estimates of the scores that people's labels "
     "would give (PPI++). Raw numbers, and numbers by query or kind of query, rest on all labels. They and their p are "
@@ -139,12 +139,12 @@ class RetrievalRuns:
 
     @property
     def strata(self) -> np.ndarray:
-        """int [N], the strata of the public part."""
+        """int [N], the stratum of each query from which the public part is drawn."""
         return 2 * self.runs[0].table.needs + self.runs[0].table.multi_turn
 
     @property
     def apart(self) -> tuple[LoggedRun, LoggedRun] | None:
-        """A run whose public part is not the first run's, and the first run; None if all public parts are equal."""
+        """(A run whose public part differs from the first run's, the first run); None if all public parts are equal."""
         first = self.runs[0].run
         return next(((run.run, first) for run in self.runs if (run.table.public != self.public).any()), None)
 
@@ -158,7 +158,7 @@ class RetrievalRuns:
         return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return (measures that count the same queries in all runs, notes). Raise BadInput if the metric does not."""
+        """Return (measures that count the same queries in all runs, notes). Raise BadInput if `metric` is not one."""
         first, *others = [run.values for run in self.runs]
         applies = [name for name, values in first.items() if not np.isnan(values).all()]
         shared = [name for name in applies if all(name in values for values in others)]
@@ -238,7 +238,7 @@ class RetrievalRuns:
         ]
 
     def changed(self, pair: Pair, row: int, values: Mapping[str, float]) -> Changed:
-        """Return the lists of a pair for a query. values: label -> value of the metric."""
+        """Return what both runs of a pair return for a query. values: label of a run -> its value on the query."""
         query_id, known = self.runs[0].table.query_ids[row], self._known
         documents = {}
         for label in values:
@@ -302,7 +302,7 @@ class _Known:
         reader = ListReader(Ahead(tracker, [], Path()))
         returned = {run.label: reader.read(run.predictions) for run in runs}
         every = [(query_id, one) for of in returned.values() for query_id, one in of.items()]
-        made = [run for run in runs if "data.documents" in run.run.tags] or runs  # scored files have no documents
+        made = [run for run in runs if "data.documents" in run.run.tags] or runs  # scored files log no documents
         data, places, notices = read_again([run.run for run in made], tracker)
         by_labels = {run.run.tags["data.qrels"]: data[place] for run, place in zip(made, places, strict=True)}
         read = {run.label: by_labels.get(run.run.tags["data.qrels"]) for run in runs}
@@ -347,7 +347,7 @@ def _intervals(run: ComparedRun, names: Sequence[str], config: CompareConfig) ->
 
 
 def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
-    """Return (the unjudged documents or None, notes). None: the labels do not say which documents were judged."""
+    """Return (the unjudged documents, notes). Instead of documents, None if it is unknown which were judged."""
     try:
         labels = _labels(runs)
     except (BadInput, OSError) as error:
@@ -395,7 +395,7 @@ def _labels(runs: Sequence[ComparedRun]) -> dict[str, Qrels]:
 
 
 def _shown(run: ComparedRun, qrels: Qrels, k: int) -> tuple[float, list[UnjudgedDocument]]:
-    """Return (the mean share of judged documents among the first k, the unjudged documents)."""
+    """Return (the mean share of judged documents among the first k, the unjudged documents among these)."""
     lists = read_predictions(run.predictions)
     found = judge_lists(lists, qrels, [query_id for query_id in run.table.query_ids if query_id in qrels.grades])
     assert found.holes is not None
@@ -513,8 +513,8 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
     """Compare runs. Raise BadInput unless every run has the metric.
 
     config: with `select_on=public`, the public queries or items choose and the private ones judge.
-    family: float64 [R], the corrected p of the best run against each of R runs, the best first. `runs` are the first
-        of these R runs. None: p is corrected over the pairs of `runs`.
+    family: float64 [R], the corrected p of the best run against each of R runs, ordered from the best; `runs` are the
+        first of these R runs. If `family` is None, p is corrected over the pairs of `runs`.
     """
     metric, labels, private = config.metric, runs.labels, config.select_on == "public"
     if private and runs.apart:
