@@ -110,7 +110,7 @@ class ListReader:
             raise BadInput(f"Run {run.named}: {error}") from None
 
     def gate(self, run: LoggedRun, learnt: bool = True) -> SignalRule | None:
-        """Return the rule of a run's gate; None without a threshold or a logged rule. learnt: read learnt rules, too."""
+        """Return the rule of a run's gate; None without a threshold or a logged rule. learnt: read learnt ones, too."""
         if run.params.get("gate") == "score":
             source, signal, threshold = (run.params[f"gate.{name}"] for name in ("source", "signal", "threshold"))
             name = signal if source == "null" else f"{source} {signal}"

@@ -216,7 +216,10 @@ class Collected:
         ]  # id as TREC runs write it -> id, if the two differ
 
     def add(self, place: int, data: int, returned: Mapping[str, Returned], behind: Retrieved | None) -> None:
-        """Collect a run. place, data: the places of the run and of its data. behind: the run's lists before the gate."""
+        """Collect a run. place, data: the places of the run and of its data. behind: the run's lists before its gate.
+
+        returned: query_id -> the list that the run returned.
+        """
         detailed = place < DETAILED
         lists, texts = [0] * len(self._queries), [0] * len(self._queries)
         for row, (query_id, query) in enumerate(zip(self._runs.query_ids, self._queries, strict=True)):
