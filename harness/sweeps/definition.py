@@ -59,7 +59,7 @@ class HydraLauncher:
 class Way(Protocol):
     """A way to choose the trials of a sweep."""
 
-    name: str = ""  # the name of the parent run; "": it is named after the swept keys
+    name: str = ""  # the name of the parent run; "" names it after the swept keys
     per_job: int = 25  # the most trials in a job if jobs run in parallel
 
     def check(self, config: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
@@ -72,7 +72,7 @@ class Way(Protocol):
         return []
 
     def planned(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> tuple[dict[str, Any], Iterable[str]]:
-        """Return the plan as JSON values and as lines of text. finished: trial key -> earlier result."""
+        """Return the plan as JSON values and as lines of text. finished: trial key -> result of an earlier start."""
 
     def runner(self, sweep: Sweep) -> Callable[[Any], Automatic | None]:
         """Return the function that runs the trials of an `Execution`. Raise BadInput if they cannot run."""
@@ -85,7 +85,7 @@ class Sweep:
     fixed: the overrides that all trials share. points: the trials of a grid; [] for a search.
     anchor: the key of a trial that can run. Together with the axes, it identifies a search.
     partial: key that only some trials have -> the choices that have the key, as group=choice.
-    config: the config of the first trial that can be read.
+    config: the config of one trial, the first whose config can be read.
     """
 
     launcher: HydraLauncher

@@ -185,7 +185,7 @@ class Ending:
         tracker.detail = "full"
         [job] = plan.jobs([trial], plan.depths([trial]), None)
         record = Runner(job, tracker, context).full_record(trial, result.run_id, folder)
-        if result.run_id and "queries/scored" not in result.metrics:  # otherwise it is already logged in full
+        if result.run_id and "queries/scored" not in result.metrics:  # else the run is already logged in full
             try:
                 tracker.log(result.run_id, record)
             except Unreachable as error:
@@ -247,7 +247,7 @@ def expected(
     config: RunConfig,
     replay: Replay | None = None,
 ) -> Expected | None:
-    """Return the expected score of the best run in the experiment, among the runs comparable with the trial `best`.
+    """Return the expected score of the experiment's best run among those that are comparable with the trial `best`.
 
     If the trials are not logged, only the trials of the sweep count. Return None if the objective is not a mean over
     queries, or if there is only one run.

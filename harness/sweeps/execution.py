@@ -95,7 +95,7 @@ class Execution:
             )
 
     def batch(self, trials: Sequence[Trial], total: int | None = None) -> None:
-        """Run the trials without known results, and collect all results. total: the trials of all batches."""
+        """Run the trials whose results are not known. Collect all results. total: number of trials in all batches."""
         self.trials |= {trial.number: trial for trial in trials}
         known = {one.key: one for one in self.results.values() if one.status == "FINISHED"} | dict(self.finished)
         waiting: dict[str, Trial] = {}  # one trial for each key
@@ -110,7 +110,7 @@ class Execution:
                 before = list(self.results.values())
                 with watch_trials(self.context, before, total or len(before) + len(waiting), self.trials):
                     self._launch(list(waiting.values()))
-        except Exception as raised:  # for example, a worker died: its trials have failed
+        except Exception as raised:  # for example, a worker died, and its trials have failed
             error = raised
         finally:
             known = {result.key: result for result in read_journal(self.context)[0]} | known

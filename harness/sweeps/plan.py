@@ -101,12 +101,12 @@ class Planner:
         self._datasets: dict[str, DataFacts | Exception] = {}
         self._refused: dict[
             str, BadInput | None
-        ] = {}  # digest of what decides whether a trial can run -> why it cannot
+        ] = {}  # digest of what decides whether a trial can run -> why it cannot, None if it can
         self._identities: dict[str, dict[str, Any]] = {}
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-        """Return the fixed overrides and the own overrides of a trial, without keys that its choices lack."""
+        """Return a trial's fixed overrides and its own overrides, both without keys that the trial's choices lack."""
         kept = set(self.composer.applicable([*self.fixed, *overrides]))
         return [one for one in self.fixed if one in kept], tuple(one for one in overrides if one in kept)
 

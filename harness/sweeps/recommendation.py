@@ -17,19 +17,20 @@ from harness.config.text import counted
 from harness.gates.calibration import CLOSE
 from harness.sweeps.axes import Axis, Interval
 
-_Others = tuple[tuple[str, str], ...]  # the other keys of a trial and their values
+_Others = tuple[tuple[str, str], ...]  # (key, value) of a trial, for some of its swept keys
 
-ByQuery = Callable[[Sequence[int]], np.ndarray]  # n trials -> their values by query, float64 [n, Q]
-NEAR = 0.05  # values closer to an end of an interval than this share of its length are at the end
+# numbers of n trials -> the objective of each trial for each query, float64 [n, Q]
+ByQuery = Callable[[Sequence[int]], np.ndarray]
+NEAR = 0.05  # the distance from an end of an interval, as a share of its length, below which a value is at the end
 
 
 @dataclass(frozen=True)
 class Points:
-    """Finished trials, keyed by number.
+    """Finished trials. The keys of `values`, `texts` and `ms` are the trials' numbers.
 
     values: the objective; greater is better. texts: swept key -> value as text.
     numeric: the keys whose values are numbers. ms: milliseconds per query, without language models.
-    asking: the trials that ask a language model for each query.
+    asking: the numbers of the trials that ask a language model for each query.
     """
 
     values: Mapping[int, float]
@@ -48,7 +49,7 @@ class Points:
         return list(dict.fromkeys(key for trial in trials for key in self.texts[trial]))
 
     def line(self, trial: int, key: str) -> list[int]:
-        """Return this trial and all that differ from it only in a numeric key, sorted by the key."""
+        """Return this trial and all trials that differ from it only in the numeric `key`, sorted by its value."""
         return self._lines[key][self._others(trial, key)]
 
     @cached_property
@@ -67,7 +68,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The trial to take. tied: all trials with its score, itself included. reason: "" if no other trial ties."""
+    """The trial to take. tied: all trials with its score, the trial included. reason: "" if no other trial ties."""
 
     trial: int
     tied: tuple[int, ...]
@@ -75,7 +76,7 @@ class Recommendation:
 
 
 def recommend(points: Points) -> Recommendation | None:
-    """Choose among the trials with the greatest value, up to rounding. Return None if there are no trials."""
+    """Choose among the trials whose value is the greatest, up to rounding. Return None if there are no trials."""
     if not points.values:
         return None
     most = max(points.values.values())
@@ -114,7 +115,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """Return the tied trial that is the most steps away from worse trials, along any key, and the reason in words."""
+    """Return the tied trial with the most steps to the nearest worse trial along any key, and the reason in words."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []
@@ -149,7 +150,7 @@ def _span(points: Points, tied: Sequence[int], key: str) -> str:
 
 @dataclass(frozen=True)
 class Edge:
-    """A numeric key whose best value is the least or the greatest tried. beyond: a value just beyond it."""
+    """A numeric key whose best value lies at an end of the values tried. beyond: a value just beyond that end."""
 
     key: str
     beyond: str
@@ -159,7 +160,7 @@ class Edge:
 def edges(
     points: Points, best: int, axes: Mapping[str, Axis], by_query: ByQuery, grows: Callable[[str], bool]
 ) -> list[Edge]:
-    """Return the keys whose best value lies at an edge and is better beyond chance, by the rule that boards use.
+    """Return the keys whose best value lies at an edge and beats other values beyond chance, by the rule of boards.
 
     grows: key -> whether the objective grows with the key by construction.
     """

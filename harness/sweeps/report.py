@@ -148,9 +148,9 @@ def _write_figures(summary: SweepSummary, folder: Path, suffix: str) -> None:
 
 
 def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure:
-    """Draw a panel for each swept key: all trials, and the best and the median trial at each value.
+    """Draw a panel for each swept key, with all trials, and the best and the median objective at each of its values.
 
-    Of more than 12 keys, draw those with the largest effect.
+    If there are more than 12 keys, draw only the 12 with the largest effect.
     axes: swept key -> its value in each of T trials, all numbers or all texts; None if the trial lacks the key.
     values: the objective, float64 [T]; NaN if the trial failed. best: the place of the best trial among the T.
     """
@@ -182,7 +182,7 @@ def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | Non
 
 
 def draw_pareto(values: np.ndarray, names: tuple[str, str], front: np.ndarray) -> Figure:
-    """Draw the trials by two objectives. values: float64 [T, 2]; NaN: failed. front: bool [T], on the Pareto front."""
+    """Draw T trials by two objectives. values: float64 [T, 2]; NaN if failed. front: bool [T], True on the front."""
     from harness.reports.figure import new_figure, with_fonts
 
     figure = new_figure(5.6, 4.2)
@@ -213,7 +213,7 @@ def _places(given: Sequence[str | float | None]) -> tuple[np.ndarray, list[str]]
 
 
 def _strongest(keys: dict[str, Places], values: np.ndarray) -> dict[str, Places]:
-    """Return the MOST_KEYS keys whose values, or bins of values, differ most in their means. Keep the order of keys."""
+    """Return the MOST_KEYS keys whose values (or groups of them) differ most in the mean objective. Keep the order."""
     done = np.isfinite(values)
 
     def effect(name: str) -> float:
@@ -272,7 +272,7 @@ def _failures(values: np.ndarray) -> str:
 def watch_trials(
     context: Context, known: Collection[TrialResult], total: int, trials: Mapping[int, Trial]
 ) -> Iterator[None]:
-    """Follow the journal while jobs run: print a line for each trial on a terminal, else a count now and then."""
+    """Follow the journal while jobs run. Print a line for each trial on a terminal; elsewhere, some counts."""
     over, terminal = threading.Event(), sys.stderr.isatty()
     position = read_journal(context)[1]
 

@@ -74,7 +74,7 @@ class Grid(Way):
 
 
 class Auto(Way):
-    """The proposals of the catalogue that can run here, within a time budget such as 90s, 10m or 2h; None: 10m."""
+    """Tries the catalogue's proposals that can run here, within a time budget such as 90s or 2h; None means 10m."""
 
     recorded_as = "search/auto"
     name = "auto"
@@ -162,7 +162,7 @@ class Search(Way):
             tell([f"{len(execution.results)}/{self.trials}, {best}"])
 
         tell(plan.plan_lines(self._counts(sweep, execution.finished, study), sweep.swept))
-        if earlier := study.finished:  # their results are known from an earlier start, unless they failed
+        if earlier := study.finished:  # only points that failed run again; the other results are known
             execution.batch([trial(*point) for point in earlier], self.trials)
             so_far()
         while (count := len(study.finished)) < self.trials:
@@ -294,7 +294,7 @@ class Study:
         return [DrawnPoint(trial.number, self._overrides(trial.params)) for trial in waiting[:n]]
 
     def tell(self, number: int, values: Sequence[float] | None) -> None:
-        """Save the values of a point, one for each objective. Without finite values, the point has failed."""
+        """Save the values of a point, one for each objective. Without finite values, save that the point failed."""
         from optuna.trial import TrialState
 
         if values is None or not all(map(math.isfinite, values)):
@@ -322,7 +322,7 @@ class Study:
                 memory.sampler = self._search.new_sampler(seed, numbers, len(memory.directions))
             else:
                 memory.sampler = optuna.samplers.RandomSampler(seed=seed)
-                if self._size < 2**31:  # in a larger space, a random point is new
+                if self._size < 2**31:  # in a larger space, a random point is almost surely new
                     memory.enqueue_trial(self._untried(tried, seed))
             proposed = memory.ask(self._distributions)
             if self._overrides(proposed.params) not in tried:

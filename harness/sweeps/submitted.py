@@ -51,17 +51,17 @@ ENDS = {  # SLURM's state of a job that is over -> (meaning, what to do)
         "Allow more time or make jobs smaller: hydra.launcher.timeout_min=240 trials_per_job=5.",
     ),
 }
-FEATURES = "`sinfo -o %f` lists what nodes have: hydra.launcher.constraint=NAME."
+FEATURES = "`sinfo -o %f` lists the features of the nodes; require one with hydra.launcher.constraint=NAME."
 ADVICE = {  # words in a refusal or in a reason to wait, without blanks -> what to do
-    "partitionname": "`sinfo` lists the partitions: hydra.launcher.partition=NAME.",
-    "account": "`sacctmgr show associations user=$USER` lists your accounts: hydra.launcher.account=NAME.",
-    "qos": "`sacctmgr show qos` lists the qualities of service: hydra.launcher.qos=NAME.",
+    "partitionname": "`sinfo` lists the partitions; choose one with hydra.launcher.partition=NAME.",
+    "account": "`sacctmgr show associations user=$USER` lists your accounts; set hydra.launcher.account=NAME.",
+    "qos": "`sacctmgr show qos` lists the qualities of service; choose one with hydra.launcher.qos=NAME.",
     "feature": FEATURES,
     "constraint": FEATURES,
-    "(gres)": "`sinfo -o %G` lists what nodes have: hydra.launcher.gres=NAME.",
+    "(gres)": "`sinfo -o %G` lists the generic resources of the nodes; request one with hydra.launcher.gres=NAME.",
     "array": "Put more trials into a job: trials_per_job=100.",
-    "timelimit": "`sinfo -o '%P %l'` lists the limits: hydra.launcher.timeout_min=MINUTES.",
-    "nodeconfig": "`sinfo -o '%P %c %m'` lists CPUs and MB of nodes: hydra.launcher.cpus_per_task and mem_gb.",
+    "timelimit": "`sinfo -o '%P %l'` lists the time limits; set hydra.launcher.timeout_min=MINUTES.",
+    "nodeconfig": "`sinfo -o '%P %c %m'` lists CPUs and MB of nodes; set hydra.launcher.cpus_per_task and mem_gb.",
     "configurationsource": "Start the sweep on a machine of the cluster, or set SLURM_CONF.",
     "contact": "Use a machine of the cluster, and see whether its controller is up: `scontrol ping`.",
 }
@@ -347,7 +347,7 @@ class Waiting:
         names = {
             "RUNNING": "RUNNING",
             "FINISHED": "FAILED",
-        }  # finished without a result: jobs with results are not asked
+        }  # only states of jobs without a result are used: one that finished has failed
         return {job.job_id: State(names.get(job.state, "CANCELLED")) for job in self.jobs.values()}
 
     def _collect(self) -> None:
@@ -385,7 +385,7 @@ class Waiting:
             for number in late:
                 self._lose(number, *last.get(self.jobs[number].job_id, State("")).how)
             if not self.open:
-                self._end()  # jobs that would never start
+                self._end()  # cancels jobs that would never start
 
     def _lose(self, number: int, how: str, remedy: str = "") -> None:
         job = self.jobs[number]

@@ -33,7 +33,7 @@ SHOWN = 10  # how many of the best trials are listed
 
 @dataclass(frozen=True)
 class System:
-    """One setting of the swept keys that do not separate the groups, with its trial and score in each group.
+    """Values of all swept keys that do not separate the groups, with the trial and the score in each group.
 
     values: the scores; NaN if the group has no such trial.
     mean: the mean over the groups; NaN if a value is missing or the groups have different rules.
@@ -100,7 +100,7 @@ class SweepSummary:
     run_id: the id of the parent run. skipped: the keys of trials that finished before this start.
     expected: the expected score, on new queries, of the best run in the experiment comparable with these trials.
     apart: swept key -> the values that separate these trials from the other groups.
-    groups: a summary for each group of comparable trials; () if all are comparable. With groups, no trial is the best.
+    groups: a summary for each group of comparable trials; () if all are comparable. With groups, `best` is None.
     """
 
     sweep_id: str
@@ -233,7 +233,7 @@ class SweepSummary:
 
     @property
     def front(self) -> list[int]:
-        """The trials that no other trial beats in one objective without being worse in another, the best first."""
+        """The Pareto front, best first: no other trial is better in one objective without being worse in another."""
         whole = [number for number in self.finished if np.isfinite(self.rows[number].values).all()]
         points = np.array([self.rows[number].values for number in whole]).reshape(-1, len(self.objectives))
         points *= [1 if direction == "maximize" else -1 for _, direction in self.objectives]
@@ -300,7 +300,7 @@ class SweepSummary:
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str | None]]:
-        """Return swept key -> its value in each trial, None if absent. Values are numbers if all of them can be."""
+        """Return swept key -> its value in each trial, None if absent; numbers if all values of a key can be."""
         rows = [swept_values(trial.overrides) for trial in self.trials.values()]
         keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
         return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}
@@ -393,7 +393,7 @@ class SweepSummary:
 
 
 def objective_values(result: TrialResult, objectives: Sequence[SweepObjective], select_on: str) -> list[float]:
-    """Return the values of a trial's objectives on the part of the queries that ranks runs; NaN if absent."""
+    """Return the values of a trial's objectives on the queries that rank runs (`select_on`); NaN if absent."""
     parts = ["all" if name.startswith(LESS_IS_BETTER) else select_on for name, _ in objectives[1:]]
     others = (measured(result.metrics, name, part) for (name, _), part in zip(objectives[1:], parts, strict=True))
     return [one.value if one else np.nan for one in (result.objective, *others)]

@@ -114,13 +114,13 @@ def _read_expected(expected: str, name: str) -> Dataset:
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 PATIENCE = 60.0  # seconds that a job waits for a tracking server
-JOURNAL = "journal.jsonl"  # in the folder of a sweep
+JOURNAL = "journal.jsonl"  # a file in the folder of a sweep
 COMPUTED, REUSED = "computed", "reused"  # values of the tag `member_tag`
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of a trial. metrics: MLflow's name -> value. error: one line. reused: taken from an earlier run."""
+    """The result of a trial. metrics: name in MLflow -> value. error: one line. reused: taken from an earlier run."""
 
     number: int
     key: str
@@ -172,8 +172,8 @@ class Context:
 class Jobs:
     """The task function of a sweep's Hydra jobs: runs the job whose number is in Hydra's config.
 
-    A worker reads its trials from the sweep's folder. The tracking address may contain a password, so the folder does
-    not hold it: the worker takes the address from its own config.
+    A worker reads its trials from the sweep's folder. The tracking address may contain a password, so it is not in this
+    folder; the worker takes it from its own config.
     """
 
     def __init__(self) -> None:
@@ -282,7 +282,7 @@ class Runner:
         )
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
-        """Return the full record of a trial, to add to the light record of `run_id`. Empty the folder first."""
+        """Return the full record of a trial, to add to the light record of the run `run_id`. Empty the folder first."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         record = RunRecord(self.context.experiment, trial.name, folder=folder)
@@ -316,7 +316,7 @@ def claim_sweep(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class JournalLine:
-    """A result and the token of the start that wrote it."""
+    """A trial's result, and the token of the start of the sweep that wrote it."""
 
     token: str
     result: TrialResult
@@ -331,7 +331,7 @@ def write_journal(context: Context, result: TrialResult) -> None:
 
 
 def read_journal(context: Context, position: Position = START) -> tuple[list[TrialResult], Position]:
-    """Return the results of this start after a position, and the next position."""
+    """Return the results that this start of the sweep wrote after `position`, and the position to read from next."""
     lines, position = _journal(context).since(position)
     return [line.result for line in lines if line.token == context.token], position
 

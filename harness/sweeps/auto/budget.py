@@ -11,8 +11,8 @@ from harness.storage.append_log import AppendLog
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 LEAST, MOST = 1, 168 * 3600  # seconds; MOST is a week
-TELLING = 1.0  # seconds; shorter estimates say nothing about the machine
-SWING = 5.0  # the greatest pace; the least is 1 / SWING
+TELLING = 1.0  # seconds; estimates below this say nothing about the speed of the machine
+SWING = 5.0  # the greatest `pace` of a `StepLog`; the least is 1 / SWING
 _TEXT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smh])")
 
 

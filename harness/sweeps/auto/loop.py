@@ -1,6 +1,6 @@
 """The loop of `sweep=auto`: try systems within the budget, choose the best configuration, and score the choice.
 
-Labels do not decide which systems are tried, so the replays without a fold find all rankings in the cache.
+Labels do not decide which systems are tried, so the replays, each without one fold, find all rankings in the cache.
 """
 
 from __future__ import annotations

@@ -33,13 +33,13 @@ from harness.sweeps.trials import dataset_of
 from retrievers.base import Progress, Ranking
 
 FOLDS = 10
-REPEATS = 3  # at most; the budget may allow fewer
-LEAST = 20  # labelled queries; with fewer, intervals and tests mean little
+REPEATS = 3  # the most repeats of the cross-validation; the budget may allow fewer
+LEAST = 20  # with fewer labelled queries, intervals and tests mean little
 RESAMPLES = 10_000
 SHOWN = 12  # the most lines about systems that were not tried
 _SPLITS = 500  # seeds of the folds begin here; gates use lower seeds for their own folds
 
-# (configuration, queries with known labels) -> the value for each query. See `Arithmetic.values`.
+# (configuration, queries with known labels) -> the objective of each query. See `Arithmetic.values`.
 ByQuery = Callable[[Words, np.ndarray], np.ndarray]
 
 
@@ -59,7 +59,7 @@ class _Retrieved:
         return payoff
 
     def with_labels_of(self, known: np.ndarray) -> _Retrieved:
-        """Return a copy without the labels of queries outside `known`, int [n]."""
+        """Return a copy that keeps only the labels of some queries. known: their positions, int [n]."""
         dataset, split = self.session.dataset, self.plan.split
         assert dataset.qrels is not None
         kept = {dataset.queries[row].query_id for row in known}
@@ -79,15 +79,15 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """Return a payoff. Its `rows` are the queries that choose; its `needs` says which queries need documents."""
+        """Return a payoff. `rows`: the queries that rank configurations. `needs`: whether a query needs documents."""
         made = self._retrieve(words)
         return made.payoff(next(iter(made.rankings.values())))
 
     def values(self, words: Words, known: np.ndarray) -> np.ndarray:
         """Return the objective of each query, float64 [Q]; NaN for queries that its mean leaves out.
 
-        known: int [n], the queries whose labels a gate or fusion may learn from. For a query in `known`, it learns
-        without the query's own label, as in a trial. For any other query, it learns from all of `known`.
+        known: int [n], the queries whose labels a gate or fusion may learn from. For a query in `known`, the gate or
+        fusion learns without the query's own label, as in a trial. For any other query, it learns from all of `known`.
         """
         made = self._retrieve(words)
         key = (words, known.tobytes() if made.learns else b"")
@@ -124,7 +124,7 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Replayed:
-    """values: the score of each query, by the configuration chosen without its fold. chosen: one for each fold."""
+    """values: each query's score, with the configuration chosen without its fold. chosen: each fold's configuration."""
 
     values: tuple[float, ...]
     chosen: tuple[Words, ...]
@@ -133,7 +133,7 @@ class Replayed:
 def replay(
     space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
-    """Repeat the procedure for each fold without its queries. number: counts repeats; decides the folds."""
+    """Repeat the procedure for each fold, without its queries. number: the number of this repeat; decides the folds."""
     rows = labelled.rows
     fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []
@@ -155,8 +155,8 @@ def replay(
 class Procedure:
     """The score of the procedure on queries whose labels it has not seen, and the score of the baseline.
 
-    value, low, high: the mean over queries and repeats, and its 95 % interval; NaN if there is none.
-    winner: the value of the configuration that was chosen with all labels, on these labels.
+    value: the mean over queries and repeats. low, high: its 95 % interval; NaN if there is none.
+    winner: the configuration that was chosen with all labels has this value on the same labels.
     baseline: the value of the first configuration. difference: value - baseline.
     p: the p-value of a paired randomisation test. agreement: the share of folds that chose the winner.
     """
@@ -198,7 +198,7 @@ def judge_procedure(
     baseline: tuple[Words, np.ndarray],
     raw: bool,
 ) -> Procedure:
-    """Sum up the replays. winner: (configuration, value). baseline: (configuration, values [n]).
+    """Sum up the replays. winner: (configuration, value). baseline: (configuration, values of n queries [n]).
 
     raw: whether some labels come from a model. If so, there is no interval and no test.
     """

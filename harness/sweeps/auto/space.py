@@ -19,7 +19,7 @@ from harness.sweeps.plan import Planner, Trial
 Words = tuple[str, ...]  # the overrides of a trial, as key=value
 
 LEADERS = 3  # the number of systems that are tried with other orders and with gates
-ORDERS = ("fusion", "weights")  # kinds of proposals that reorder the same documents, in the order of trying
+ORDERS = ("fusion", "weights")  # kinds of proposals that reorder the same documents; fusions are tried first
 VARIATIONS = ("tokenizer", "bm25", "query", "reranker")  # kinds of proposals that are tried one by one
 
 
@@ -27,7 +27,7 @@ VARIATIONS = ("tokenizer", "bm25", "query", "reranker")  # kinds of proposals th
 class Candidate:
     """A system to try: a retriever, its tokenizer, the text of the queries, perhaps a reranker.
 
-    words: the overrides of the system. orders: the overrides of each other fusion, and of each other weight.
+    words: the overrides of the system. orders: the overrides of all other fusions, then of all other weights.
     trial: the trial of the system without a gate. promise: the rough gain over BM25, which decides what is tried first.
     """
 
@@ -46,7 +46,7 @@ class Untried:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The systems and gates to try. The first of each is the baseline. Then come the most promising and cheapest."""
+    """The systems and gates to try. The first of each form the baseline. Promising, cheap systems follow it."""
 
     systems: tuple[Candidate, ...]
     gates: tuple[Words, ...]
@@ -58,10 +58,10 @@ class SearchSpace:
 
 
 def best_of(space: SearchSpace, score: Callable[[list[Words]], Mapping[Words, float]]) -> Words:
-    """Return the best configuration; of equal ones the first. score: configurations -> values, NaN if failed.
+    """Return the best configuration; of equally good ones, the first. score: configurations -> values, NaN if failed.
 
-    Try all systems without a gate. Then try other fusions, other weights and gates, each with the LEADERS of the
-    previous step.
+    Try all systems without a gate. Then try other fusions, then other weights, then gates, each with the LEADERS best
+    systems of the previous step.
     """
     values: dict[Words, float] = {}
     of: dict[Words, Candidate] = {}
@@ -89,7 +89,7 @@ def best_of(space: SearchSpace, score: Callable[[list[Words]], Mapping[Words, fl
 
 
 def changed(words: Words, others: Words) -> Words:
-    """Return `words` with the overrides in `others`, which replace those with the same keys."""
+    """Return `words` and `others`. An override in `others` replaces the override in `words` with the same key."""
     return tuple({override_key(word): word for word in (*words, *others)}.values())
 
 
@@ -156,7 +156,7 @@ class SpaceFinder:
             self._left_out[" ".join(words)] = str(trial.error).partition("\n")[0]
             return None
         plan = trial.retrieval
-        reranked = "rerank" in plan.active  # other orders would give the reranker other pairs to score
+        reranked = "rerank" in plan.active  # another fusion or weight would give the reranker other documents to score
         orders = [] if reranked else [self._values(one) for kind in ORDERS for one in self._proposals(trial, kind)]
         work = Workload(plan, [self._planner.rankings[key] for key in trial.ranking_keys])
         made = Candidate(words, tuple(filter(None, orders)), trial, work, promise)
@@ -167,7 +167,7 @@ class SpaceFinder:
             yield from ((words, one.share) for words in self._values(one))
 
     def _proposals(self, trial: Trial, *kinds: str) -> list[Proposal]:
-        """Return the catalogue's proposals of these kinds, without fusions that learn: these take long."""
+        """Return the catalogue's proposals of these kinds, without fusions that learn, which take long."""
         setup = replace(self._setup, plan=trial.retrieval, choices=trial.choices)
         return [one for one in proposals(setup) if one.kind in kinds and one.changes.get("fusion") != ["learned"]]
 
@@ -181,13 +181,13 @@ class SpaceFinder:
         return tuple(found)
 
     def _is_fixed(self, key: str) -> bool:
-        """Return whether a key is fixed, or a key of the same group, such as the weight of another ranking."""
+        """Return whether this key, or another key of its group (such as another ranking's weight), is fixed."""
         group = key.rpartition(".")[0]
         return key in self._fixed or any(bool(group) and one.startswith(f"{group}.") for one in self._fixed)
 
 
 def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
-    """Sort systems by promise per second of work that earlier systems have not done, after the baseline."""
+    """Put the baseline first. Sort the others by promise per second of work that systems before them have not done."""
     always = replace(costs, cache=None)  # without the cache, a restarted sweep has the same order
     first, *left = found
     ordered, made = [first], set(first.work.makes)
