@@ -82,7 +82,7 @@ class DocumentSort:
         return _merged(self._runs)
 
     def _merge_some(self) -> None:
-        """Merge only neighbouring files, so that equal ids keep their order."""
+        """Merge the sorted files in groups of neighbours, so that equal ids keep their order."""
         groups = [self._runs[i : i + RUNS_AT_ONCE] for i in range(0, len(self._runs), RUNS_AT_ONCE)]
         self._runs = []
         for group in groups:
@@ -107,7 +107,8 @@ class DocumentSort:
 
 
 def _merged(runs: Iterable[Path]) -> Iterator[Placed]:
-    return heapq.merge(*(_read(path, run) for run, path in enumerate(runs)))  # all (id, run) in the heap differ
+    # No two documents in the heap have the same (doc_id, run), so `heapq` compares no other field.
+    return heapq.merge(*(_read(path, run) for run, path in enumerate(runs)))
 
 
 def _read(path: Path, run: int) -> Iterator[Placed]:

@@ -51,11 +51,14 @@ class LearntOrder:
         return [self.crossed(self._learning.split(fusion.folds, 1 + number)) for number in range(fusion.repeats)]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Return the candidates, each labelled query ordered by a rule learnt without its fold. fold: int [n]."""
+        """Return the candidates, each labelled query ordered by a rule learnt without its fold.
+
+        fold: int [n], the fold of each query that the fusion learns from.
+        """
         return rerank(self._plan, self._learning.crossed(fold), self._session)
 
     def unseen(self, used: np.ndarray) -> np.ndarray:
-        """Return the values for `Payoff.unseen`. used: bool [n]."""
+        """Return the values for `Payoff.unseen`. used: bool [n], which queries the fusion may learn from."""
         key = np.packbits(used).tobytes()
         if key not in self._values:
             qrels = self._session.dataset.qrels

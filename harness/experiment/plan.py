@@ -60,7 +60,7 @@ class Plan:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Plan:
-        """Return the plan of a checked config. Keys that it lacks get their defaults."""
+        """Return the plan of a checked config. Keys that the config lacks get their defaults."""
         document = with_absolute_paths(document)
         plain = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
         query = document.get("query")
@@ -99,7 +99,7 @@ class Plan:
 
     @cached_property
     def writer(self) -> QueryWriter | None:
-        """The writer of the queries; None if they come from the data. Raise BadInput for a bad prompt."""
+        """The writer of the queries; None if no language model writes them. Raise BadInput for a bad prompt."""
         return QueryWriter.of(self.query_text, self.query_file, self.query_prompt, self.llm)
 
     def given_queries(self, dataset: Dataset) -> tuple[Query, ...]:
@@ -147,7 +147,7 @@ class Plan:
 
     @property
     def deciding_shard(self) -> int | None:
-        """`cluster.shard` if it changes scores, as it does for retrievers with independent shards; else None."""
+        """`cluster.shard` if the scores depend on it, because a retriever has independent shards; else None."""
         independent = any(sharding(node) == "independent" and reusable(node) for node in self.retriever.values())
         return self.cluster.get("shard") if independent else None
 

@@ -132,15 +132,15 @@ def _encoded(
     return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
 
 
-LOOKED_AT = 5  # documents to read from each list, besides the relevant documents
-WORDS, LETTERS = 3, 10  # minimum length of a query; a document may contain a shorter query by chance
+LOOKED_AT = 5  # documents to read from each query's ranking, besides the relevant documents
+WORDS, LETTERS = 3, 10  # minimum words and characters of a query; documents contain shorter queries by chance
 LEAST, SHARE = 3, 0.05  # fewer copied queries, or a smaller share of all queries, may be a coincidence
 
 
 def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:
-    """Return query_id -> a document that contains the query's last user turn, and how many queries are long enough.
+    """Return query_id -> id of a document that contains the query's last user turn, and how many queries were checked.
 
-    Only the relevant documents and the first documents of the ranking are read.
+    Short queries are not checked. Only relevant documents and the first documents of the ranking are read.
     """
     lists, found, told = ranking.top(LOOKED_AT).to_dict(), dict[str, str](), 0
     grades = (dataset.qrels or Qrels({})).grades

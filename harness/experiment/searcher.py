@@ -48,10 +48,11 @@ class Found(NamedTuple):
 class Searcher:
     """Finds the same documents and scores for a query as a run with this plan and dataset.
 
-    Raise BadInput if the plan's gate or fusion learns. The batch of queries may change the last digits of model scores.
+    Raise BadInput if the plan's gate or fusion learns. The last digits of a model's scores may depend on which queries
+    are searched in one batch.
 
     cache: missing entries are built, unless the cache is sealed. folders: the cache entries that were read.
-    drawn: returns the random queries for the signal `background`, which depend on the run's queries.
+    drawn: a function that returns the random queries for the signal `background`; they depend on the run's queries.
     """
 
     def __init__(self, plan: Plan, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
@@ -77,7 +78,7 @@ class Searcher:
     def search(self, conversations: Sequence[Query]) -> Found:
         """Return the documents and the gate's decision for each query. A model that writes queries is asked every time.
 
-        Raise BadInput for an empty query, and Failed if the model writes no query. conversations: have unique ids.
+        Raise BadInput for an empty query, and Failed if the model writes no query. `conversations` have unique ids.
         """
         queries = self._searched(tuple(conversations))
         rankings, candidates = self._ranked(queries)
@@ -114,7 +115,7 @@ class Searcher:
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
         """Return the random queries, and their ranking by the retriever `source`, searched only once."""
-        if source not in self._backgrounds:  # two threads may both compute it, with equal results
+        if source not in self._backgrounds:  # two threads may both compute the ranking, with equal results
             drawn = tuple(self._drawn())
             self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)
         return self._backgrounds[source]

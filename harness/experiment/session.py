@@ -55,7 +55,7 @@ class Session:
     queries: the queries to search for, with one user turn each.
     timed: which rankings to time if this machine has not timed them yet. "computed" skips cached rankings, and
         rankings whose timing would load a model.
-    replies: the cache for replies of language models; None for `cache`. unasked: see `Chat`.
+    replies: the cache for replies of language models; None to use `cache`. unasked: see `Chat`.
     """
 
     dataset: Dataset
@@ -147,12 +147,12 @@ def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Do
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:
-    """Return the cache for a retriever's results. With `cache: false`, only this process uses the cache."""
+    """Return the cache for a retriever's results. A retriever with `cache: false` gets this process's own cache."""
     return cache if reusable(retriever) else Cache(_own_folder() / moment())
 
 
 def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") -> Chat:
-    """Return a chat that caches its replies. purpose: such as "gate". unasked: see `Chat`."""
+    """Return a chat that caches its replies. purpose: the use of the replies, such as "gate". unasked: see `Chat`."""
     folder = cache.log_folder("replies", model.log_identity(purpose))
     return Chat(model, folder, unasked, functools.partial(cache.adding, folder))
 

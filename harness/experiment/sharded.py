@@ -50,7 +50,7 @@ class ShardJob:
 
     @property
     def index(self) -> dict[str, Any]:
-        """The identity of the shard's index; an independent shard counts as a corpus."""
+        """The identity of the shard's index. An independent shard is indexed like a whole corpus."""
         decides = {"retriever": component_identity(self.node), "documents": self.shard}
         return decides | ({"summary": digest(self.summary)} if self.summary else {})
 
@@ -134,7 +134,7 @@ def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
 @contextmanager
 def _at_work(job: ShardJob) -> Iterator[Retriever]:
     retriever = cast(Any, _retriever(job.store, json.dumps(job.node), job.expected))
-    before = getattr(retriever, "progress", None)  # rebuilding a damaged entry runs a job within a job
+    before = getattr(retriever, "progress", None)  # a job that rebuilds a damaged entry runs inside another job
     with watch(recorded_name(type(retriever))) as progress:
         retriever.progress = progress
         try:
@@ -199,7 +199,7 @@ PARTS = 16  # the most jobs into which a search is split; each job returns a ran
 
 
 def shards_of(documents: Sequence[Document]) -> tuple[Shard, ...]:
-    """Return the shards of documents; () if they are in memory."""
+    """Return the shards of documents; () if the documents are in memory."""
     return documents.shards if isinstance(documents, ShardedDocuments) else ()
 
 
@@ -227,7 +227,7 @@ def indexes(node: Node, shards: Sequence[Shard], cache: Cache) -> list[dict[str,
 
 
 class Shards:
-    """Indexes and searches the shards of a corpus with one retriever. progress: covers all shards."""
+    """Indexes and searches the shards of a corpus with one retriever. progress: reports progress over all shards."""
 
     def __init__(self, node: Node, shards: Sequence[Shard], cache: Cache, cluster: Cluster, progress: Progress) -> None:
         self._node, self._shards, self._cache = node, shards, cache

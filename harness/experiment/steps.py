@@ -201,7 +201,7 @@ def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, sessio
 
 
 def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:
-    """Return what each query earns if its first 0 to top_k candidates are shown; None without labels."""
+    """Return the objective of each query if its first 0 to top_k candidates are shown; None without labels."""
     if not dataset.qrels:
         return None
     turns = conversations(dataset.queries)
@@ -220,7 +220,7 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
 
 
 def index_identity(node: Node, dataset: Dataset) -> dict[str, Any]:
-    """Return the identity of a retriever's index, or of the set of its indexes if each shard has one."""
+    """Return the identity of a retriever's index, or of all its indexes together if each shard has its own."""
     by_shards = sharded.cut_identity(node, sharded.shards_of(dataset.documents))
     return {"retriever": component_identity(node), "documents": dataset.fingerprints["documents"], **by_shards}
 
@@ -307,7 +307,7 @@ class _Search:
         return ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
-        """Return the time of a query; {} if unknown. Times over shards depend on the nodes, so they are unknown."""
+        """Return the time per query, by metric name; {} if unknown, as with shards, whose times depend on the nodes."""
         if getattr(target_class(self._node, "retriever"), "times_itself", False):
             return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
         queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth

@@ -47,7 +47,7 @@ class Timing:
 
 
 def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
-    """Return the totals that a run measured, and the times of parts without a total. Leave out the ends of ranges."""
+    """Return the totals, and the numbers of components for which there is no total. Leave out the ends of ranges."""
     kinds = {name: name.partition("/")[0] for name in measured}
     return {
         name: measured[name]
@@ -99,7 +99,7 @@ def remember(cache: Cache, about: Mapping[str, Any], timing: Timing) -> None:
 
 
 def subject(decides: Mapping[str, Any], node: Node) -> dict[str, Any]:
-    """Return everything that a time depends on: the result's identity, this machine, and arguments in `runtime:`."""
+    """Return everything that a time depends on: the result's identity, this machine, and the node's `runtime:`."""
     runtime = {key: value for key, value in flatten(node).items() if "runtime" in key.split(".")}
     return {**decides, "runtime": runtime, "machine": machine()}
 

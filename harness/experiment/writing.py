@@ -37,7 +37,10 @@ class Task:
     key: str
 
     def prompts(self, conversations: Sequence[Query], values: Sequence[Mapping[str, str]] = ()) -> list[Prompt]:
-        """Return the prompt for each conversation. values: for each prompt, its other placeholders -> texts."""
+        """Return the prompt for each conversation.
+
+        values: for each prompt, placeholder -> text, without {conversation}; () if prompts have no other placeholder.
+        """
         more = values or [{}] * len(conversations)
         return [
             Prompt(
@@ -50,7 +53,7 @@ class Task:
         ]
 
     def texts(self, conversations: Sequence[Query], prompts: Sequence[Prompt], chat: Chat) -> list[str]:
-        """Return the texts. Raise Failed if a reply is empty, too long, cut off, or has another form."""
+        """Return the text for each conversation. Raise Failed for an empty, long, cut or malformed reply."""
         found = chat.ask(prompts, self._read, self.label)
         if wrong := [(one.query_id, reply) for one, reply in zip(conversations, found, strict=True) if reply.problem]:
             raise Failed(
@@ -61,7 +64,7 @@ class Task:
         return [reply.value or "" for reply in found]
 
     def known(self, conversations: Sequence[Query], chat: Chat) -> tuple[list[str] | None, int]:
-        """Return the cached texts, and how many prompts have no cached reply.
+        """Return the cached texts, and how many different prompts have no cached reply.
 
         Return None for the texts unless every conversation has a usable text.
         """
@@ -86,12 +89,12 @@ class Task:
 
 
 def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -> PromptText:
-    """Read the prompt from a user's file; without a file, the shipped prompt. key: the config key of the file."""
+    """Read the prompt from the user's `file`; if that is None, the `shipped` prompt. key: the config key of `file`."""
     return read_prompt(Path(file), places, key=key) if file else read_prompt(PROMPTS / f"{shipped}.txt", places)
 
 
 VERSION = 1  # increase it when the same replies give other texts
-# query.text -> characters of the longest text, tokens of a typical text
+# value of query.text -> (characters of the longest text, tokens of a typical text)
 LENGTHS = {"rewrite": (1000, 40), "expand": (4000, 150)}
 WRITTEN = tuple(LENGTHS)  # values of query.text that let a language model write the queries
 
@@ -132,7 +135,7 @@ class QueryWriter:
         return self._made(conversations, self._task.texts(conversations, self._task.prompts(conversations), chat))
 
     def foreseen(self, conversations: Sequence[Query], chat: Chat) -> tuple[tuple[Query, ...], int]:
-        """Return the queries and the number of prompts without a cached reply; `stand_ins` if a text is missing."""
+        """Return the queries, or `stand_ins` if a text is missing, and the number of prompts without a cached reply."""
         texts, missing = self._task.known(conversations, chat)
         return self.stand_ins(conversations) if texts is None else self._made(conversations, texts), missing
 

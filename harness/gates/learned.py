@@ -24,7 +24,7 @@ from retrievers.base import AtMost
 QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
 Folds = Annotated[int, AtMost(1_000, "a rule is learnt for each fold")]
 Repeats = Annotated[int, AtMost(1_000, "everything is learnt again each time")]
-INNER = 5  # number of folds for choices by cross-validation within the queries to learn from
+INNER = 5  # number of folds into which the queries to learn from are split, to choose by cross-validation
 STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to try for the logistic regression
 
 
@@ -94,8 +94,8 @@ class Learner:
     def rules(self, inputs: GateInputs, payoff: Payoff, weights: np.ndarray, inner: Sequence[np.ndarray]) -> list[Rule]:
         """Return one rule per row of `weights`, learnt only from the queries with a weight above 0.
 
-        weights: float64 [B, n], for the queries `payoff.rows`. inner: splits of these queries into folds for
-            cross-validation, int [n] each.
+        weights: float64 [B, n], how often each query of `payoff.rows` counts.
+        inner: splits of these queries into folds for cross-validation, int [n] each.
         """
         raise NotImplementedError
 
@@ -119,7 +119,7 @@ class Learner:
             training, held_out = zip(*calibration.held_out(fold), strict=True)
             if payoff.unseen is None:
                 rules = self.rules(inputs, payoff, np.stack(training).astype(float), [inner[repeat]])
-            else:  # each fold has its own payoffs
+            else:  # the fusion learns another order, with other payoffs, for each fold
                 parts = [(payoff.within(used), used[None].astype(float)) for used in training]
                 rules = [self.rules(inputs, known, row, [inner[repeat]])[0] for known, row in parts]
             for held, rule in zip(held_out, rules, strict=True):
@@ -139,7 +139,7 @@ class Learner:
         if len(rows) == 1:
             notes.append("only one labelled query: none can be held out")
         if payoff.unseen:
-            notes.append("fitted to lists that a fusion made without the query's own label")
+            notes.append("fitted to lists that the fusion made for each query without using that query's label")
         summary = {
             "rule": rule.to_json(),
             "objective": payoff.name,
@@ -192,7 +192,8 @@ class DepthGate(AutoGate):
 class ClassifierGate(Learner):
     """Logistic regression of "needs retrieval" on standardised signals, with a threshold on the logit.
 
-    Held-out queries choose the regularisation strength, by the lowest log loss, and the threshold on their logits.
+    The regularisation strength is the strength with the lowest log loss on held-out queries. The threshold is fitted to
+    the logits of held-out queries.
 
     embedding: whether to use the query's embedding too. All its values together weigh as much as one signal.
     """

@@ -73,8 +73,8 @@ class Payoff:
     rows: int [n], the queries to learn from: labelled, in the selected part, and part of the objective's mean.
     needs: bool [Q], whether a query needs retrieval. name: the objective. seed: seed of the folds and the bootstrap.
     unseen: a function if a fusion learnt the order of the candidates from the same labels, else None. The function
-        takes a choice of the queries to learn from, bool [n]. It returns the values [Q, N + 1] for the order that the
-        fusion learns from only these queries. Each of them is ordered without its own label.
+        takes bool [n], the queries that may be learnt from. It returns values [Q, N + 1] for the order that the fusion
+        learns from only these queries; the order of each such query's candidates does not depend on its own label.
     """
 
     values: np.ndarray
@@ -85,7 +85,7 @@ class Payoff:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
 
     def within(self, used: np.ndarray) -> Payoff:
-        """Return the payoff for learning from `used` queries only, bool [n]. Values of other queries are invalid."""
+        """Return the payoff for learning only from the queries `used`, bool [n]. Other queries' values are invalid."""
         return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:

@@ -20,7 +20,7 @@ from harness.gates.payoff import Payoff
 from harness.gates.signals import GateInputs, signal_of, signal_spec
 from harness.storage.typed import encoded, row_as
 
-# Field of a rule -> fields whose lists have the same length.
+# Field of a rule -> other fields that must have as many values.
 _PARALLEL = {"features": ("centre", "scale", "weights"), "embedding": ("embedding_centre", "embedding_scale")}
 _INFINITE = ("inf", "-inf")  # infinite thresholds, as `json_number` writes them
 

@@ -123,7 +123,7 @@ def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.n
 def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
     """Return all pairs (source, signal) to try. The source is None if the signal reads only the query."""
     all_sources = list[str | None](sources)
-    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # the agreement of two rankings is symmetric
+    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # two rankings have the same agreement either way
     tried: dict[Reads, list[str | None]] = {"query": [None], "ranking": all_sources, "rankings": all_sources[:compared]}
     return [(source, name) for name in names for source in tried[signal_spec(name).reads]]
 
@@ -154,7 +154,7 @@ def _head(ranking: Ranking, *, k: int) -> _Head:
 
 @remembered
 def _corpus(ranking: Ranking) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of the corpus, which is the mean over all columns, and whether it is about 0; [Q] each."""
+    """Return the score of the corpus (the mean over all columns) and whether this score is about 0; [Q] each."""
     columns = max(ranking.scores.shape[1], 1)
     mean = ranking.scores.sum(axis=1) / columns
     return mean, np.abs(mean) <= _FLAT * np.abs(ranking.scores).sum(axis=1) / columns
@@ -187,7 +187,7 @@ def std_top_k(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @signal("ranking", places=True)
 def zscore(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """(First score - mean of the first k) / their standard deviation; 0 if they are all equal."""
+    """(First score - mean of the first k scores) / their standard deviation; 0 if these k scores are all equal."""
     head = _head(inputs.rankings[source], k=k)
     flat = head.std <= _FLAT * np.abs(head.top)
     return np.where(flat, 0.0, (head.top - head.mean) / np.where(flat, 1.0, head.std))

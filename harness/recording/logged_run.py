@@ -61,7 +61,7 @@ def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
 
 
 def recommended(tracker: Tracker, run: LoggedRun) -> LoggedRun:
-    """Return the run; for a sweep, its recommended trial. Raise BadInput if it recommends no trial."""
+    """Return the run; for a sweep, its recommended trial. Raise BadInput if the sweep recommends none."""
     if run.tags.get("harness.verb") != "sweep":
         return run
     if best := run.tags.get("best.run_id"):
@@ -157,7 +157,7 @@ def require_unchanged(
 ) -> None:
     """Raise BadInput with the name of each changed part unless the run has logged these data.
 
-    fingerprints: name -> today's sha256 of the data; None without data. places: name -> where the data were read.
+    fingerprints: name of a part -> its sha256 today; None without data. places: name -> where the part was read.
     """
 
     def short(sha256: str | None) -> str:
@@ -173,13 +173,13 @@ def require_unchanged(
 
 
 AT_ONCE = 8  # simultaneous downloads
-AHEAD = 64  # the most files that may wait to be read after their download
+AHEAD = 64  # the most files to download before they are read
 
 
 class Ahead:
     """Downloads files before they are needed, unless they are in a local tracking store.
 
-    wanted: (run, file name) in the order of use; some may stay unused. folder: will contain a folder for each run.
+    wanted: (run, file name) in the order of use; some may stay unused. folder: gets a folder of files for each run.
     """
 
     def __init__(self, tracker: Tracker, wanted: Sequence[tuple[LoggedRun, str]], folder: Path) -> None:

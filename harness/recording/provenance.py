@@ -19,7 +19,7 @@ from harness.tasks.scored_file import TextPlan
 
 @functools.cache
 def requirements() -> str:
-    """Return a line `name==version` for every installed distribution. Of duplicates, the first counts."""
+    """Return a line `name==version` for every installed distribution. Of two versions, the first counts."""
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
@@ -51,7 +51,7 @@ def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | N
 
 
 def _git(*words: str) -> str | None:
-    """Return the output of git; None if it fails. Commands set by the checkout, which may be untrusted, are not run."""
+    """Return the output of git; None if it fails. Commands in the checkout's own git config are not run."""
     import subprocess
 
     def said(*all_words: str) -> str:

@@ -163,7 +163,7 @@ class LiveRun:
 
 
 def _sync_command(tracker: Tracker) -> str:
-    """Return the command that uploads the saved run if called in this folder."""
+    """Return the command that uploads the saved run if called in the present working directory."""
     words, uri = ["harness", "doctor", "sync"], tracker.uri or ""
     usual = uri_of(tracker.outputs / "mlflow.db") if tracker.outputs else ""
     if uri not in ("", usual, without_login(os.environ.get("MLFLOW_TRACKING_URI"))):
@@ -238,7 +238,7 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
 
 
 def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
-    """Yield the claims of dead processes of this host. `work` is None if its folder is outside `outputs`."""
+    """Yield the claims of dead processes of this host. A claim's `work` is None if its folder is outside `outputs`."""
     for found in locks.abandoned(outputs / ".claims", ProcessWork):
         folder = found.work.folder if found.work else None
         if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:

@@ -90,7 +90,7 @@ def retrieval_trial_key(
     decides = {key: value for key, value in plan.document.items() if key not in apart}
     decides["gate"] = identify(plan.gate)
     identities = {name: identify(node) for name, node in nodes}
-    depth = plan.rerank["depth"] if "rerank" in shared else 0  # changes no pair's score, so it is not in the identity
+    depth = plan.rerank["depth"] if "rerank" in shared else 0  # changes no pair's score, so no identity has it
     once = [] if all(map(reusable, plan.retriever.values())) else [moment()]
     cut = [{"shard": plan.deciding_shard}] if plan.deciding_shard else []
     return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])
@@ -228,7 +228,8 @@ def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
 def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str, float]:
     """Return the numbers that sort and chart runs in MLflow: means, losses, ceilings and costs.
 
-    Out-of-fold scores replace in-sample scores. Of a part's scores, only the objective's public score is kept.
+    Out-of-fold scores replace in-sample scores. Of the scores of the public and private parts, only the objective's
+    public score is kept.
     """
 
     def wanted(name: str) -> bool:

@@ -72,7 +72,7 @@ class FileScores:
 
 
 class FileRuns(Tracker):
-    """Reads files as runs. folder: the folder of the files' scores."""
+    """Reads files of ranked lists as runs. folder: gets a folder of scores for each file."""
 
     choice = "files"
     uri: str | None = "files"

@@ -25,13 +25,13 @@ Table = Mapping[str, Sequence[Any]]  # column -> values
 class RunFiles:
     """The files of a tracking store's runs.
 
-    The folders of an experiment's runs are in one place, opened only once. MLflow's client would open it for every run.
+    The folders of an experiment's runs are in one place. It is opened once; MLflow's client would open it for each run.
     """
 
     def __init__(self, client: MlflowClient, uri: str) -> None:
         self._client, self._uri = client, uri
         self._uris: dict[str, str] = {}  # run id -> URI of its files
-        self._around = ("", "")  # the latest run's URI before and after its id; equal for all runs of an experiment
+        self._around = ("", "")  # parts of the latest run's URI before and after its id; equal within an experiment
         self._opened: dict[str, ArtifactRepository] = {}  # URI before the run's id -> the opened place
 
     def note(self, info: RunInfo, latest: bool = False) -> None:
@@ -59,11 +59,11 @@ class RunFiles:
             self.upload(run_id, Path(folder))
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
-        """Return a read-only file of a run. `folder` is made for a copy of a server's file.
+        """Return a read-only file of a run. A server's file is copied to `folder`, which is made if needed.
 
         Raise NoFile if the run has no such file.
         """
-        guessed = _local(run_id.join(self._around))  # correct if both runs are of the same experiment
+        guessed = _local(run_id.join(self._around))  # correct if this is a run of the latest run's experiment
         own = self.place(run_id)
         for artifacts in filter(None, (own, guessed)):
             if (artifacts / name).is_file():
@@ -106,7 +106,7 @@ REMEDY = "Put the file back, or delete the run and make it again."
 
 
 def seal(record: RunRecord, folder: Path) -> None:
-    """Put the hashes of a run's files and tables into its tags. folder: the folder of the files."""
+    """Put the hashes of a run's files and tables into the run's tags. folder: the folder of the files."""
     record.end_tags[FILE_HASHES] = json.dumps(_hashes(record, folder), sort_keys=True)
 
 
@@ -133,7 +133,7 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
 
 
 def fetch_verified(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
-    """Return the verified file from `fetch`. If it is missing, raise BadInput if the run has logged it, else NoFile."""
+    """Return the verified file from `fetch`. For a missing file, raise BadInput if the run logged it, else NoFile."""
     try:
         file = fetch()
     except NoFile as why:

@@ -54,7 +54,7 @@ def uri_of(database: Path) -> str:
 def fault(database: Path, thorough: bool = False) -> str | None:
     """Return the fault of MLflow's database as the end of a sentence; None if no fault is found.
 
-    thorough: read the whole file. Other checks take milliseconds for any size.
+    thorough: read the whole file. Without this, the check takes milliseconds for a file of any size.
     """
     if not database.is_file():
         return "is not a file"
@@ -241,7 +241,7 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
 
 
 def name_places(database: Path, chosen: bool) -> None:
-    """Print the hosts where a database keeps files. Raise BadInput for a host unless the user has `chosen` it."""
+    """Print the hosts where a database keeps files. Raise BadInput for a host unless the database is `chosen`."""
     for address in addresses(database):
         if not chosen:
             raise BadInput(
@@ -266,7 +266,10 @@ def _write_lazily() -> None:
 
 
 def reaching(method: Callable[P, T]) -> Callable[P, T]:
-    """Make a tracker's method raise `Unreachable` if the server is down, and for `AGAIN_SECONDS` without a new call."""
+    """Make a tracker's method raise `Unreachable` if the server is down.
+
+    For `AGAIN_SECONDS` after that, such methods raise it at once, without a request to the server.
+    """
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -58,7 +58,7 @@ def begin_once(
     """Return a RUNNING run, and whether the server may begin a second run for the same request.
 
     MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. Here, the request is
-    sent once, and is only repeated if no run with this claim is found.
+    sent once, and is only repeated if no run with the claim in `tags` is found.
     """
     from mlflow.exceptions import MlflowException
 
@@ -82,7 +82,7 @@ def running_claims(client: MlflowClient, experiment_id: str, claim: str) -> list
     return list(client.search_runs([experiment_id], wanted))
 
 
-SECTION = "sweep"  # id of the section of these charts, which precedes MLflow's own charts of every metric
+SECTION = "sweep"  # id of the section of a sweep's charts; it comes before MLflow's own charts of every metric
 SCATTERED = 6  # the most params that get a chart each; MLflow limits the length of a saved view
 RUNS = 100  # the most runs drawn in a chart
 
@@ -125,7 +125,7 @@ BEGINNING = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS}}}")
 NAMED = 10  # the most runs named in a message
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
 SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
-RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # runs with scores
+RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # filter: runs with scores
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
 SHOWN_TAGS = (f"{OBJECTIVE}.name", f"{OBJECTIVE}.kind")
 PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have shown their private scores
@@ -370,7 +370,7 @@ class MlflowTracker(Tracker):
     ) -> str:
         """Save a view of the runs with these tags, best first by the first metric, and return the path of its page.
 
-        tags: None matches any value, and makes the tag a column. metrics, params: the other columns.
+        tags: tag -> value; None matches any value, and makes the tag a column. metrics, params: the other columns.
         """
         columns = [f"params.`{name}`" for name in params]
         columns += [f"tags.`{name}`" for name, value in tags.items() if value is None]
@@ -386,7 +386,7 @@ class MlflowTracker(Tracker):
         mlflow_spans.write_spans(self.client, run_id, self._experiment_id(experiment), traces)
 
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
-        """Return a read-only file of a run. `folder` is made for a copy of a server's file.
+        """Return a read-only file of a run. A server's file is copied to `folder`, which is made if needed.
 
         Raise NoFile if the run has logged no such file, and BadInput if the file has changed since then.
         """
@@ -434,7 +434,7 @@ class MlflowTracker(Tracker):
         if found is None:
             location = f"{self.artifacts}/{int(time.time() * 1000)}" if self.artifacts else None
             try:
-                tags = {"mlflow.experimentKind": "custom_model_development"}  # MLflow's pages for runs, not for prompts
+                tags = {"mlflow.experimentKind": "custom_model_development"}  # pages for runs, not for prompts
                 columns = [f"params.`{name}`" for name in SHOWN_PARAMS]
                 tags[f"{VIEWS}runs"] = json.dumps(_view(SHOWN_METRICS, columns, RANKED, ascending=False))
                 created = self.client.create_experiment(name, artifact_location=location, tags=tags)

@@ -23,9 +23,9 @@ TIMES = ("ms_per_query", "latency_")  # name prefixes of metrics that differ bet
 LESS_IS_BETTER = (*TIMES, "loss/")  # name prefixes of metrics that are lower in better runs
 METRICS = "metrics.json"  # file of every number of a run that is logged in full; MLflow itself has the charted numbers
 RETRIEVAL = "retrieval"  # the task of runs without a tag `task`
-OBJECTIVE = "objective"  # metric that decides the order of runs, and prefix of its interval and tags
+OBJECTIVE = "objective"  # metric that decides the order of runs, and prefix of the names of its interval and tags
 OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
-ESTIMATE = ("value", "low", "high", "checked", "others")  # logged as `estimate_value`, `estimate_low`, …
+ESTIMATE = ("value", "low", "high", "checked", "others")  # of an `Estimate`, logged as `estimate_value`, …
 
 
 def member_tag(sweep_id: str) -> str:
@@ -88,7 +88,7 @@ class RunRecord:
     shows_private: whether the run shows scores of the private part.
     inputs: context ("documents", "queries", "qrels"; "predictions", "references") -> the data that was read.
     tables: file name -> column -> values. folder: the folder whose files become the run's artifacts.
-    began, ended: milliseconds since 1970; 0 for the time of the call.
+    began, ended: milliseconds since 1970; 0 for the time when the tracker begins or ends the run.
     unsent: the folder of the saved run if the tracking server was down.
     """
 
