@@ -50,7 +50,7 @@ class CheckedValues:
         return any(np.nansum(counts) > 0 for counts in self.unjudged.values())
 
     def take(self, rows: np.ndarray) -> CheckedValues:
-        """Return some of the queries, in this order. rows: int [n], or bool [Q]."""
+        """Return the part with the queries in `rows`, in that order. rows: int [n], or bool [Q]."""
         places = np.arange(len(self.query_ids))[rows]
         people, model, unjudged = (
             {name: values[rows] for name, values in of.items()} for of in (self.people, self.model, self.unjudged)
@@ -164,7 +164,7 @@ class _Scorer:
 
 
 def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
-    """Average the values of several fits on the same queries. Keep the greatest count of unjudged documents."""
+    """Average the values of several fits query by query. Of their counts of unjudged documents, keep the greatest."""
     first = several[0]
 
     def mean(name: str, of: str) -> np.ndarray:

@@ -40,7 +40,7 @@ class ListedDocuments:
 
 @dataclass(frozen=True, eq=False)
 class Shown(ListedDocuments):
-    """The documents that lists show. labels: with the places of documents and evidence."""
+    """The documents that lists show. labels: labels that have the places of documents and of evidence."""
 
     labels: Qrels
 
@@ -65,7 +65,7 @@ class Shown(ListedDocuments):
 
     @cached_property
     def unplaced(self) -> list[str]:
-        """The listed documents without a place in the texts, such as those of other files or of another chunking."""
+        """The listed documents without a place in the texts, such as documents of another chunking."""
         used, places = np.unique(self.docs[self.docs >= 0]).tolist(), self.labels.places or {}
         return [self.doc_ids[doc] for doc in used if self.doc_ids[doc] not in places]
 
@@ -94,7 +94,7 @@ def union(spans: Iterable[Span]) -> list[Span]:
 
 
 def shared(some: Iterable[Span], others: Sequence[Span]) -> int:
-    """Return the number of characters that both sides cover. The spans of each side must be disjoint."""
+    """Return the number of characters that both arguments cover. The spans of each argument must be disjoint."""
     return sum(one.overlap(other) for one in some for other in others)
 
 
@@ -112,17 +112,17 @@ class Holes(ListedDocuments):
 
     @cached_property
     def not_relevant(self) -> np.ndarray:
-        """Whether the document was judged not relevant, bool [Q, K]."""
+        """Whether the document at each rank was judged not relevant, bool [Q, K]."""
         return self._among(self.qrels.not_relevant or {})
 
     @cached_property
     def pooled(self) -> np.ndarray:
-        """Whether the document was in the pool but not judged, bool [Q, K]."""
+        """Whether the document at each rank was in the pool but not judged, bool [Q, K]."""
         return self._among(self.qrels.pooled)
 
     @cached_property
     def first(self) -> np.ndarray:
-        """Whether this is the document's first place in its list, bool [Q, K]; false for padding."""
+        """Whether each rank is the first of its document in the list, bool [Q, K]; false for padding."""
         order = np.argsort(self.docs, axis=1, kind="stable")
         ordered = np.take_along_axis(self.docs, order, axis=1)
         first = ordered >= 0
@@ -153,7 +153,7 @@ class Judged:
     """Lists compared with labels, for Q queries, K ranks and at most R relevant documents per query.
 
     gains: float64 [Q, K], the grade of the document at each rank; 0 for a miss, a repeat or padding.
-    repeats: bool [Q, K], whether a relevant document is already earlier in the list.
+    repeats: bool [Q, K], whether the document at each rank is relevant and already occurs earlier in the list.
     returned: int64 [Q], the length of each list.
     needs: bool [Q], whether the query needs retrieval.
     ideal: float64 [Q, R], the grades of all relevant documents, descending, padded with 0.
@@ -172,7 +172,7 @@ class Judged:
     holes: Holes | None = None
 
     def take(self, rows: np.ndarray) -> Judged:
-        """Return some of the queries, in this order. rows: int [n], or bool [Q]."""
+        """Return the part with the queries in `rows`, in that order. rows: int [n], or bool [Q]."""
         parts = [getattr(self, one.name) for one in fields(self)]
         taken: list[Any] = [None if part is None else part[rows] for part in parts]
         return Judged(*taken)

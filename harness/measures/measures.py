@@ -27,7 +27,7 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
 
     wrongly_returned: the query needs no retrieval, but its list is not empty.
     wrongly_withheld: the query needs retrieval, but the gate emptied its list.
-    not_found: `candidates` have no hit (or `final`, if the candidates are unknown).
+    not_found: the query needs retrieval, but `candidates` have no hit (if unknown: `final` has none).
     misranked: every other loss.
 
     candidates: the lists at full depth, before the gate; None: unknown.
@@ -74,7 +74,7 @@ def ceilings(
     rankings: Mapping[str, Judged] | None = None,
     top_k: int = 3,
 ) -> dict[str, np.ndarray]:
-    """Return modified_map@3 of each query, float64 [Q], if one component were perfect and all others unchanged.
+    """Return name -> modified_map@3 of each query, float64 [Q], if one component were perfect and no other changed.
 
     oracle_gate: every decision of the gate is right; a shown list is the first top_k of `candidates` (of `final`, if
         the candidates are unknown).
@@ -150,7 +150,7 @@ def of_holes(name: str) -> bool:
 
 
 def grows_with(name: str, key: str) -> bool:
-    """Return whether greater values of a config key can only raise a measure, as those of `top_k` raise `recall`."""
+    """Return whether greater values of a config key can only raise a measure, as `top_k` does `recall`."""
     return bool((found := _registered(name)) and key in found.grows_with)
 
 

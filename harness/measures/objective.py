@@ -23,7 +23,7 @@ class Objective:
     kind: what the mean is over:
         "in sample": all scored queries, with the lists the run wrote.
         "out of fold": all scored queries, each fused and gated by a rule learnt without its label.
-        "public", "public, out of fold": the same over the public part alone, with select_on=public.
+        "public", "public, out of fold": the same two over the public part alone, with select_on=public.
         "held out": queries whose labels had no part in any choice: the private queries after select_on=public.
     estimate: the estimated mean by people's labels, if a model wrote some labels; `value` is then the raw mean over
         both kinds of labels, without an interval. Runs are ranked by `value` even then: choosing among many runs by

@@ -82,7 +82,7 @@ MEASURES: dict[str, Measure] = {}
 
 
 def register_measure(family: MeasureFamily, **more: Any) -> Callable[[_Registered], _Registered]:
-    """Register a function under its name, without the trailing underscore of `map_`. more: fields of `Measure`."""
+    """Register a function under its name, `map_` without its underscore. more: other fields of its `Measure`."""
 
     def register(function: _Registered) -> _Registered:
         name = function.__name__.rstrip("_")
@@ -234,37 +234,37 @@ def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
     return ratio(at(judged.precisions_with_repeats, k), at(judged.hits_with_repeats, k))
 
 
-# Two queries, `[0, 1] of 1` and a query that needs no retrieval with an empty list -> modified_mrr = (1/2 + 1) / 2 =
-# 0.75, modified_ndcg = (1/log2(3) + 1) / 2 = 0.8155.
+# Example: one query has `[0, 1] of 1`, the other needs no retrieval and has an empty list -> modified_mrr = (1/2 + 1) /
+# 2 = 0.75, modified_ndcg = (1/log2(3) + 1) / 2 = 0.8155.
 for _name, _measure in (("modified_mrr", mrr), ("modified_ndcg", ndcg)):
     MEASURES[_name] = Measure(_name, MeasureFamily.MODIFIED, _measure)
 
 
 # Abstention: ratios over all labelled queries; a ratio over no query is reported as 0 ---------------
-# Example for all: q1 and q2 have empty lists, q3 and q4 do not; q1 and q3 need no retrieval.
+# Example for all of them: q1 and q2 have empty lists, q3 and q4 do not; q1 and q3 need no retrieval.
 
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_precision(judged: Judged) -> np.ndarray:
-    """Of the queries with empty lists, the share that needs no retrieval: each has 1 or 0, all other queries NaN.
+    """The share of the queries with empty lists that need no retrieval: 1 or 0 for each; NaN for all other queries.
 
-    Example: of q1 and q2, only q1 -> 1/2.
+    Example: q1 and q2 have empty lists, and only q1 needs no retrieval -> 1/2.
     """
     return np.where(judged.returned == 0, ~judged.needs, np.nan)
 
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_recall(judged: Judged) -> np.ndarray:
-    """Of the queries that need no retrieval, the share with empty lists: each has 1 or 0, all other queries NaN.
+    """The share of the queries needing no retrieval that have empty lists: 1 or 0 for each; NaN for all other queries.
 
-    Example: of q1 and q3, only q1 -> 1/2.
+    Example: q1 and q3 need no retrieval, and only q1 has an empty list -> 1/2.
     """
     return np.where(judged.needs, np.nan, judged.returned == 0)
 
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_accuracy(judged: Judged) -> np.ndarray:
-    """1 if the list is empty and no retrieval is needed, or neither; else 0. Example: correct for q1 and q4 -> 2/4."""
+    """1 if the list is empty and no retrieval is needed, or if neither is so; else 0. Example: 1 for q1, q4 -> 2/4."""
     return ((judged.returned == 0) == ~judged.needs).astype(np.float64)
 
 
@@ -285,7 +285,7 @@ def abstention_auroc(judged: Judged) -> tuple[float, int]:
     """How often the gate's signal is higher for a query that needs retrieval than for one that does not.
 
     The average over all pairs of such queries, ties counting half: the area under the ROC curve (Hanley & McNeil 1982),
-    whatever the threshold. NaN, from 0 queries, without a signal or without both kinds of queries.
+    whatever the threshold. NaN, from 0 queries, if there is no signal or only one kind of query.
     Example: signals 3 and 1 where retrieval is needed, 2 where it is not; one of two pairs is in order -> 1/2.
     """
     if judged.signal is None or judged.needs.all() or not judged.needs.any():
@@ -313,7 +313,7 @@ def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @register_measure(MeasureFamily.STANDARD, reads="holes", whole=True)
 def bpref(judged: Judged) -> np.ndarray:
-    """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), 0 for those not returned; in [0, 1].
+    """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), or 0 if not returned; in [0, 1].
 
     n: number of documents judged not relevant that rank above the relevant document; without any, its term is 1.
     N: number of all documents judged not relevant.

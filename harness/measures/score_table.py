@@ -24,8 +24,8 @@ class ScoreTable:
     """The content of a run's `scores.csv`, for Q queries.
 
     values: measure -> float64 [Q], NaN where the measure does not apply.
-    oof: the same out of fold; empty if nothing was learnt.
-    loss: the kind of loss of each query's list, as the run wrote it, one of `KINDS`; None without the column.
+    oof: measure -> its out-of-fold values, float64 [Q]; empty if nothing was learnt.
+    loss: the kind of loss of the list that the run wrote for each query, one of `KINDS`; None without the column.
     """
 
     query_ids: tuple[str, ...]
@@ -40,7 +40,7 @@ class ScoreTable:
         return self.take(np.array(sorted(range(len(self.query_ids)), key=self.query_ids.__getitem__), np.intp))
 
     def take(self, rows: np.ndarray) -> ScoreTable:
-        """Return some of the queries, in this order. rows: int [n], or bool [Q]."""
+        """Return the part with the queries in `rows`, in that order. rows: int [n], or bool [Q]."""
         places = np.arange(len(self.query_ids))[rows]
         return ScoreTable(
             query_ids=tuple(self.query_ids[row] for row in places),
@@ -54,7 +54,7 @@ class ScoreTable:
 
 
 def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[Any]]:
-    """Return column -> a cell for each scored query: ids, flags as 0 and 1, the kind of loss, and the measures.
+    """Return column -> its cells, one for each scored query. Columns: id, flags (0 or 1), kind of loss, and measures.
 
     oof: out-of-fold scores of the same queries, if the run learnt from labels.
     """
@@ -67,7 +67,7 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[A
 
 
 def read_score_table(file: Path, only: str | None = None) -> ScoreTable:
-    """Read a file made of `table_columns`, without rounding numbers. Raise BadInput if it is damaged.
+    """Read a file made from `table_columns`, without rounding numbers. Raise BadInput if it is damaged.
 
     only: the one measure to read; None: all.
     """

@@ -99,7 +99,7 @@ NO_QUERY = {  # why an abstention ratio has denominator 0
     "abstention_recall": "every query needs retrieval",
     "abstention_f1": "no list is empty and every query needs retrieval",
 }
-UNKNOWN = "unknown_documents"  # count of documents in the lists of a file that the dataset does not have
+UNKNOWN = "unknown_documents"  # count of listed documents that the dataset does not have, for lists of a file
 UNANSWERABLE = "unanswerable_abstention"  # share of empty lists among the queries that the documents do not answer
 
 
@@ -130,7 +130,7 @@ class Scores:
 
     query_ids: the Q scored queries, in the order of the predictions; then the missing queries, if they count.
     values: measure -> float64 [Q], NaN where the measure does not apply; without pooled measures.
-    needs, multi_turn, in_public: bool [Q]: needs retrieval, has several user turns, is in the public part.
+    needs, multi_turn, in_public: bool [Q], whether the query needs retrieval, has several user turns, is public.
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list if the candidates are
         unknown); 0 if none was found, NaN if no retrieval is needed.
     summary: measure -> its mean over all scored queries, with an interval.
@@ -140,7 +140,7 @@ class Scores:
     missing: labelled queries without a row.
     duplicates: query_id -> documents listed more than once.
     loss: the kind of loss of each query, one of `KINDS`; None for averaged scores.
-    unanswerable: share of empty lists among the unanswerable queries with a row. They enter no other number.
+    unanswerable: share of empty lists among the unanswerable queries with a row; these queries enter no other number.
     checked: scores by people's and by the model's labels; None for labels of one origin. With `checked`, the means
         above have no interval, since an interval could not include the model's errors; use `estimates`.
     """

@@ -1,1 +1,1 @@
-"""Statistics that know arrays alone: intervals, paired tests, power, agreement, importance."""
+"""Statistics on plain arrays: intervals, paired tests, power, agreement, importance."""

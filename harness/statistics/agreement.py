@@ -2,7 +2,8 @@
 
 People check whole queries, drawn from strata. If they have checked n_s of the N_s queries of a stratum, each pair of a
 query and a document counts N_s / n_s times: the share of pairs with grades a and b is proportional to the sum over
-strata of N_s n_s,ab / n_s. Intervals resample queries, not pairs, since the grades of a query depend on each other.
+strata of N_s m_s / n_s, where m_s is the number of such pairs in the stratum. Intervals resample queries, not pairs,
+since the grades of a query depend on each other.
 
 Tables are float64 [..., C, C]: how often the first rater gives grade a and the second gives grade b.
 """
@@ -40,7 +41,7 @@ class DesignEstimate:
 
     value: NaN if undefined.
     low, high: 95 % interval; NaN without one.
-    pairs: the number of pairs; for alpha, the number of grades of pairs with several raters.
+    pairs: the number of (query, document) pairs; for alpha, the number of grades of pairs with several raters.
     note: why there is no value or no interval, or "".
     """
 
@@ -150,7 +151,8 @@ def coincidences(counts: np.ndarray) -> np.ndarray:
 def alpha(tables: np.ndarray) -> np.ndarray:
     """Return Krippendorff's alpha for ordered grades, 1 - D_o / D_e, [...], from sums of `coincidences`.
 
-    The distance of two grades is the number of values between them. NaN if all values are the same.
+    The distance of two grades is the number of grades given between the two in sorted order, where grades equal to
+    either of the two count half. NaN if all given grades are the same.
     """
     values = tables.sum(axis=-1)
     total = values.sum(axis=-1)
@@ -208,7 +210,7 @@ def _interval(drawn: np.ndarray, queries: int) -> tuple[float, float, str]:
 def tables_of(
     queries: Sequence[int], first: Sequence[int], second: Sequence[int], shape: tuple[int, int]
 ) -> np.ndarray:
-    """Count pairs in tables float64 [Q, C, C]. queries: the row of each pair's query. shape: (Q, C)."""
+    """Count pairs of grades in tables float64 [Q, C, C]. queries: the row of each pair's query. shape: (Q, C)."""
     rows, classes = shape
     cells = (np.asarray(queries, np.intp) * classes + np.asarray(first, np.intp)) * classes
     found = np.bincount(cells + np.asarray(second, np.intp), minlength=rows * classes**2)

@@ -85,7 +85,7 @@ def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarra
 
 
 def draws(seed: int | np.random.Generator, n: int, resamples: int, drawn: int | None = None) -> Iterator[np.ndarray]:
-    """Yield how often each of n items is drawn, whole numbers [some of the resamples, n].
+    """Yield arrays of how often each of n items is drawn, whole numbers [some of the resamples, n].
 
     A matrix product of these numbers with values of the items gives the resampled sums.
     drawn: the number of items to draw with replacement; None: n.
@@ -129,7 +129,7 @@ def bca(
 
     observed: float64 [M], the statistics of all items.
     resampled: float64 [M, resamples], the statistics of items drawn with replacement.
-    influence: float64 [M, n], the mean of all leave-one-out values minus the value without this item, times a positive
+    influence: float64 [M, n], the mean of all leave-one-out values minus the value without the item, times a positive
         factor.
     constant: bool [M], whether every draw gives the same value.
     slack: float64 [M]; smaller differences are rounding errors.
@@ -161,7 +161,7 @@ def bca(
 
 
 def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return quantiles [N, M] of the rows of values [M, n] like np.quantile, at other shares [N, M] for each row."""
+    """Return quantiles [N, M] of the rows of `values` [M, n], like np.quantile, with own shares [N, M] for each row."""
     ordered = np.sort(values, axis=1)
     last = values.shape[1] - 1
     place = shares * last

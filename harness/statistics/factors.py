@@ -10,8 +10,8 @@ without an effect would seem to matter. Variances are therefore estimated withou
 alone: as the mean of x_i' A x_j over i != j, where x_i are the scores of query i and A is the part's quadratic form (a
 U-statistic).
 
-The interval of a share contains each value s that a test does not reject: the estimate of V(part) - s V(all) is at most
-t standard errors from 0. The standard error assumes trials whose share is s (Fieller 1954). The interval of a key
+The interval of a part's share contains each value s for which the estimate of V(part) - s V(all) is at most t standard
+errors from 0, where the standard error is computed as if the true share were s (Fieller 1954). The interval of a key
 without an effect begins at 0. `scripts/benchmark.py importance` counts how often the intervals contain the truth.
 
 Shapes: R trials, K keys, L values of a key, Q queries. A kernel is float64 [Q, Q], x_i' A x_j for every two queries.
@@ -37,10 +37,10 @@ Keys = tuple[int, ...]
 class Effects:
     """The parts of the scores of R trials on each query, all linear in the scores.
 
-    mean: float64 [Q], over the space.
+    mean: float64 [Q], the mean score over the space of tried values.
     parts: (key,) -> float64 [L, Q], or (first, second) -> float64 [L1 * L2, Q]; without keys that these trials cannot
         tell apart.
-    rest: float64 [rows, Q]; the squares of its column means sum to the variance that no part explains.
+    rest: float64 [rows, Q]; the squares of its rows' means add up to the variance that no part explains.
     whole: whether every combination of tried values was tried. If not, the rest adds noise to each part's variance.
     share_of_rest: the share of the rest's variance that each part's variance includes by chance.
     """
@@ -165,7 +165,7 @@ def _rank(gram: np.ndarray) -> int:
 
 MOST = 500  # the most queries in a kernel [Q, Q]; more queries are averaged in blocks
 STEPS = 2001  # number of tested shares, from 0 to 1
-PAIRS = 5  # number of pairs of keys that get an interval, by the greatest shares
+PAIRS = 5  # number of pairs of keys, those with the greatest shares, that get an interval
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def share(part: np.ndarray, whole: np.ndarray) -> Share:
 def _squared_errors(part: np.ndarray, others: np.ndarray, tested: np.ndarray) -> np.ndarray:
     """Return the variance of the estimate of V(part) - s V(whole) for each tested share s, [STEPS].
 
-    The variance of a quadratic form in a mean of normal values is 2 tr((A C)^2) + 4 m' A C A m, with the covariance C
+    The variance of a quadratic form A in a mean of normal values is 2 tr((A C)^2) + 4 m' A C A m, with the covariance C
     and the true mean m. m has the direction of the observed mean, and the length that gives the share s.
     """
     count = len(part)
@@ -270,13 +270,13 @@ def _slopes(kernel: np.ndarray) -> np.ndarray:
 
 
 def _variance(kernel: np.ndarray) -> float:
-    """Return the part's variance without bias, the mean over pairs of different queries; the result may be below 0."""
+    """Return a part's variance without bias: the mean of its kernel over pairs of different queries; may be below 0."""
     count = len(kernel)
     return float((kernel.sum() - np.trace(kernel)) / (count * (count - 1)))
 
 
 def _noise(one: np.ndarray, other: np.ndarray) -> float:
-    """Return tr(A C B C) for the covariance C of the mean, from two centred kernels, over pairs of queries."""
+    """Return tr(A C B C) from the centred kernels of the forms A and B. C: the covariance of the mean over queries."""
     count = len(one)
     pairs = np.vdot(one, other) - np.vdot(one.diagonal(), other.diagonal())
     return float(pairs) / (count * (count - 1)) ** 2

@@ -160,7 +160,7 @@ class FlipTest:
     def smallest_difference(self, population: Population, queries: int, power: float) -> float | None:
         """Return the least mean difference, in the observed direction, that `queries` queries find with this power.
 
-        Return None if these differences can have no such mean.
+        Return None if the observed differences cannot be tilted to such a mean.
         """
         side = 1 if population.mean >= 0 else -1
         mirrored = Population(side * population.values[::side], population.shares[::side])
@@ -221,7 +221,7 @@ class FlipTest:
 
     @cached_property
     def _all_signs(self) -> np.ndarray:
-        """All flips of EXACT signs, float32 [F, EXACT]. The first sign stays: flipping all keeps distances from 0."""
+        """All flips of EXACT signs, float32 [F, EXACT]. The first sign stays +: flipping all does not change |sum|."""
         flips = np.arange(1 << (EXACT - 1))[:, None] >> np.arange(EXACT - 1) & 1
         return np.hstack([np.ones((len(flips), 1), np.float32), 1 - 2 * flips.astype(np.float32)])
 

@@ -40,7 +40,7 @@ LEAST = 20  # checked queries needed for an interval
 FEW = 30  # fewer checked queries get a note: intervals then cover less often (scripts/benchmark.py checked_labels)
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # the least degrees of freedom of a variance; with fewer, neighbouring strata share a variance
-SPARSE = 5  # checked queries whose value must not be the most frequent value, for an interval (like np >= 5 for shares)
+SPARSE = 5  # an interval needs this many checked queries without the most frequent value (like np >= 5 for shares)
 MOST_LEVERAGE = 0.5  # greatest leverage; it would be 1 if the model's values vary on a single query
 _ROUNDING = 1e-12  # variances up to this count as 0
 
@@ -108,8 +108,8 @@ class _Stratum:
     """The queries of a stratum. Row 0 of each array has values, and row 1 whether the measure applies.
 
     share: the stratum's share of all queries.
-    people, seen: float64 [2, n], the checked queries by people and by the model.
-    other: float64 [2, N], all other queries by the model.
+    people, seen: float64 [2, n], of the checked queries, by people's and by the model's labels.
+    other: float64 [2, N], of all other queries, by the model's labels.
     """
 
     share: float
@@ -122,7 +122,7 @@ class _Stratum:
         return people + weight * (self.other.mean(axis=1) - self.seen.mean(axis=1)) if self.other.size else people
 
     def residuals(self, ratio: float) -> Iterator[np.ndarray]:
-        """Yield u of the checked queries by people [n] and by the model [n], and of other queries by the model [N]."""
+        """Yield residuals u: of checked queries by people [n], of the same by the model [n], of other queries [N]."""
         return (values - ratio * applies for values, applies in (self.people, self.seen, self.other))
 
 

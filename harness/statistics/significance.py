@@ -54,7 +54,7 @@ class Difference:
 
 
 def pairs_of(runs: int, best: int | None = None) -> list[Pair]:
-    """Return the pairs of the best run with each other run, the best first; all pairs if best=None or for two runs."""
+    """Return the pairs of the best run, named first, with every other run; all pairs if best=None or for two runs."""
     if best is None or runs == 2:
         return list(itertools.combinations(range(runs), 2))
     return [(best, other) for other in range(runs) if other != best]
@@ -69,7 +69,7 @@ def differences(
     the order of the queries: pass them in a fixed order, such as by id.
 
     values: float64 [R, M, Q], NaN where a measure does not apply to a query.
-    pairs: None: all pairs.
+    pairs: the pairs to compare; None: all pairs.
     """
     pairs = pairs_of(len(values)) if pairs is None else pairs
     return _corrected({(a, b): paired_differences(values[a] - values[b], seed, resamples) for a, b in pairs})
@@ -86,7 +86,7 @@ def tally_differences(
 def against_first(values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
     """Test the first of R runs against each other run in one measure; return p and Holm-corrected p, float64 [R].
 
-    p equals that of `differences`, and is NaN for the first run.
+    p equals the p of `differences`, and is NaN for the first run.
     values: float64 [R, Q], NaN where the measure does not apply.
     """
     found = [np.array([np.nan])]
@@ -113,7 +113,7 @@ def randomisation_test(
 
     If the two runs are equally good, exchanging their results on an item changes nothing (Fisher 1935; Yeh 2000 for
     ratios of counts). p is two-sided: the share of swaps that leave the runs at least as far apart as they are. If
-    there are at most `resamples` swaps, all 2^n are counted. Otherwise that many swaps are drawn, and the observed
+    there are at most `resamples` swaps, all 2^n are counted. Otherwise `resamples` are drawn, and the observed
     result is added to keep p above 0 (Phipson and Smyth 2010).
 
     statistic: gives the differences between the runs after swaps.
@@ -159,8 +159,8 @@ def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLE
 def holm(p: np.ndarray) -> np.ndarray:
     """Correct p values [n] for n tests (Holm 1979): multiply the smallest by n, the next by n - 1, and so on.
 
-    Corrected values keep the order of p and are at most 1. Rejecting all with a corrected p up to 0.05 keeps the chance
-    of any false rejection below 0.05, however the tests depend on each other.
+    Corrected values keep the order of p and are at most 1. If every test with a corrected p up to 0.05 is rejected, the
+    chance of any false rejection is at most 0.05, however the tests depend on each other.
     """
     order = np.argsort(p, kind="stable")
     corrected = np.empty(len(p))

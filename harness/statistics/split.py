@@ -30,7 +30,7 @@ class Split:
 def draw_public(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: float = 0.4) -> np.ndarray:
     """Return the public part, bool [Q]: round(public * Q) items, the same share of each stratum (int [Q]).
 
-    Only the ids and the seed decide: the items with the lowest hashes of each stratum are public.
+    Only the ids and the seed decide: in each stratum, the items with the lowest hashes of both are public.
     """
     draw = np.array([hashlib.sha256(f"{seed}:{item_id}".encode()).hexdigest() for item_id in item_ids], dtype="U64")
     chosen = np.zeros(len(item_ids), bool)
@@ -62,7 +62,7 @@ def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[
 Score = Callable[[np.ndarray], np.ndarray]  # [R, N], 1 for the items that count, else 0 -> scores of M runs [M, R]
 
 DRAWS = 1000
-EXPECTED = 0.2  # if the winners differ in at least this share of random splits, a disagreement says nothing
+EXPECTED = 0.2  # if the parts' winners differ in at least this share of random splits, a disagreement is normal
 _CELLS = 1 << 22  # the most cells of a draw table in memory at once
 
 
@@ -108,7 +108,7 @@ class Standing:
 class RunShifts:
     """How the rank of a run shifts.
 
-    mean_shift: the mean number of ranks, won or lost.
+    mean_shift: the mean number of ranks that the run wins or loses in a draw.
     shifts: ranks lost from the public to the private part -> number of draws.
     """
 
@@ -119,7 +119,7 @@ class RunShifts:
 
 @dataclass(frozen=True)
 class ShakeUpSummary:
-    """How ranks shift over new draws of the public part. winner_loses: share of draws with another private winner."""
+    """How ranks shift over new draws. winner_loses: share of draws whose public winner is not the private winner."""
 
     draws: int
     winner_loses: float
@@ -193,5 +193,5 @@ def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: 
 
 
 def ranks(scores: np.ndarray) -> np.ndarray:
-    """Return 1 + the number of runs with a greater score, beyond rounding errors, int [M, R]."""
+    """Return ranks, int [M, R]: 1 + the number of runs whose score is greater by more than a rounding error."""
     return 1 + (scores[None] > scores[:, None] + 1e-12).sum(axis=1)

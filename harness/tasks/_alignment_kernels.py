@@ -1,7 +1,7 @@
 """Compiled inner loops of `harness.tasks.alignment`. Import this module late: importing numba takes a while.
 
-N texts are a flat array of words, int32 numbers, and `starts`, int64 [N + 1]: text r is `words[starts[r]:starts[r +
-1]]`. Positions in a text count from 0.
+N texts are stored as one array of the numbers of their words, int32, and as `starts`, int64 [N + 1]: text r is
+`words[starts[r]:starts[r + 1]]`. Positions in a text count from 0.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-TP, FP, FN, FR = 1, 2, 3, 4  # verdicts; 0 means that neither text edits
+TP, FP, FN, FR = 1, 2, 3, 4  # verdicts on a place; 0 means that neither text has an edit there
 
 
 @njit(cache=True, nogil=True)
@@ -70,7 +70,7 @@ def _walk(source, target, matched, shift):
 def place_edits(matched, source_starts, target_starts, merge_gap):
     """Return the place of each word's edit, int32 [source words] and [target words]; -1 if the word is matched.
 
-    merge_gap: for scheme `span`; -1 for scheme `token`, which has one edit per source position.
+    merge_gap: under scheme `span`, in words; -1 for scheme `token`, which has one edit per source position.
     """
     of_source = np.full(len(matched), -1, np.int32)
     of_target = np.full(target_starts[-1], -1, np.int32)
@@ -78,7 +78,7 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
         first, into = source_starts[r], target_starts[r]
         n, m = source_starts[r + 1] - first, target_starts[r + 1] - into
         i = j = 0
-        last = here = -merge_gap - 1  # beginnings of the last changed words, and of their edit
+        last = here = -merge_gap - 1  # where the last changed words begin, and where their edit begins
         while i <= n:
             kept = i  # the next matched word, or the end
             while kept < n and matched[first + kept] < 0:
@@ -98,7 +98,7 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
 def judge_places(
     starts, wanted_source, wanted, wanted_starts, wanted_at, made_source, made, made_starts, made_at, merge_gap
 ):
-    """Return the verdict on each place, int8 [source words + N]; text r has positions 0 to n, from `starts[r] + r` on.
+    """Return the verdict on each place, int8 [source words + N]. The first place of text r is at `starts[r] + r`.
 
     wanted, made: the words of references and of predictions, with their `_starts`.
     wanted_source, made_source: the place of each source word's edit in reference and prediction, -1 without an edit.

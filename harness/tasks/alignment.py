@@ -4,8 +4,8 @@ docs/measures.md defines alignment, edits and verdicts. A target (a reference or
 source by a longest common subsequence (Wagner & Fischer 1974). For n and m words between the common beginning and the
 common end, this takes O(n * m) time and n * m bits: 12.5 MB for 10,000 words each.
 
-An edit has a place, a position in the source, and the words that it puts there. A verdict on a place compares these
-words only, not the source words that they replace:
+An edit consists of a place (a position in the source) and the words that it puts there. A verdict on a place compares
+these words only, not the source words that they replace:
 
 tp: reference and prediction put the same words there.
 fp: reference and prediction put different words there.
@@ -27,7 +27,7 @@ import numpy as np
 from harness.tasks.task import nfc
 
 Scheme = Literal["token", "span"]
-VERDICTS = ("", "tp", "fp", "fn", "fr")  # indexed by the numbers of verdicts in the kernels
+VERDICTS = ("", "tp", "fp", "fn", "fr")  # indexed by the verdicts' numbers in `_alignment_kernels`
 NOTHING = "∅"
 
 Pieces = list[tuple[str, str]]

@@ -234,7 +234,7 @@ class Answers:
         descriptive_avg: (rouge_1 + bertscore + bleurt) / 3.
         final_score: (exact_match + descriptive_avg) / 2 under rag_qa. Under culture_qa, the mean of accuracy,
             exact_match and descriptive_avg, without groups that have no items. NaN if a sum is missing.
-        Example from the contest's table: .3454, .2603, .7036, .5313 -> descriptive_avg .4984, final_score .4219.
+        Example: exact_match .3454 and text measures .2603, .7036, .5313 -> descriptive_avg .4984, final_score .4219.
         """
         found: dict[str, np.ndarray] = {}
         means, present = [], []
@@ -319,7 +319,7 @@ def read_references(path: Path) -> dict[str, Reference]:
 
 
 def read_answers(path: Path) -> dict[str, str]:
-    """Read id -> answer, possibly empty, from a file in the same layout; `input` is not read."""
+    """Read id -> answer, possibly empty, from a file laid out as for `read_references`; `input` is not read."""
     return {item_id: _answer(row, where) for item_id, where, row in _rows(path)}
 
 

@@ -103,7 +103,7 @@ class Corrections:
             Jaccard index of wanted and made edits (Jaccard 1912). TP 79, FP 68, FN 98 -> 79 / 245 = 0.3224.
         correction_precision: TP / (TP + FP + FR). Under scheme `token` a needless edit counts twice, in FP and in FR.
             TP 79, FP 68, FR 414 -> 79 / 561 = 0.1408.
-        With denominator 0, both are 1 if neither text edits, else 0.
+        A measure with denominator 0 is 1 if there is no edit at all, else 0.
         """
         parts = {"correction_recall": ("fp", "fn"), "correction_precision": ("fp", "fr")}
         no_edits = sum(sums[name] for name in COUNTS) == 0

@@ -27,7 +27,7 @@ from retrievers.base import AtMost, Progress, encodable
 from retrievers.dense import models
 
 MAX_TOKENS = 512  # limit of BLEURT's input, and of BERTScore's texts if the tokenizer has no limit
-UNBOUNDED = 10**6  # tokenizers whose limit is greater have no limit
+UNBOUNDED = 10**6  # a tokenizer with this limit or more counts as having none
 
 Pair = tuple[str, str]  # prediction, reference
 
@@ -163,7 +163,7 @@ def _rembert_config(folder: Path) -> Any:
             "lucadiliello/BLEURT-20. Older BLEURT checkpoints (bleurt-base-128 and the like) are not supported."
         )
     values: dict[str, Any] = {name: given[name] for name in (*needed, "hidden_act", "layer_norm_eps") if name in given}
-    values |= {"num_labels": 1, "bos_token_id": None, "eos_token_id": None}  # The tokenizer has these tokens' numbers.
+    values |= {"num_labels": 1, "bos_token_id": None, "eos_token_id": None}  # The tokenizer knows these tokens.
     return RemBertConfig(**values)
 
 
@@ -258,7 +258,7 @@ class PairMeasure:
     """The base of both measures, with the model's arguments, its identity, batches, and the cache.
 
     revision: the model's revision on the hub; None means main.
-    path: a folder, given instead of model and revision.
+    path: the model's folder, given instead of model and revision.
     device: where to compute; None means the best available device.
     batch_tokens: the most tokens of a batch, with padding; None: see `models.NeuralModel`. Device and batches change
         only time and rounding.
@@ -359,8 +359,8 @@ class BertScore(PairMeasure):
     cosine with a token of the reference. R is the same with prediction and reference exchanged. The score is 2PR / (P +
     R), in [-1, 1]. The special tokens at both ends may be matched but count in neither mean. The score is 0 if a text
     is empty or white space, and 1 for equal texts. Texts are cut to the tokens that the model accepts.
-    Example: a token, whose cosines with the reference's two tokens are 1 and 0.5 -> P = 1, R = (1 + 0.5) / 2 = 0.75, F1
-    = 0.8571.
+    Example: the cosines of the prediction's only token with the reference's two tokens are 1 and 0.5 -> P = 1, R = (1 +
+    0.5) / 2 = 0.75, F1 = 0.8571.
 
     layer: from 1 to the model's number of layers; None: bert-score's choice for a model that it knows by name. Required
         with `path`.

@@ -32,7 +32,7 @@ class ScoredFile:
     public: bool [N], whether an item is in the public part.
     summary: the measures of all items, with intervals.
     objective: the measure by which submissions are ranked.
-    ranked_by: the objective's value, over the public part with select_on=public; None if absent.
+    ranked_by: the objective's value, over the public part if select_on=public; None if the measure is absent.
     """
 
     task: TextTask

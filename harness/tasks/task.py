@@ -16,14 +16,14 @@ from harness.storage.cache import Cache
 
 GIVEN = ("kind", "question", "source", "reference")  # columns that come from the references
 ItemCounts = Mapping[str, np.ndarray]  # name -> float64 [N]
-Marked = Sequence[tuple[str, str]]  # pieces of a text with their marks, or ""
+Marked = Sequence[tuple[str, str]]  # (piece of a text, its mark or "")
 
 
 @dataclass(frozen=True, eq=False)
 class JudgedItems:
     """Predictions compared with references: N items, in the order of the references.
 
-    item_counts: 0 where a count does not apply.
+    item_counts: count -> float64 [N], 0 where the count does not apply to the item.
     table: column -> N cells (text, number or None) to show to people; has the columns `id` and `kind`.
     marked: column -> N texts in pieces with marks.
     absent: measure -> why it could not be computed.
@@ -46,7 +46,7 @@ class JudgedItems:
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """The sha256 of references and of predictions, whatever the format and order of their files."""
+        """The sha256 of references and of predictions; the format and the order of their files do not matter."""
         order = sorted(range(len(self.item_ids)), key=self.item_ids.__getitem__)
         columns = {"references": ("id", *GIVEN), "predictions": ("id", "prediction")}
         return {
@@ -84,7 +84,7 @@ class TextTask(Protocol):
         ...
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every measure from sums of item counts, of any shape [...]; NaN if undefined or without its counts."""
+        """Return measure -> values [...] from sums of item counts [...]; NaN if undefined or if a count is missing."""
         ...
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
