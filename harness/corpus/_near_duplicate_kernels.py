@@ -1,7 +1,7 @@
 """The compiled inner loops of `near_duplicates`, imported where they are used because numba loads slowly.
 
-N texts are one flat array of code points, uint32, and `starts`, int64 [N + 1]: text d is
-`characters[starts[d]:starts[d + 1]]`.
+N texts are stored as one flat array `characters` of their code points, uint32, and the array `starts`, int64 [N + 1].
+Text d is `characters[starts[d]:starts[d + 1]]`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-SHINGLE = 5  # characters of a shingle
+SHINGLE = 5  # number of characters of a shingle
 
 
 @njit(cache=True, nogil=True)
@@ -34,7 +34,7 @@ def _hashes(text):
 
 @njit(cache=True, nogil=True)
 def sign(characters, starts, factors, first, last, keys):
-    """Fill rows first..last-1 of `keys`, uint64 [N, bands]. Two texts with equal minima in a band get equal keys.
+    """Fill rows first..last-1 of `keys`, uint64 [N, bands]. In a band, texts with equal minima get equal keys.
 
     factors: uint32 [bands * rows, 2], the odd factor and the summand of each hash function.
     """

@@ -22,7 +22,7 @@ from harness.errors import BadInput
 from harness.storage.cache import open_cache
 
 SAMPLE = Path(__file__).parents[1] / "sample"
-FOLDER = "documents"  # in the cache entry, beside the manifest of the entry
+FOLDER = "documents"  # the documents folder in the cache entry, beside the manifest of the entry
 
 
 class Chunked(SpanLabelled):

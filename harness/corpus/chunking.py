@@ -283,7 +283,7 @@ class Chunking:
     size: greatest number of units of a chunk; a longer sentence is cut.
     overlap: greatest number of units that a chunk shares with the previous chunk, in whole sentences.
     unit: unit of size and overlap; white space between sentences counts.
-    tokenizer: counts the tokens; a tokenizer.json, its folder, or a name on the Hugging Face hub.
+    tokenizer: counts the tokens; given as a tokenizer.json, its folder, or a name on the Hugging Face hub.
     note: file with the template of the documents' notes (`Note`); None for no notes.
     """
 

@@ -34,7 +34,7 @@ _START = (
 )
 
 
-_GROWN = 300 << 20  # a process that holds more bytes after a call takes no other call
+_GROWN = 300 << 20  # bytes; a process that holds more memory than this after a call is ended
 
 
 class Ended(Exception):
@@ -56,7 +56,7 @@ class Apart:
         atexit.register(self.close)
 
     def __call__(self, argument: str) -> Any:
-        """Return the function's result, or raise its BadInput; for any other error, RuntimeError with the traceback.
+        """Return the function's result, or raise its BadInput. Its other errors raise RuntimeError with the traceback.
 
         Raise Ended if the input ended the process, Failed if anything else ended it.
         """
@@ -219,7 +219,7 @@ class Reader:
     """A reader of a file format. Increase `version` when the same file gives another text.
 
     read: returns the texts of a file's pages, or one text; raises BadInput that names the path.
-    suffixes: endings of names, in lower case. largest: bytes of the largest file. package: the library that parses.
+    suffixes: endings of names, in lower case. largest: most bytes of a file. package: the library that parses.
     begins: bytes that the beginning of a file contains; empty for text.
     apart: whether to parse in a separate process. paged: whether the texts are pages.
     """

@@ -122,7 +122,7 @@ class _Search:
         self.prefix = spelled.relative_to(here) if spelled.is_relative_to(here) else Path(spelled.name)
 
     def files(self, wild: tuple[str, ...]) -> Iterator[SourceFile]:
-        """Yield the files whose path in the folder matches. wild: parts of the pattern; the last part matches files."""
+        """Yield the files whose path below the base matches. wild: parts of the pattern; the last matches files."""
         waiting, seen = [(self.base, wild)], set()
         while waiting:
             folder, parts = waiting.pop()
@@ -172,7 +172,7 @@ class _Search:
         ]
 
     def _may_enter(self, folder: Path, parent: Path) -> bool:
-        """Return False for a link to a folder around it or outside the base. parent: the link's folder, resolved."""
+        """Return False for a link to a folder that contains it or is outside the base. parent: its folder, resolved."""
         if not folder.is_symlink():
             return True
         if parent.is_relative_to(folder.resolve()):

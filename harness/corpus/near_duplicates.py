@@ -87,7 +87,7 @@ class _Signed:
         return self._folder / f"band{band}"
 
     def buckets(self, band: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (documents that share their key in a band, their buckets), both int64, sorted by bucket."""
+        """Return (documents that share their key in a band, bucket of each document), both int64, sorted by bucket."""
         keys = np.fromfile(self._band(band), np.uint64)
         documents = np.flatnonzero(np.diff(self._offsets))  # documents that are not empty
         documents = documents[np.argsort(keys[documents], kind="stable")]
@@ -161,7 +161,7 @@ class _Groups:
             beside.setdefault(b, []).append((a, similarity))
         members = np.array(sorted(beside), np.int64)
         firsts = self._roots(members)
-        linked: dict[int, tuple[int, float]] = {}  # document -> (neighbour on the way to the first one, similarity)
+        linked: dict[int, tuple[int, float]] = {}  # document -> (neighbour on the way to its group's first, similarity)
         reached = np.unique(firsts).tolist()
         roots = set(reached)
         for document in reached:  # breadth first: `reached` grows meanwhile

@@ -161,7 +161,7 @@ class _Grouped(NamedTuple):
 
 
 class Occurrences:
-    """All places of all chunks, in order of addition. The length is the number of documents."""
+    """All places of all chunks, in order of addition. `len` gives the number of documents."""
 
     def __init__(self) -> None:
         self._sources: list[tuple[str, str, str]] = []  # (name of the file, note, id of the text)

@@ -97,7 +97,7 @@ def _check_printed(data: bytes, path: Path) -> None:
 
 
 def _korean(data: bytes) -> str | None:
-    """Decode CP949; None if it is not valid, or if too few letters are common in Korean."""
+    """Return bytes decoded as CP949; None if they are not CP949, or if too few letters are common in Korean."""
     try:
         text = data.decode("cp949")
     except UnicodeDecodeError:

@@ -2,8 +2,8 @@
 
 documents.jsonl: {docid, title, content, src, spans: [{text, start, end}, ...]}, one line per document.
 texts/TEXT.txt:  the extracted text with the id TEXT.
-files.jsonl:     {path, text, ...}, one line per file; `text` is the id of its text.
-near_duplicates.jsonl: {a, b, similarity}, ids of near-duplicate documents.
+files.jsonl:     {path, text, ...}, one line per file; `text` is the id of the file's text.
+near_duplicates.jsonl: {a, b, similarity}, one line per pair of near-duplicates; `a` and `b` are their ids.
 manifest.json:   {version, ...}, written last: a folder without it is unfinished.
 """
 
@@ -34,7 +34,7 @@ from retrievers.base import Document
 DOCUMENTS, FILES, MANIFEST, TEXTS = "documents.jsonl", "files.jsonl", "manifest.json", "texts"
 NEAR_DUPLICATES = "near_duplicates.jsonl"
 VERSION = 1
-TEXT_ID = 20  # hexadecimal digits
+TEXT_ID = 20  # number of hexadecimal digits of a text's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class DocumentsFolder:
         return found
 
     def near_duplicates(self) -> dict[str, tuple[str, ...]]:
-        """Return doc_id -> the ids in its group of near-duplicates, ascending; {} without the file of pairs."""
+        """Return doc_id -> all ids in its group of near-duplicates, ascending; {} if there is no file of pairs."""
         path = self.path / NEAR_DUPLICATES
         groups: dict[str, list[str]] = {}
         for number, row in json_lines(path) if path.exists() else ():

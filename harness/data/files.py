@@ -25,7 +25,7 @@ DAMAGED = (OSError, EOFError, zlib.error)  # raised by reading a file or a gzip 
 BLOCK = 1 << 20  # bytes that are read at once
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
 UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # a file may unpack to this many bytes, or to this many times its size
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # a surrogate; encoding the parsed text shows whether it is paired
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # escaped surrogate; encoding the parsed text fails if it is unpaired
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object", bool: "true or false"}
 
 T = TypeVar("T")
@@ -121,7 +121,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def json_rows(raw: bytes, path: Path, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the same as `json_lines`, for a part of a file. first: the number of its first line."""
+    """Yield the same as `json_lines`, for the part `raw` of a file. first: the line number at which the part begins."""
     for number, raw_line in enumerate(raw.split(b"\n"), start=first):
         line = _decode(raw_line.rstrip(b"\r"), path, number)
         if line.strip():
@@ -185,10 +185,10 @@ def field(row: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
 def finished_folder(
     path: Path, manifest: str, version: int, *, key: str, give: str, finish: str, name: str = "version"
 ) -> dict[str, Any]:
-    """Return the manifest of a folder. Raise BadInput if it is missing or has another version.
+    """Return the manifest of a folder. Raise BadInput if the manifest is missing or has another version.
 
-    key: the config key of the folder. give, finish: remedies for a missing folder and a missing manifest.
-    name: the manifest's field that holds the version.
+    key: the config key of the folder. give: remedy for a missing folder. finish: remedy for a missing manifest and for
+    another version. name: the manifest's field that holds the version.
     """
     try:
         found = path.is_dir()
@@ -258,9 +258,9 @@ def repeated_key(key: Any, what: str, path: Path, position: int | str, before: i
 def unique_rows(
     path: Path, key: str, rows: Iterable[tuple[int | str, dict[str, Any]]] | None = None
 ) -> Iterator[tuple[str, str, int | None, dict[str, Any]]]:
-    """Yield (file:position, id, number of the id or None, row), from `json_lines` if `rows` is None.
+    """Yield (file:position, id, the id as a number or None, row) of each row.
 
-    Raise BadInput if there are no rows, or if an id repeats.
+    Raise BadInput if there are no rows, or if an id repeats. rows: (position, row) pairs; None to read JSON lines.
     """
     seen: dict[str, int | str] = {}
     for position, row in json_lines(path) if rows is None else rows:
@@ -286,7 +286,7 @@ def no_rows(path: Path) -> BadInput:
 
 
 def some(ids: Collection[str], n: int = 5, count: int | None = None) -> str:
-    """Return the first n ids as "a, b and 3 more", each cut to 60 characters. count: ids in all; None: len(ids)."""
+    """Return the first n ids as "a, b and 3 more", each cut to 60 characters. count: number of ids; None: len(ids)."""
     count = len(ids) if count is None else count
     return ", ".join(f"{one:.60}" for one in list(ids)[:n]) + (f" and {count - n} more" if count > n else "")
 

@@ -124,7 +124,8 @@ def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
 def qrels_of(labels: Iterable[Label]) -> Qrels:
     """Return the labels of all queries.
 
-    If some labels say which documents were judged, only relevant documents count as judged in the labels that do not.
+    If only some labels say which documents were judged, then in all other labels just the relevant documents count as
+    judged.
     """
     rows = list(labels)
     answerable = [one for one in rows if one.kind != UNANSWERABLE]

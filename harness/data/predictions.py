@@ -121,7 +121,7 @@ def predictions_of(lists: Mapping[str, Sequence[str]]) -> Predictions:
 
 
 def from_mapping(given: Mapping[Any, Any]) -> Predictions:
-    """Return predictions from {query_id: [doc_id, ...]}, or from {query_id: {doc_id: score}} by `trec_order`."""
+    """Return predictions from {query_id: [doc_id, ...]}, or from {query_id: {doc_id: score}} in `trec_order`."""
     if not given:
         raise BadInput("predictions are empty. Give a list of document ids for each query.")
     scored = [isinstance(row, Mapping) for row in given.values()]

@@ -30,7 +30,8 @@ class Qrels:
 
     places: doc_id -> spans of the document; several if its text occurs more than once. None if unknown.
     evidence: query_id -> evidence at its present place, for each labelled query that needs retrieval.
-    checked: None if people have judged every pair, or if no queries were drawn for people.
+    checked: the model's labels and people's labels of drawn queries; None if people have judged every pair, or if no
+        queries were drawn for people to check.
     """
 
     grades: Mapping[str, Mapping[str, float]]
@@ -50,7 +51,7 @@ class Qrels:
         return bool(self.grades[query_id]) or not self.abstention or query_id in self.unmet
 
     def content(self) -> Iterator[Any]:
-        """Yield the content of the fingerprint, which is equal for all files with the same labels."""
+        """Yield the rows from which the fingerprint is computed. All files with the same labels give equal rows."""
         yield self.abstention
         for query_id, grades in sorted(self.grades.items()):
             yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())
@@ -73,7 +74,7 @@ class Qrels:
             yield sorted(self.checked.strata.items())
 
     def sources(self) -> Iterator[Any]:
-        """Yield the evidence of each query, which is the same for all cuts of the texts; nothing without `places`."""
+        """Yield the evidence of each query, the same however the texts are cut; nothing if `places` is None."""
         for query_id in sorted(self.grades) if self.places is not None else ():
             pieces = self.evidence.get(query_id, ())
             yield query_id, sorted((*_place(one.span), float(one.grade)) for one in pieces)

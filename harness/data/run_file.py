@@ -25,8 +25,8 @@ class RunFile:
     """The rankings in a file: a TREC run, or contest rows {eval_id, topk, references}.
 
     A TREC run is sorted as in trec_eval; contest rows keep their order. Tied scores are lowered slightly, so that they
-    fall with the rank. Without scores, rank r scores 1 / r. Queries outside the dataset are ignored. Raises BadInput,
-    with file and line, for unknown documents, repeated documents and scores that are not finite.
+    fall with the rank. Without scores, the document at rank r scores 1 / r. Queries outside the dataset are ignored.
+    Raises BadInput, with file and line, for unknown documents, repeated documents and scores that are not finite.
 
     scores: `file` for the scores in the file, `rank` for 1 / r.
     missing: `error` raises BadInput for a query without a list; `empty` gives the query an empty list.
@@ -105,7 +105,7 @@ def _sha256(path: Path, *version: int) -> str:
 
 
 def read_lists(path: Path, by_rank: bool = False) -> dict[str, Scored]:
-    """Return query_id -> documents with strictly descending scores."""
+    """Return query_id -> documents with strictly descending scores. by_rank: whether to score rank r with 1 / r."""
     number, line = next(numbered_lines(path), (0, ""))
     if not number:
         raise no_rows(path)

@@ -78,7 +78,7 @@ class Writing:
         if knows in (None, self.language) or not self.script:
             return None
         if own == "snowball" and self.script == "LATIN":
-            return None  # it also stems other European languages
+            return None  # snowball also stems other European languages
         known = f"in {self.language}" if self.language else f"mostly in {self.script.capitalize()} letters"
         suits = STEMMERS.get(self.language) or ("char_ngram" if self.script in UNSPACED else "word")
         why = f"The documents are {known}, but tokenizer={own} is for {knows}: tokenizer={suits} suits them better."

@@ -250,7 +250,7 @@ class CorpusWriter:
 
 
 class ShardedDocuments(_Lazy[Document]):
-    """The documents of a corpus that `CorpusWriter` wrote, by ascending id. find: fingerprint of a shard -> folder."""
+    """The documents of a corpus that `CorpusWriter` wrote, by ascending id. find: fingerprint -> folder of a shard."""
 
     def __init__(self, folder: Path, find: Callable[[str], Path]) -> None:
         self._find = find
@@ -295,7 +295,7 @@ def _table(path: Path) -> tuple[str, int, tuple[str, ...], list[tuple[str, int]]
 
 
 class _ById(Mapping[str, Document]):
-    """doc_id -> document, by binary search in the mapped ids. UTF-8 sorts like code points."""
+    """doc_id -> document, by binary search in the mapped ids. They are in order, as UTF-8 sorts like code points."""
 
     def __init__(self, folder: Path, documents: Sequence[Document]) -> None:
         self._folder, self._documents = folder, documents

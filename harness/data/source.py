@@ -20,7 +20,7 @@ from retrievers.base import Document, Query, Turn
 ROLES = ("user", "assistant", "system")
 
 Grades = dict[str, dict[str, float]]  # query_id -> doc_id -> grade
-MOST_GRADE = 1_000_000  # the greatest grade: sums over the longest list neither overflow nor lose small grades
+MOST_GRADE = 1_000_000  # greatest grade, so that sums over the longest list neither overflow nor lose small grades
 
 
 class Source(Protocol):
@@ -50,7 +50,7 @@ class Streamed(Iterable[Document]):
 
     form: name of the format; together with the file's content, it determines the documents.
     key: the field with the ids. rows: returns (position, row) of every row.
-    document: makes a document from (row, file:position, id, number of the id or None).
+    document: makes a document from (row, file:position, id, the id as a number or None).
     """
 
     path: Path

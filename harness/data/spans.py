@@ -82,7 +82,7 @@ class Places:
             self._longest[text] = max(end - start for start, end, _ in rows)
 
     def covers(self, evidence: Span) -> dict[str, float]:
-        """Return doc_id -> share of the evidence in the document's best place, in (0, 1], ordered by that place."""
+        """Return doc_id -> greatest share of the evidence in one place of the document, in (0, 1], ordered by place."""
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):
             if (share := cover(place, evidence)) > found.get(doc_id, 0.0):
@@ -103,7 +103,8 @@ def label(
     """Return (doc_id -> grade, findings) for one query.
 
     Every document with at least half of a piece of evidence gets the grade of the piece; of several pieces, the
-    greatest grade. If no document has half, the one with most of the piece gets the grade; ties go to the first.
+    greatest grade. If no document has half, the one with most of the piece gets the grade; of several, the one that
+    begins first.
     """
     grades: dict[str, float] = {}
     findings: list[EvidenceFinding] = []

@@ -27,7 +27,7 @@ def strict_reader(lines: Iterable[str]) -> Any:
 
 
 def csv_text(columns: Mapping[str, Sequence[Any]]) -> str:
-    """Return CSV with a header. columns: name -> values, equally many in each. None becomes an empty cell."""
+    """Return CSV with a header. columns: name -> values, as many in every column. None becomes an empty cell."""
     return "".join(map(_line, (columns, *zip(*columns.values(), strict=True))))
 
 
@@ -69,7 +69,7 @@ def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str
 
 
 def number_column(cells: Sequence[str], name: str, path: Path, lacking: bool = False) -> np.ndarray:
-    """Return a column as float64 [n]. Raise BadInput unless all are finite. lacking: whether empty cells become NaN."""
+    """Return a column, float64 [n]. Raise BadInput for cells that are not finite. lacking: read empty cells as NaN."""
     rows = enumerate(cells, start=1)
     values = (finite_number(cell, name, f"{path}: row {row}") if cell or not lacking else np.nan for row, cell in rows)
     return np.fromiter(values, np.float64, len(cells))

@@ -28,10 +28,10 @@ from retrievers.base import Document, Query
 def find_again(
     lost: Sequence[Evidence], text_ids: Sequence[str], text_of: Callable[[str], str]
 ) -> list[Evidence | None]:
-    """Return each piece of evidence at its new place; None if no text has the passage, or if several places tie.
+    """Return each piece of evidence at its new place, or None if no text has the passage or if several places tie.
 
-    The best place keeps most characters of the prefix and suffix, counted outwards from the passage. text_of: text id
-    -> text; called once for each text.
+    The new place is the one that keeps the most characters of the prefix and suffix, counted outwards from the passage.
+    text_of: text id -> text; called once for each text.
     """
     found: list[tuple[int, list[Span]]] = [(-1, []) for _ in lost]  # (number of unchanged characters, up to two places)
     with watch("evidence: searching the texts") as progress:
@@ -127,7 +127,7 @@ class SpanLabelled:
 
 
 def documents_named(file: Path, manifest: Mapping[str, Any], other: str = "dataset.documents") -> DocumentsFolder:
-    """Return the documents folder that a manifest names. file: the manifest. other: config key of the documents."""
+    """Return the documents folder that a manifest names. file: the manifest. other: config key for another folder."""
     if manifest.get("documents") is None:
         raise BadInput(f"{file} names no documents folder. Give it: {other}=FOLDER.")
     path = field(field(manifest, "documents", dict, str(file)), "path", str, str(file))
@@ -211,7 +211,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # the fingerprint already tells them apart: they have no labels and no evidence
+        counts_unanswerable=False,  # the fingerprint shows them already: they have no labels and no evidence
         evidence=evidence,
         places=spans,
         findings=tuple(findings),

@@ -3,8 +3,8 @@
 A line is the JSON object of a row, with the additional last field `check`, a checksum of the rest. A process that is
 killed while it appends leaves at most the beginning of a line. Readers skip it, and the next writer removes it.
 
-A machine shares its log `replies.log` by sending new lines every SEND_SECONDS as an object `<writer>-<first byte>.log`.
-Other machines fetch the object to a file with the same name and never change it.
+A machine shares its log `replies.log` by sending new lines every SEND_SECONDS as an object `<writer>-<position>.log`,
+named by the position of its first byte. Other machines fetch the object to a file of the same name and never change it.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class AppendLog(Generic[T]):
     """A log file. Processes append to it in turns, while others read it.
 
     kind: the dataclass of its rows.
-    sync: when rows are flushed to disk, to survive a power failure: "row" after each call of `add`, "end" when
-        `appending` ends, "never" when the system chooses. Rows always survive the end of this process.
-    lenient: whether to leave out damaged lines with a warning, as their rows can be made again; else they are refused.
-    chained: whether each checksum covers the one before, and `<stem>.last` repeats the last one. This reveals lines
-        that were edited, moved or removed.
+    sync: when rows are flushed to disk, to survive a power failure. "row": after each call of `add`. "end": when
+        `appending` ends. "never": whenever the system flushes. Rows always survive the end of this process.
+    lenient: whether damaged lines, whose rows can be made again, are left out with a warning; else they raise BadInput.
+    chained: whether each checksum also covers the previous checksum, and `<stem>.last` repeats the last checksum. This
+        reveals lines that were edited, moved or removed.
     lock: the file to lock while appending. remedy: advice about a damaged line.
     """
 
@@ -131,7 +131,7 @@ class AppendLog(Generic[T]):
         return self._checked()[0]
 
     def since(self, position: Position) -> tuple[list[T], Position]:
-        """Return the finished rows after a position, and the next position. Raise BadInput or Shortened."""
+        """Return the rows of finished lines after a position, and the next position. Raise BadInput or Shortened."""
         return self._rows(position, tail=False)
 
     def _checked(self) -> tuple[list[T], Position]:
@@ -212,9 +212,9 @@ class AppendLog(Generic[T]):
         return digest if self._chained else digest[:DIGITS]
 
     def _opened(self, before: str) -> int:
-        """Open the file. Add a missing line end to a complete last line; remove an incomplete one.
+        """Open the file. Add a missing line end to a complete last line; remove an incomplete last line.
 
-        before: the checksum of the line above it.
+        before: the checksum of the line above the last line.
         """
         file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         start = size = os.fstat(file).st_size
@@ -247,14 +247,14 @@ class AppendLog(Generic[T]):
             raise
 
 
-SEND_SECONDS = 30.0  # time between two segments; a lost machine loses at most the rows of this time
+SEND_SECONDS = 30.0  # time between two calls of `send`; a lost machine loses at most the rows of this time
 FILE = "replies.log"
 OTHERS = "*-*.log"  # files of the other machines that share a log
 WRITER = "writer"  # the file with the name of the writer of `replies.log`
 
 
 class SharedLog:
-    """A folder's log that machines share through a bucket. start: the beginning of its objects' names."""
+    """The log in a folder, which machines share through a bucket. start: how the names of its objects begin."""
 
     def __init__(self, bucket: Bucket, start: str, folder: Path) -> None:
         self._bucket, self._start, self._folder = bucket, start, folder
@@ -295,7 +295,7 @@ class SharedLog:
         """Fetch other machines' rows, and send the rows added in this context. The caller must hold the log's locks."""
         self.fetch()
         file = self._folder / FILE
-        if self._sent > (file.stat().st_size if file.exists() else 0):  # the file was lost
+        if self._sent > (file.stat().st_size if file.exists() else 0):  # this machine's file was lost
             write_text(self._folder / WRITER, uuid.uuid4().hex)
             self.fetch()
         over = threading.Event()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text atomically: to a temporary file in the same folder, then rename it."""
+    """Write UTF-8 text atomically: fill a temporary file in the same folder, then rename this file."""
     with _written(path, text) as unfinished:
         unfinished.replace(path)
 
@@ -22,7 +22,7 @@ def create_text(path: Path, text: str) -> bool:
             os.link(unfinished, path)
         except FileExistsError:
             return False
-        except OSError:  # without hard links, the file exists before its content
+        except OSError:  # where there are no hard links, the file exists before its content
             return _create(path, text)
     return True
 

@@ -23,7 +23,7 @@ CONNECT_SECONDS, READ_SECONDS = 3, 30  # time limits of a request
 ATTEMPTS = 3
 PARTS = {"chunksize": 16 << 20, "max_concurrency": 4}  # how a large file is sent or fetched
 WHOLE_BYTES = 8 << 20  # files up to this size take one request
-REMOVED_AT_ONCE = 1000  # the largest number that S3 accepts
+REMOVED_AT_ONCE = 1000  # the most objects that S3 deletes in one request
 INSTALL = "pip install -c constraints.txt -e '.[s3]'"
 LOUD = ("botocore", "aiobotocore", "s3fs", "fsspec")  # loggers that write headers, including session tokens
 WRONG_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired")
@@ -55,7 +55,7 @@ class ObjectContent:
 
 
 class Bucket:
-    """The objects at a place, with names relative to its prefix. Threads and forked processes may share the object.
+    """The objects in a bucket below a prefix; names are relative to the prefix. Threads and forks may share a `Bucket`.
 
     Methods raise BadInput for errors that the user can fix, such as credentials; Failed if the server stops answering.
     """
@@ -140,7 +140,7 @@ class Bucket:
         return _file_system(os.getpid(), server)  # a client does not survive a fork
 
     def _ask(self, method: str, verb: str, name: str, unless: Sequence[str] = (), **arguments: Any) -> Any:
-        """Return the reply to a request; None if refused with a code in `unless`. name: "" for no object."""
+        """Return the reply to a request; None if refused with a code in `unless`. name: "" if it names no object."""
         asked = {"Bucket": self.place.bucket, **({"Key": self._key(name)} if name else {}), **arguments}
         return self._run(lambda: self._files._call_s3(method, **asked), f"{verb} {self._url(name)}", unless)
 

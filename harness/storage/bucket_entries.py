@@ -43,7 +43,7 @@ from harness.storage.locks import Lease, require_conditions
 log = logging.getLogger(__name__)
 AT_ONCE = 4  # number of files that are sent or fetched in parallel
 MANIFESTS_AT_ONCE = 16  # number of manifests that are read in parallel
-FETCHING = ".fetching"  # folder of the local copy, for entries that have arrived in part
+FETCHING = ".fetching"  # folder in the local copy, for entries that have arrived only in part
 CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
 USED_SECONDS = 86_400  # a use is noted at most once a day
 
@@ -152,7 +152,7 @@ class BucketEntries(FolderEntries):
 
     @contextlib.contextmanager
     def adding(self, name: str) -> Iterator[None]:
-        """Hold the lease of a log while rows are added, and send them."""
+        """Hold the lease of a log while rows are added, and send the rows."""
         with self._lease(name).held():
             self._bucket.create(f"{name}/{MANIFEST}", (self.root / name / MANIFEST).read_bytes())
             with self._log(name).adding():
@@ -229,7 +229,7 @@ class BucketEntries(FolderEntries):
 
     @cached_property
     def _machine(self) -> str:
-        """The name of the local copy, whose users share locks."""
+        """The name of the local copy. All processes that use the copy share its locks."""
         file = self.root / ".machine"
         create_text(file, uuid.uuid4().hex)
         return file.read_text("utf-8")

@@ -1,7 +1,7 @@
 """The cache of slow results, addressed by their identities.
 
 An entry is a folder `<kind>/<key>`. The key is the sha256 of the entry's identity as canonical JSON. If machines share
-a bucket, it keeps the entries, and the cache's folder is this machine's copy.
+a bucket, the bucket keeps the entries, and the cache's folder is this machine's copy.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from harness.storage.entries import CacheEntry, FolderEntries, fill, missing_ent
 from retrievers.base import Ranking, load_array
 
 LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable that names the folder of local copies
-FLUSH_SECONDS = 5.0  # time between two segments of scored pairs, which limits the loss of a killed process
+FLUSH_SECONDS = 5.0  # time between two segments of scored pairs; a killed process loses the pairs of this time
 AT_ONCE = 4  # number of segments of scored pairs that are fetched in parallel
 
 
 def open_cache(path: str) -> Cache:
-    """Return the cache in a folder, created if needed, or in `s3://BUCKET/PREFIX`. This sends no request."""
+    """Return the cache in a folder, created if needed, or in `s3://BUCKET/PREFIX`. Opening it sends no request."""
     if place := bucket_place(path):
         return _in_bucket(place, local_copy(place), bucket_address())
     return Cache(Path(path))
@@ -59,7 +59,7 @@ def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
 class Cache:
     """Results that processes share. An entry's name is `<kind>/<key>`, or `pairs/<key>/<key>` for a segment of pairs.
 
-    root: folder of the entries on this machine; created if missing. backend: keeps the entries; None for `root` alone.
+    root: folder of the entries on this machine; created if missing. backend: keeps the entries; None: only `root` does.
     sealed: whether a missing or changed result raises BadInput instead of being built.
     """
 
@@ -81,7 +81,7 @@ class Cache:
         warning. An OSError, such as for a full disk, names the path.
 
         identity: everything that determines the result, as plain JSON.
-        resume: `build` continues in the folder that an interrupted call left.
+        resume: whether `build` continues in the folder that an interrupted call left.
         """
         return self._entry(_name(kind, identity), identity, build, resume)
 
@@ -108,11 +108,11 @@ class Cache:
         return self.log_folder(kind, identity) if self.found(kind, identity) else None
 
     def adding(self, folder: Path) -> AbstractContextManager[None]:
-        """Return the context for adding to a log. folder: from `log_folder`."""
+        """Return the context in which rows may be added to a log. folder: from `log_folder`."""
         return self.backend.adding(folder.relative_to(self.root).as_posix())
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
-        """Return a ranking at `depth`, cut from a cached one of that depth or more, or else from `build(depth)`."""
+        """Return a ranking at `depth`, cut from a cached ranking at least as deep, or else made by `build(depth)`."""
         cached = self.ranking_depth(identity, depth) or depth
         name = f"{_name('rankings', identity)}-{cached}"
         folder = self._entry(name, {**identity, "depth": cached}, lambda folder: save_ranking(build(cached), folder))
@@ -139,13 +139,13 @@ class Cache:
         keys: Sequence[bytes],
         compute: Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]],
     ) -> np.ndarray:
-        """Return a score for each key, such as a (query, document) pair: float64 [n]. Each is computed once.
+        """Return the scores of keys, such as (query, document) pairs, as float64 [n]. Each score is computed once.
 
         New scores are cached in segments, every FLUSH_SECONDS and when `compute` ends or fails.
 
         identity: everything except the key that determines a score, as plain JSON.
         keys: of equal length in bytes; they may repeat.
-        compute: takes the positions in `keys` of missing scores; yields (positions in its argument, scores).
+        compute: takes the positions in `keys` whose scores are missing; yields (positions in that argument, scores).
         """
         name = _name("pairs", identity)
         known = self._known_pairs(name, keys)
@@ -237,7 +237,7 @@ def load_ranking(folder: Path) -> Ranking:
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Join parts into (rows, scores) of FLUSH_SECONDS each. If `computed` fails, yield the finished parts first."""
+    """Join the parts of each FLUSH_SECONDS to one (rows, scores). If `computed` fails, yield finished parts first."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     began = time.monotonic()
     failed: list[BaseException] = []

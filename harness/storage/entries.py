@@ -101,7 +101,7 @@ class FolderEntries:
         unfinished_of(place).rename(place)
 
     def names(self, start: str) -> Iterator[list[str]]:
-        """Yield lists of the names of entries that begin with `start`. Lists that need a request come last."""
+        """Yield lists of all entry names that begin with `start`. Lists that need a request come last."""
         parent, _, prefix = start.rpartition("/")
         try:
             found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)
@@ -162,7 +162,7 @@ class FolderEntries:
         return self.used(name)
 
     def adding(self, name: str) -> AbstractContextManager[None]:
-        """Return the context for adding rows to a log."""
+        """Return the context in which rows may be added to a log."""
         return contextlib.nullcontext()
 
 
@@ -296,7 +296,7 @@ def parsed_manifest(content: bytes) -> dict[str, Any]:
 
 
 def intact(place: Path) -> bool:
-    """Return whether an entry has a manifest and every file has its size and sha256."""
+    """Return whether an entry has a manifest, and all its files have the sizes and sha256 that the manifest lists."""
     try:
         verify_entry(place)
     except PermissionError:
@@ -307,7 +307,7 @@ def intact(place: Path) -> bool:
 
 
 def checksum(path: Path, sync: bool = False) -> str:
-    """Return the sha256 of a file, and keep it until the file changes. sync: flush the file to disk first."""
+    """Return the sha256 of a file, and remember it until the file changes. sync: flush the file to disk first."""
     with path.open("rb") as file:
         if sync:
             os.fsync(file.fileno())

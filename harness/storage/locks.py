@@ -99,7 +99,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
 
 
 def abandoned(folder: Path, kind: type[T]) -> Iterator[Claim[T]]:
-    """Yield the claims of dead processes on this host, each locked until the next one. kind: the class of the work."""
+    """Yield the claims of dead processes on this host, each locked until the next is taken. kind: class of the work."""
     from filelock import FileLock, Timeout
 
     for file in sorted(folder.glob(f"{_host()}~*")):
@@ -134,7 +134,7 @@ def require_conditions(bucket: Bucket) -> None:
 
 
 class Lease:
-    """A lease. Its process must hold the machine's lock: then any other lease of this machine is abandoned."""
+    """A lease. Its process must hold the machine's lock of this name. So, other leases of the machine are abandoned."""
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
         self._bucket, self._name, self._machine = bucket, name, machine
@@ -145,7 +145,7 @@ class Lease:
 
     @contextmanager
     def held(self, until: Callable[[], object] | None = None) -> Iterator[None]:
-        """Wait for the lease and hold it. Continue without it once `until` returns a true value."""
+        """Wait for the lease and hold it. Continue without the lease once `until` returns a true value."""
         pause, most = LOOK_SECONDS
         with stage("waiting for another machine that computes the same result"):
             while not self.acquire() and not (until and until()):
