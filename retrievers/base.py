@@ -21,7 +21,7 @@ import numpy as np
 
 from harness.errors import BadInput, did_you_mean
 
-# Called as progress(done, total, unit), for example progress(3, 10, "texts"). None: progress is not reported.
+# Called as progress(done, total, unit), such as progress(3, 10, "texts"). With None instead, nothing is reported.
 Progress = Callable[[int, int, str], None]
 MOST_CORES = 4_096  # the largest valid HARNESS_CORES; no machine has more cores
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -29,7 +29,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class AtMost:
-    """The largest absolute value of a config argument, and the reason: `Annotated[int, AtMost(100, "...")]`."""
+    """The largest absolute value that a config argument may have, and why: `Annotated[int, AtMost(100, "...")]`."""
 
     most: float
     why: str
@@ -55,7 +55,7 @@ _REMEMBERED = 16  # maximum number of cached results per function
 
 
 def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Cache the last 16 results of `function`, each until one of its positional arguments is garbage-collected.
+    """Cache the last 16 results of `function`, each until a positional argument of its call is garbage-collected.
 
     Positional arguments, compared by identity, must support weak references and never change. Keyword arguments are
     compared by value. The result must not refer to the positional arguments.
@@ -166,7 +166,7 @@ class Ranking:
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, Mapping[str, float]], k: int | None = None) -> Ranking:
-        """Rank the documents of {query_id: {doc_id: score}}, ties by doc_id. k: maximum per query; None: all."""
+        """Rank the documents of {query_id: {doc_id: score}}, ties by doc_id. k: most documents per query; None: all."""
         doc_ids = tuple(sorted({doc for row in scores.values() for doc in row}))
         place = {doc: i for i, doc in enumerate(doc_ids)}
         longest = max((len(row) for row in scores.values()), default=0)
@@ -208,7 +208,7 @@ class Ranking:
     def rescored(self, scores: np.ndarray) -> Ranking:
         """Reorder the first n documents of each row by new scores.
 
-        The remaining documents follow in their old order, with the row's lowest new score minus 1, minus 2, ...
+        The remaining documents follow in their old order. They score the row's lowest new score minus 1, minus 2, ...
 
         scores: float64 [Q, n] with n <= K, 0 at pads.
         """
@@ -243,9 +243,9 @@ class Ranking:
 
 
 def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """Return the distinct ids of all tables, ascending, and each table as indices into them, int32."""
+    """Return the distinct ids of all tables, ascending, and each table as int32 indices into these ids."""
     ids = list(chain.from_iterable(tables))
-    order = sorted(range(len(ids)), key=ids.__getitem__)  # merging ascending runs is several times faster than hashing
+    order = sorted(range(len(ids)), key=ids.__getitem__)  # sorting merges ascending tables, faster than hashing
     ascending = [ids[i] for i in order]
     new = np.fromiter(map(operator.ne, ascending, [None, *ascending[:-1]]), bool, len(ids))
     places = np.empty(len(ids), np.int32)
@@ -275,7 +275,7 @@ def one_word(text: str) -> str:
 
 
 class DocIds:
-    """The doc_ids of an index by document number, kept as one joined text in a fifth of a list's memory."""
+    """The doc_ids of an index by document number, kept as one joined text, which takes a fifth of a list's memory."""
 
     def __init__(self, folder: Path) -> None:
         self._text = (folder / "doc_ids.txt").read_bytes().decode("utf-8", "surrogatepass")
@@ -381,7 +381,7 @@ class Retriever(Protocol):
     def index(self, documents: Sequence[Document], folder: Path) -> None:
         """Build the index of `documents`, in ascending order of doc_id, in `folder`. `search` can then be called.
 
-        folder: exists. It is empty, or has files of an interrupted call if the class resumes.
+        folder: an existing folder. It is empty, or has files of an interrupted call if the class resumes.
         """
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
@@ -410,4 +410,4 @@ class Reranker(Protocol):
     depth: int
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (indices int64 [n], scores float64 [n]) of some pairs at a time, each pair once."""
+        """Yield (indices into `pairs` int64 [n], their scores float64 [n]) for some pairs at a time, each pair once."""

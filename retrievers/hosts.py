@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from harness.errors import BadInput
 from retrievers.redaction import register
 
-NAMED = "HARNESS_HOSTS_NAMED"  # environment variable with the hosts that a command's processes have named so far
+NAMED = "HARNESS_HOSTS_NAMED"  # environment variable with the hosts that a command's processes have printed so far
 
 
 def host_of(address: str) -> str:

@@ -233,8 +233,9 @@ def check_encoder(make: Callable[[], Encoder], tmp_path: Path) -> None:
 
     - encode_documents writes embeddings.npy: float32 [N, D], finite, with equal vectors for equal texts. A second call
       on the same folder writes the same file.
-    - encode_queries returns float32 [Q, D], finite, in the order of the queries. A second instance returns the same.
-    - There may be no documents and no queries.
+    - encode_queries returns float32 [Q, D], finite, in the order of the queries. A second instance returns the same
+      vectors, up to rounding.
+    - Both methods accept an empty list of texts.
     """
     texts, folder = list(TEXTS.values()), _new_folder(tmp_path, "encoded")
     encoder = make()
@@ -266,7 +267,7 @@ def check_fusion(make: Callable[[], Fusion]) -> None:
 
     - Every query has a row, in the order of the rankings.
     - A row has at most k of the documents that any ranking returned. A smaller k gives the first of them.
-    - The order of the rankings does not matter. A single ranking keeps its documents.
+    - The order of the rankings does not matter. The fusion of a single ranking keeps its documents.
     """
     first = Ranking.from_scores({"z": {"a": 3.0, "b": 1.0}, "m": {"c": 2.0}, "empty": {}})
     second = Ranking.from_scores({"z": {"b": 9.0, "d": 9.0, "e": 4.0}, "m": {}, "empty": {}})

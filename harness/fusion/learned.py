@@ -51,8 +51,8 @@ class LearnedFusion:
     weights, or a logistic regression replace it only if held-out queries gain more than one standard error.
 
     weights: ranking name -> weight in the fixed fusion, 0 to 1e9, by default 1.
-    folds: number of parts of the labelled queries, for out-of-fold lists. repeats: number of different splits into
-        folds. If the gate learns, the gate's folds and repeats are used instead.
+    folds: number of parts into which labelled queries are split; each part is fused by a rule learnt without it.
+    repeats: number of different splits into folds. If the gate learns, its folds and repeats are used instead.
     """
 
     recorded_as = "fusion/learned"
@@ -230,7 +230,7 @@ class WeightGrid:
             {(name, kind): float(weight) for name, weight in zip(names, weights, strict=True) if weight}
             for kind, weights in places[1:]
         ]
-        # The distance to the fixed fusion. Another normalisation adds as much as the smallest step.
+        # The distance of each point from the fixed fusion. Another normalisation adds as much as the smallest step.
         self._far = np.array(
             [np.abs(weights - places[0][1]).sum() + (kind != START) / FINEST for kind, weights in places]
         )
@@ -245,8 +245,8 @@ class WeightGrid:
     def pick(self, used: np.ndarray) -> int:
         """Return the index of the point nearest to the fixed fusion among the points as good as the best point.
 
-        A point is as good if its mean objective over the queries `used`, bool [n], is lower by at most one standard
-        error of the paired difference (after Breiman et al. 1984).
+        A point is as good if its mean objective over the queries `used`, bool [n], is lower than the best point's
+        by at most one standard error of the paired difference (after Breiman et al. 1984).
         """
         count = int(used.sum())
         if count < 2:
@@ -292,7 +292,7 @@ class Ranker:
         self._scores: dict[tuple[tuple[tuple[str, str], float], ...], np.ndarray] = {}
 
     def learn(self, fusion: Weights, used: np.ndarray) -> list[Weights]:
-        """Return a correction of the fusion for each of STRENGTHS, learnt from the queries `used`, bool [n]."""
+        """Return corrected weights of `fusion` for each of STRENGTHS, learnt from the queries `used`, bool [n]."""
         rows = used[self._owner]
         if not rows.any():
             return [fusion] * len(STRENGTHS)
@@ -327,7 +327,7 @@ def regress(columns: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.
     """Return the coefficients of a logistic regression with a free intercept and L2 penalty, float64 [F].
 
     Newton's method with halved steps takes a fifth of the time of scikit-learn's LogisticRegression, and gives the same
-    result. columns: float64 [m, F]. labels: 1 or 0, float64 [m].
+    result. columns: float64 [m, F]. labels: 1 or 0, float64 [m]. weights: the weights of the m rows, float64 [m].
     """
     columns = np.column_stack([np.ones(len(columns)), columns])
     held = np.array([0.0, *np.ones(columns.shape[1] - 1)])

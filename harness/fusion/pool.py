@@ -1,4 +1,4 @@
-"""The candidates of the queries that a fusion learns from: their features, and the objective of any order of them."""
+"""Candidates of the queries that a fusion learns from, their features, and the objective of any order of candidates."""
 
 from __future__ import annotations
 

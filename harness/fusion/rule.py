@@ -27,7 +27,7 @@ FEATURES: dict[str, Callable[[Ranking], RankPoints]] = {
     "min_max": partial(normalised, "min_max"),
     "reciprocal_rank_60": partial(reciprocal_ranks, 60),  # 1 / (60 + rank), as in `RRF`
     "reciprocal_rank_10": partial(reciprocal_ranks, 10),
-    # 1, so the sum over the rankings is the number of rankings that returned the document
+    # 1 for each returned document, so the sum over the rankings is the number of rankings that returned the document
     "returned": lambda ranking: RankPoints((ranking.docs >= 0).astype(np.float64)),
 }
 

@@ -27,7 +27,8 @@ class PooledCandidates(NamedTuple):
     """The documents that any ranking returned for a query, each once.
 
     docs: int32 [Q, C], indices into `doc_ids`, ascending; rows are padded with len(doc_ids).
-    slots: for each ranking, the positions of its documents in the flattened `docs`, int64 [Q, K]. Pads point to pads.
+    slots: for each ranking, the positions of its documents in the flattened `docs`, int64 [Q, K]. Pads have
+        the positions of pads.
     """
 
     doc_ids: tuple[str, ...]
@@ -196,7 +197,7 @@ class CombMNZ(WeightedSum):
 
 
 def _shares(ranking: Ranking, least: float | None = None) -> np.ndarray:
-    """Return (score - least) / (best - least), 0 if best equals least, and at pads. least: None: each row's lowest."""
+    """Return (score - least) / (best - least); 0 at pads, and if best = least. least: None: each row's lowest score."""
     present = ranking.docs >= 0
     if least is None:
         least = np.min(ranking.scores, axis=1, keepdims=True, where=present, initial=np.inf)

@@ -84,7 +84,7 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
 
 @njit(cache=True, nogil=True)
 def _narrow(query, vectors, docs, scores, size, k, slack):
-    """Drop some of `size` > k candidates. Return (number left, the lowest score of a candidate from now on).
+    """Drop some of `size` > k candidates. Return (number left, the lowest score that later candidates need).
 
     Let kth be the k-th best approximate score. The k best candidates by approximate score have exact scores of at least
     kth - slack. A document with an approximate score below kth - 2 * slack has an exact score below kth - slack. If too
@@ -116,7 +116,7 @@ def _drop(docs, scores, size, bound):
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
 def _score(query, vectors, docs, scores, size):
-    """Write the exact scores of `docs[:size]` to `scores`. The order of summation depends only on D."""
+    """Write the exact scores of `docs[:size]` to `scores`. The order of summation depends only on the dimensions."""
     wide, lanes = query.astype(np.float64), np.empty(LANES)
     whole = len(wide) - len(wide) % (4 * LANES)
     for i in range(size):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-QUERY_CHARACTERS = 1 << 18  # maximum length of all queries whose vectors are in memory; 1 GB with 1,024 dimensions
+QUERY_CHARACTERS = 1 << 18  # most characters of the queries whose vectors are in memory; 1 GB with 1,024 dimensions
 
 
 class Weights(NamedTuple):
@@ -46,7 +46,11 @@ class Weights(NamedTuple):
 
 
 def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
-    """Return each token's greatest weight in each text. ids, weights: [n, L]. counts: bool [n, L], tokens to use."""
+    """Return each token's greatest weight in each of n texts.
+
+    rows: int64 [n], the row of each text. ids, weights: the texts' tokens and their weights, [n, L].
+    counts: bool [n, L], whether to use a token.
+    """
     where, column = np.nonzero(counts)
     tokens, values = ids[where, column], weights[where, column]
     order = np.lexsort((-values, tokens, where))
@@ -90,7 +94,7 @@ class Postings(NamedTuple):
 
     def best(self, tokens: np.ndarray, weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (docs int32, scores float64) of a query's k best documents with a score above 0."""
-        known = tokens < len(self.indptr) - 1  # no document has larger tokens
+        known = tokens < len(self.indptr) - 1  # no document has a token with a larger number
         spans = [slice(self.indptr[token], self.indptr[token + 1]) for token in tokens[known].tolist()]
         parts = [
             self.data[span] * weight for span, weight in zip(spans, weights[known].astype(np.float64), strict=True)
@@ -105,7 +109,7 @@ class Postings(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """rows: int64 [n]. ids: tokens [n, L]. mask: bool [n, L], where there is a token. states: last states [n, L, H]."""
+    """rows: int64 [n]. ids: tokens [n, L]. mask: bool [n, L], false for padding. states: last states [n, L, H]."""
 
     rows: np.ndarray
     ids: torch.Tensor
@@ -207,10 +211,11 @@ class _Transformer:
 class Sparse(_Head):
     """Learned sparse retrieval by weights of tokens.
 
-    A token weighs relu(w . h + b), where h is the transformer's last state at that token. A token that occurs several
-    times in a text has its greatest weight; cls, eos, pad and unk have none. A document's score is the sum, over all
-    tokens that it shares with the query, of the product of both weights. Documents that share no token are never
-    returned. Longer queries reach higher scores, so scores are only roughly comparable across queries.
+    A token weighs relu(w . h + b), where h is the transformer's last state at that token; w and b make up the head. A
+    token that occurs several times in a text has its greatest weight; cls, eos, pad and unk have none. A document's
+    score is the sum, over all tokens that it shares with the query, of the product of both weights. Documents that
+    share no token are never returned. Longer queries reach higher scores, so scores are only roughly comparable across
+    queries.
     """
 
     progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
@@ -300,9 +305,10 @@ class Sparse(_Head):
 class MultiVector(_Head):
     """Late interaction (Khattab & Zaharia 2020, ColBERT) of each query token with the most similar document token.
 
-    A pair's score is 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1, comparable across queries. Each
-    token except cls has a unit vector: W h + b, normalised, where h is the transformer's last state at that token. The
-    paper's formula uses all tokens; the released model was trained without cls and with eos.
+    A pair's score is 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1, comparable across queries. The
+    query has the |q| vectors q_i, the document the vectors d_j: each token except cls has a unit vector, W h + b,
+    normalised, where h is the transformer's last state at that token, and W and b make up the head. The paper's formula
+    uses all tokens; the released model was trained without cls and with eos.
 
     depth: number of documents to score per query, at least 1.
     """

@@ -51,7 +51,7 @@ class Encoder(Protocol):
 
         Equal texts get equal vectors. Raise BadVector if a vector is not finite.
 
-        folder: exists. It is empty, or has files of an interrupted call with the same texts, to be resumed.
+        folder: an existing folder. It is empty, or has files of an interrupted call with the same texts, to be resumed.
         """
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:

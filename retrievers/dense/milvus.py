@@ -1,7 +1,7 @@
 """Vectors in Milvus (Wang et al. 2021, Milvus: A Purpose-Built Vector Data Management System).
 
-The server proposes documents, and the harness scores them from the cached vectors. A collection is named by its
-vectors, so a second run finds it. Until a collection is complete, it has another name, and is never searched.
+The server proposes documents, and the harness scores them from the cached vectors. A collection is named by a
+checksum of its vectors, so a second run finds it. Until it is complete, it has another name, and is never searched.
 """
 
 from __future__ import annotations
@@ -234,7 +234,8 @@ def _client_class() -> Any:
     before = dict(os.environ)
     for name in filter(lambda name: name.startswith("MILVUS_"), before):
         del os.environ[name]
-    # Some versions always read `.env`, but never replace a variable that exists. gRPC would report every fork.
+    # Some versions of pymilvus always read `.env`, but never replace a variable that exists, even an empty MILVUS_URI.
+    # With its usual verbosity, gRPC would print a line at every fork.
     os.environ.update({"PYTHON_DOTENV_DISABLED": "1", "MILVUS_URI": "", "GRPC_VERBOSITY": "ERROR"})
     try:
         from pymilvus import MilvusClient

@@ -1,6 +1,7 @@
 """Files, identity, device and batches of neural models. Nothing here loads a model.
 
-Annotations are evaluated in this module, because dataclasses of other modules inherit them.
+Annotations are evaluated in this module (it has no `from __future__ import annotations`), because dataclasses of other
+modules inherit them.
 """
 
 import hashlib
@@ -72,7 +73,7 @@ class ModelSource:
 class NeuralModel(ModelSource):
     """Base of components that compute with a model. `ModelSource` explains the arguments model, revision and path.
 
-    max_length: tokens to keep of a text, special tokens included, from 3 to the model's limit; None: the limit.
+    max_length: tokens after which a text is cut, special tokens included, from 3 to the model's limit; None: the limit.
     dtype: the number format of the computation; `auto`: see `dtype_for`.
     device: cpu, cuda, cuda:1, mps, ...; None: the best available device.
     batch_tokens: number of tokens in a batch, padding included, at least 1; None: 2,048 on cpu, 32,768 elsewhere.
@@ -150,7 +151,7 @@ def fingerprint(source: ModelSource) -> dict[str, str]:
     """Return the identity of a model: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
 
     If the revision is a commit, no file is needed. The checksum covers the relative names and the contents of all files
-    except UNUSED ones. A file is read again only if its size or modification time changes.
+    that UNUSED does not match. A file is read again only if its size or modification time changes.
     """
     if source.path is None:
         known = _COMMIT.fullmatch(source.revision or "")
@@ -166,7 +167,7 @@ def fingerprint(source: ModelSource) -> dict[str, str]:
 
 
 def device_for(device: str | None) -> str:
-    """Return `device`, or if it is None the first available of cuda, mps, cpu. Raise BadInput if torch lacks it."""
+    """Return `device`, or for None the first available of cuda, mps, cpu. Raise BadInput if torch does not find it."""
     if device == "cpu" or (device is None and not _may_have_gpu()):
         return "cpu"
     torch = _torch()  # importing torch is slow, and useless without a GPU
@@ -213,7 +214,7 @@ def batches_by_length(
     limit: int,
     done: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield batches of inputs of similar length, with at most `limit` tokens, longest first: indices int64 [n].
+    """Yield batches, as indices int64 [n], of inputs of similar length, longest first, with at most `limit` tokens.
 
     CHUNK inputs at a time are tokenized, just before their batches are yielded. Batches do not depend on `done`, so an
     interrupted computation resumes with the same batches.
@@ -250,12 +251,12 @@ def positions(transformer: Any) -> int:
 
 @contextmanager
 def loading(folder: Path, package: str) -> Iterator[None]:
-    """Load a model from `folder` in this block, without output. Raise BadInput if `package` is missing or fails."""
+    """Let the block load a model from `folder`, without output. Raise BadInput if `package` is missing or fails."""
     _need(package)
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # loading takes about a second
+    logging.disable_progress_bar()  # needless, as loading takes about a second
     try:
         yield
     except BadInput:
@@ -282,7 +283,7 @@ def check_scores(pairs: Sequence[tuple[str, str]], scores: np.ndarray) -> None:
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Compute without gradients. Raise BadInput if a batch does not fit into memory."""
+    """Let the block compute without gradients. Raise BadInput if a batch does not fit into memory."""
     import torch
 
     try:

@@ -221,7 +221,7 @@ class _Inverted(Approximate):
         nlist = self._nlist or max(1, min(int(4 * math.sqrt(size)), size // TRAINING))
         centroids = np.zeros((nlist, width), np.float32)
         if size:
-            # The user chose few vectors per list, so min_points_per_centroid=1 switches the warning off.
+            # A user may choose few vectors per list: min_points_per_centroid=1 switches faiss's warning off.
             means: Any = faiss.Kmeans(width, nlist, niter=10, seed=SEED, spherical=True, min_points_per_centroid=1)
             means.train(vectors)
             centroids = means.centroids
@@ -415,10 +415,10 @@ def _room(k: int) -> int:
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
-    """Return the error bound of inner products in float32, float64 [Q]; infinity if a product may overflow.
+    """Return, as float64 [Q], the error bound of inner products computed in float32; infinity if one may overflow.
 
-    For any order of summation, the bound is gamma * |q| * |d|, with gamma = D u / (1 - D u) and u = 2 ** -24. Another
-    0.1 % covers float64's rounding; the last term covers underflow.
+    For D dimensions and any order of summation, the bound is gamma * |query| * longest, with gamma = D u / (1 - D u)
+    and u = 2 ** -24. Another 0.1 % covers float64's rounding; the last term covers underflow.
     """
     width = queries.shape[1]
     reach = np.linalg.norm(queries.astype(np.float64), axis=1) * longest

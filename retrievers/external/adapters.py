@@ -6,7 +6,8 @@
     search = adapters.langchain(my_retriever, key="doc_id")
 
 Each function returns at most k pairs (doc_id, score) per text, best first. If a library finds passages, a document
-takes the place of its best passage. Without scores, rank r gets the score 1 / r. This module imports no library.
+takes the place of its best passage. If a library gives no scores, rank r gets the score 1 / r.
+This module imports no library.
 """
 
 from __future__ import annotations

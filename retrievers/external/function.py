@@ -55,7 +55,7 @@ class Function:
 
     @classmethod
     def identify(cls, function: str, version: str | None, cache: bool) -> dict[str, Any]:
-        """Return the arguments and the sha256 of the module's source, without its imports."""
+        """Return the arguments and the sha256 of the module's file. Modules that it imports are not included."""
         return {"function": function, "sha256": _sha256(function), "version": version, "cache": cache}
 
     def check_data(self, doc_ids: Collection[str], queries: Sequence[Query]) -> None:

@@ -257,8 +257,8 @@ class HttpClient:
     def answers(self, count: int, request: MakeRequest, read: Callable[[int, HttpReply], _T]) -> Iterator[Answer[_T]]:
         """Yield the answers to `count` requests as they arrive.
 
-        If all attempts at a request fail, no further request starts, and Unanswered is raised after the answers under
-        way. If the caller is interrupted or stops iterating, requests under way end after `GRACE_SECONDS`.
+        If all attempts at a request fail, no further request starts, and Unanswered is raised after the answers to the
+        requests under way. If the caller is interrupted or stops iterating, these requests end after `GRACE_SECONDS`.
 
         read: (number of the request, reply) -> answer; may raise FailedAttempt.
         """
@@ -423,7 +423,7 @@ def _join(threads: Sequence[threading.Thread]) -> None:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Return the seconds of the header Retry-After, a number or a date (RFC 9110, 10.2.3); 0 without one."""
+    """Return the seconds to wait by the header Retry-After, a number or a date (RFC 9110, 10.2.3); 0 without it."""
     value = headers.get("Retry-After", "")
     with suppress(ValueError):
         return max(0.0, float(value))

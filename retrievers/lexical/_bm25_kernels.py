@@ -167,8 +167,8 @@ def keep_best(docs, scores, size, k, kth):
 def select(values, size, place):
     """Return the value at index `place` of `values[:size]` in descending order, and reorder `values[:size]`.
 
-    This is quickselect (Hoare 1961) with the middle element as pivot. Values are split into larger, equal and smaller
-    ones, because equal scores are common, and moved without branches.
+    This is quickselect (Hoare 1961) with the middle element as pivot. Values are moved without branches, and split
+    into three parts (larger than, equal to and smaller than the pivot), because equal scores are common.
     """
     low, high = 0, size
     while True:

@@ -107,7 +107,7 @@ class Columns(NamedTuple):
 
 
 def write_summary(surveys: Sequence[Path], folder: Path) -> None:
-    """Write the summary of a corpus. surveys: folders of its shards, in order; read one at a time."""
+    """Write the summary of a corpus. surveys: the surveys of all shards, in order; read one at a time."""
     numbers: dict[str, int] = {}
     counts = np.zeros(0, np.int64)
     sizes = {"documents": 0, "terms": 0}
