@@ -99,7 +99,7 @@ def load_dataset(*overrides: str) -> Dataset:
         session.ask_anew()
         document, invocation = compose("run", words)
         name, source = invocation.choices["dataset"], document["dataset"]
-        if labels_alone(source):  # `evaluate` needs no documents, just as `harness score`
+        if labels_alone(source):  # like `harness score`, `evaluate` needs no documents
             return Dataset(name, (), (), build(source, where="dataset").qrels())
         return session.open_dataset(Plan.of(document), name)
 
@@ -142,7 +142,7 @@ def _answered(command: str, words: Sequence[str]) -> CommandAnswer:
 
 
 def _overrides(command: str, words: Sequence[Any]) -> list[str]:
-    """Return the overrides of a call. A result becomes the id of its run; the first result names the tracking store."""
+    """Return the overrides of a call. Replace each Result by its run id. Use the first one's tracking store."""
     results = [one for one in words if isinstance(one, Result)]
     for one in words:
         if not isinstance(one, str | Result):

@@ -21,7 +21,7 @@ SAFE = {"PYTHONSAFEPATH": "1"}  # like -P, for all Python processes that inherit
 def protect() -> None:
     """Keep the working folder off the import path of all Python processes that this one starts.
 
-    Raise BadInput if the folder has settings for Numba: they can run code.
+    Raise BadInput if the folder has settings for Numba: such settings can run code.
     """
     os.environ.update(SAFE)
     refuse_settings(Path(".numba_config.yaml"), "Numba", "which compiled code it loads", "NUMBA_NUM_THREADS=4")
@@ -40,13 +40,13 @@ def refuse_settings(file: Path, library: str, decides: str, instead: str) -> Non
 
 
 def start(words: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[Any]:
-    """Start Python with the arguments `words`. variables: set in its environment. options: for `subprocess.Popen`."""
+    """Start Python with the arguments `words`. variables: added to its environment. options: of `subprocess.Popen`."""
     environment = {**os.environ, **SAFE, **(variables or {})}
     return subprocess.Popen([sys.executable, "-P", *words], env=environment, **options)  # noqa: S603
 
 
 def on_port(serve: Callable[[int], T], host: str, port: int) -> T:
-    """Return serve(port); if the port is taken, serve(0), which takes a free one.
+    """Return serve(port) or, if this port is taken, serve(0), which takes a free port.
 
     Raise BadInput if `host` is not an address of this machine.
     """

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from harness import interruption
 from harness.config.commands import COMMANDS
 
-if TYPE_CHECKING:  # most modules import numpy, and that would slow down --help
+if TYPE_CHECKING:  # at run time, the import would load numpy and slow down --help
     from harness.config.composing import Request
 
 

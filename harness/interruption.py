@@ -14,19 +14,19 @@ from types import FrameType
 from typing import Any
 
 AGAIN_SECONDS = 0.05  # time before a lost interruption is sent again
-ENDING_SECONDS = 3.0  # a second Ctrl-C so soon after the first is ignored: it would leave the run RUNNING
+ENDING_SECONDS = 3.0  # a second Ctrl-C within this time is ignored: it would leave the run RUNNING
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM, from `kill`, `timeout`, schedulers and containers."""
 
 
-_received: list[int] = []  # numbers of signals
+_received: list[int] = []  # the numbers of the signals received, in order
 _ending_since = [-math.inf]  # time of the last signal, by the monotonic clock
 
 
 def listen() -> None:
-    """Let SIGTERM interrupt this process like Ctrl-C. Both signals still kill forked workers."""
+    """Let SIGTERM interrupt this process like Ctrl-C. Both SIGTERM and Ctrl-C still kill forked workers."""
     listener, plain_hook = os.getpid(), sys.unraisablehook
 
     def interrupt(number: int, _: FrameType | None) -> None:

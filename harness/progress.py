@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.25  # how often the announcing thread checks whether a stage is
 
 @dataclass(eq=False)
 class _Stage:
-    """A stage of the work. over: whether it was announced, or an inner stage or counted work has made that needless."""
+    """A stage of the work. over: whether it was announced already, or needs no line since inner work shows progress."""
 
     label: str
     began: float = field(default_factory=lambda: time.monotonic())
@@ -33,7 +33,7 @@ _listener: Progress | None = None  # gets the progress of counted work instead o
 
 @contextmanager
 def stage(label: str) -> Iterator[None]:
-    """Announce a stage that takes 2 s before an inner stage begins. Print its time at the end if it took 10 s."""
+    """Announce a stage after 2 s unless an inner stage has begun. If announced, print its time if it took 10 s."""
     global _watcher
     one = _Stage(label)
     for outer in _stages:
@@ -83,7 +83,7 @@ def told(listener: Progress) -> Iterator[None]:
 
 @contextmanager
 def watch(label: str) -> Iterator[Progress]:
-    """Yield the function `progress(done, total, unit)`; a total of 0 means unknown. Its first call shows the bar."""
+    """Yield the function `progress(done, total, unit)`; a total of 0 means unknown. The first call shows the bar."""
     if _listener is not None:
         yield _listener
     elif sys.stderr.isatty():

@@ -63,7 +63,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
         notes = [
             *notes,
             f"The queries do not tell this run apart from {near.run.named} (p {p_value(near.p)} for this pair alone). "
-            "The next command computes how many more labels would do so.",
+            "The next command computes how many more labels it would take to tell these two runs apart.",
         ]
     score = f"{evidence.measure.name} {number(evidence.value)}"
     title = f"Run {read.run.named}: {score} on {len(evidence.query_ids):,} queries"

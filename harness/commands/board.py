@@ -29,7 +29,7 @@ from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
 
-SHOWN = 20  # most rows of a table on the terminal
+SHOWN = 20  # the most rows that a table on the terminal shows
 
 
 def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
@@ -88,7 +88,7 @@ def _document(one: Board) -> dict[str, Any]:
 
 
 def board_report(one: Board) -> Report:
-    """Return the recommended run, the runs not told apart from the best, the worse runs, and the keys that matter."""
+    """Return a report: the recommended run, the runs as good as the best, the worse runs, and the keys that matter."""
     found = one.leaderboard
     whole = leaderboard_table(one)
     worse = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.group == "worse"]

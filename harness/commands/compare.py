@@ -48,7 +48,7 @@ LABELS = string.ascii_uppercase  # labels of runs in tables and figures: at most
 def _compared(
     tracker: Tracker, choice: Choice, kind: RunKind, folder: Path, config: CompareConfig
 ) -> tuple[Comparison, str]:
-    """Return the comparison of runs and its page. folder: for downloads."""
+    """Return the comparison of the chosen runs, and its HTML page. folder: for downloaded files of the runs."""
     runs: ScoredRuns
     if kind.task:
         runs = TaskRuns([*choice.labelled], read_submissions(tracker, choice.runs, folder))
@@ -64,7 +64,7 @@ def _compared(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """A comparison. run_id, experiment: None for a comparison of files, which is not logged."""
+    """A comparison with its files. run_id, experiment: None if files were compared, since this is not logged."""
 
     comparison: Comparison
     run_id: str | None
@@ -229,9 +229,10 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
 def tested_family(
     tracker: Tracker, choice: Choice, config: CompareConfig, folder: Path
 ) -> tuple[np.ndarray | None, Expected | None]:
-    """Return p of the best run against each run of the family, float64 [R], and the value to expect of the best run.
+    """Test the best run against each of the R runs of the family. Return (p-values, expected score of the best run).
 
-    Holm's method corrects p. Return (None, None) if the runs were named, or if the measure has no value per query.
+    p-values: float64 [R], corrected by Holm's method; NaN for the best run itself. Return (None, None) if the runs were
+    named, or if the measure has no value per query.
     """
     metric, ranked = config.metric, choice.family
     pooled = not config.task and parse_measure(metric).family is MeasureFamily.POOLED

@@ -78,7 +78,7 @@ def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
 
 
 def _read_data(config: InitConfig, invocation: Invocation) -> tuple[dict[str, int], Better | None, Sequence[str]]:
-    """Return the numbers of rows, a better tokenizer for the documents if there is one, and commands to try next.
+    """Return the numbers of documents, queries and labelled queries; a better tokenizer, if any; and the next commands.
 
     Raise BadInput if a file is invalid, or if the gate lacks labels.
     """

@@ -30,14 +30,14 @@ from harness.statistics.power import MOST, TellingApart, telling_apart
 from harness.tracking.tracker import Tracker
 
 BAR = 20  # characters of the bar for a power of 100 %
-DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> param of a run
+DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> the run's param
 
 
 @dataclass(frozen=True, eq=False)
 class PairValues:
     """Two runs, the better first. notes: how the runs were chosen.
 
-    gaps: float64 [Q], value of the first run minus value of the second on each query that counts; NaN without a value.
+    gaps: float64 [Q], the first run's value minus the second's on each query that counts; NaN if the measure has none.
     judges: "private " if only private queries count, "" if all queries count.
     """
 
@@ -71,8 +71,8 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
 def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
     """Return the two named runs, or the best run and the best other run that differs from it.
 
-    A sweep stands for its recommended trial. Raise BadInput unless the runs can be compared query by query, and all
-    labels come from people.
+    If a named run is a sweep, take its recommended trial. Raise BadInput unless the runs can be compared by query, and
+    all labels come from people.
     """
     check_by_query(asked.metric)
     if asked.runs is not None:
@@ -108,8 +108,8 @@ def _pair(tracker: Tracker, asked: Wanted, ids: list[str], notes: Sequence[str],
     values = found.values[:, judging(found.public, found.select_on)]
     if (np.isnan(values[0]) != np.isnan(values[1])).any():
         raise BadInput(
-            f"metric={asked.metric} applies to different queries in the two runs, so no values pair. Choose another "
-            "measure: metric=NAME."
+            f"metric={asked.metric} applies to different queries in the two runs, so their values cannot be "
+            "compared query by query. Choose another measure: metric=NAME."
         )
     judges = "private " if found.select_on == "public" else ""
     return PairValues(found.metric, first, second, values[0] - values[1], judges, [*notes, *found.notes])
@@ -210,7 +210,7 @@ def _curve(pair: PairValues, told: TellingApart) -> Table:
 
 
 def _next(pair: PairValues, told: TellingApart, place: Place, files: Sequence[str]) -> list[str]:
-    """Return the next commands. files: overrides that name and score files; none for logged runs."""
+    """Return the next commands. files: overrides that name compared files and their labels; empty for logged runs."""
     first, second = pair.first.run, pair.second.run
     words = files or [f"runs=[{first.short_id},{second.short_id}]"]
     metric = pair.metric if files else needed_metric(pair.metric, first, second)

@@ -21,7 +21,7 @@ from harness.reports.result import CommandAnswer
 
 SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
 BAR = 40  # characters of the longest bar
-WORDS, LONGEST = 4, 60  # most words and most characters of the proposed query
+WORDS, LONGEST = 4, 60  # the proposed query has at most so many words and characters
 MODEL = "gpt-4o-mini"  # named in the proposed `testset draft`, which has dry_run=true and asks no model
 SHOWN = 5  # most skipped files to show; the manifest lists all
 
@@ -43,7 +43,7 @@ def _lines(output: Path, found: Manifest, written: bool) -> Iterator[str]:
     if found.spans > found.documents:
         more = found.spans - found.documents
         repeat = f"{counted(more, 'further chunk')} {'repeats' if more == 1 else 'repeat'}"
-        yield f"{repeat} a document: the document has a span for each place."
+        yield f"{repeat} the text of a document: the document has a span for each of its places in the files."
     if found.near_duplicates:
         pairs = counted(found.near_duplicates, "pair")
         yield f"{pairs} of documents with nearly the same text: see {output / 'near_duplicates.jsonl'}."
@@ -63,7 +63,10 @@ def _picture(lengths: Lengths) -> Iterator[str]:
     if lengths.least == lengths.most:
         yield f"Characters of each document: {lengths.most:,}"
         return
-    yield f"Characters of a document: {lengths.least:,} to {lengths.most:,}, half of them at most {lengths.median:,}"
+    yield (
+        f"Characters per document: {lengths.least:,} to {lengths.most:,}; "
+        f"half of the documents have at most {lengths.median:,}"
+    )
     greatest, width = max(count for _, count in lengths.bins), len(f"{lengths.bins[-1][0]:,}")
     for end, count in lengths.bins[next(place for place, (_, count) in enumerate(lengths.bins) if count) :]:
         yield f"  up to {end:>{width},}  {'█' * -(-BAR * count // greatest)} {count:,}".rstrip()

@@ -41,7 +41,7 @@ from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
 
 TOLERANCE = 1e-12  # smaller differences of metrics do not count
-LISTED = 10  # most differences to show
+LISTED = 10  # the most differences that the report shows
 Row = dict[str, Any]  # a row of a submission
 
 
@@ -49,12 +49,12 @@ Row = dict[str, Any]  # a row of a submission
 class Proof:
     """The results of checking a run, as `format=json` prints them.
 
-    predictions: sha256 of the logged predictions (`then`) and of the new ones (`now`), None if nothing was run.
+    predictions: sha256 of the logged predictions (`then`) and of the new ones (`now`: None if nothing was run).
     rows: the logged submission, without document texts. wrong: a sentence for each fault.
     differences: {queries, first: [{query_id, query, then, now}, ...]}, the number of queries with other predictions and
-    the first of these queries; then and now are [[document, score], ...], or None without a row.
-    metrics: {compared, differ: [{name, then, now}, ...], times: [...]}, the number compared, the metrics that differ by
-    their logged names, and the times that differ (which is no fault).
+    the first of these queries; then and now are [[document, score], ...], or None if the query has no row.
+    metrics: {compared, differ: [{name, then, now}, ...], times: [...]}, the number of metrics compared, the metrics
+    that differ (under their logged names), and the times that differ (which is not a fault).
     data: name -> fingerprint. versions: name -> {then, now} of changed versions.
     """
 
@@ -75,7 +75,7 @@ class Proof:
         return False if self.wrong else True if self.predictions["now"] else None
 
     def check_repeated(self, rows: Sequence[Row]) -> None:
-        """Compare new rows with the run's own, both without document texts."""
+        """Compare new rows of a submission with the logged rows. Neither have document texts."""
         self.predictions["now"] = rows_sha256(rows)
         before = {str(row["eval_id"]): row for row in self.rows}
         pairs = [(before.get(str(row["eval_id"])), row) for row in rows]
@@ -90,9 +90,9 @@ class Proof:
             self.wrong.append("The new predictions differ from the ones that the run made.")
 
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
-        """Compare metrics with the logged ones, by MLflow names. Ignore metrics that were not logged."""
+        """Compare new metrics (now) with logged metrics (then) of the same MLflow names. Ignore unlogged metrics."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
-        changed: dict[bool, list[Row]] = {True: [], False: []}  # True: differing times; False: other metrics
+        changed: dict[bool, list[Row]] = {True: [], False: []}  # True: differing times; False: other differing metrics
         for name, value in logged.items():
             if abs(then[name] - value) > TOLERANCE:
                 changed[name.startswith(TIMES)].append({"name": name, "then": then[name], "now": value})
@@ -186,7 +186,7 @@ def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun,
 
 
 def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> Plan | ScoreConfig:
-    """Return the run's logged config with this command's paths and tracking, checked like any config."""
+    """Return the run's logged config, checked like any config, with the paths of this command and without tracking."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
         if not isinstance(logged.get("retriever", {}), dict):
@@ -195,7 +195,7 @@ def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: 
         shipped = schema_defaults(cls)
         ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.Tracker"}}
-        if "cluster" in ours:  # this machine, with the run's size of shards, which may decide the last digits
+        if "cluster" in ours:  # run on this machine, but keep the run's shard size: it may change the last digits
             cluster = logged.get("cluster")
             shard = cluster.get("shard") if isinstance(cluster, dict) else None
             ours["cluster"] = {"_target_": "cluster/local", "shard": shard}
@@ -243,7 +243,7 @@ def _require_same_files(run: LoggedRun, plan: Plan) -> None:
 
 
 def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]:
-    """Return the run's dataset config with the new paths in `data` and this command's cache."""
+    """Return the run's dataset config. Replace its paths by those in `data`, and its cache by this command's cache."""
     data, runtime = config.document["data"], source.get("runtime")
     new_paths = {name: path for name, path in data.items() if path is not None}
     known = [name for name in source if name in data]
@@ -257,7 +257,7 @@ def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]
 
 
 def _verified_run(tracker: Tracker, run: LoggedRun, plan: Plan, dataset: Dataset, scratch: Path) -> Proof:
-    """Check the scores that depend on the stored predictions alone."""
+    """Read the stored predictions, and check the scores that depend only on these predictions."""
     file = tracker.download(run, "predictions.jsonl", scratch)
     rows = bare_rows(file)
     proof = Proof(run.run_id, {"then": rows_sha256(rows), "now": None}, rows)
@@ -274,7 +274,7 @@ def _verified_run(tracker: Tracker, run: LoggedRun, plan: Plan, dataset: Dataset
 
 
 def _means(predictions: Predictions, qrels: Qrels, plan: Plan) -> dict[str, float]:
-    families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # depend only on the documents shown
+    families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # their measures need only the documents returned
     measures = map(parse_measure, requested(plan.metrics, qrels, plan.top_k))
     wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= plan.top_k)]
     scores = score_lists(ShownLists(predictions), qrels, wanted, detailed=())

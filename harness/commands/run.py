@@ -40,7 +40,7 @@ class Result(Evaluation):
     """The results of one experiment, and its files.
 
     run_id: None if MLflow does not have the run.
-    gate, fusion: as in `gate.json` and `fusion.json`; None if nothing was learnt.
+    gate, fusion: the rules in `gate.json` and `fusion.json`; None if the run learned none.
     predictions: the documents returned, by query. data_notes: sentences about unusual data.
     best_before: the best comparable run that finished before this one.
     private_peeks: how often private scores of the experiment have been seen.
@@ -211,7 +211,7 @@ def _beside(result: Result) -> list[str]:
 
 
 def _next_commands(setup: Setup, invocation: Invocation, outcome: steps.Outcome) -> list[str]:
-    """Return the commands that may win back the run's losses; none without scores."""
+    """Return the commands that may reduce the losses of the run; an empty list if the run was not scored."""
     if (scores := outcome.held_out or outcome.scores) is None:
         return []
     setup = replace(setup, needless=scores.counts["needs_no_retrieval"])

@@ -216,7 +216,7 @@ def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
 def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
     """Return groups of rows that can be compared: the latest group first, rows without an objective last.
 
-    rows: the latest first.
+    rows: must be sorted, the latest first.
     """
     found: list[list[RunRow]] = []
     for row in sorted((row for row in rows if row.objective), key=lambda row: -len(row.shown.tags)):

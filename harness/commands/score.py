@@ -1,4 +1,4 @@
-"""`harness score`: score a file of ranked lists or of a text task that was made elsewhere, and log it like a run."""
+"""`harness score`: score ranked lists or predictions of a text task from a file made elsewhere, and log a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from harness.tracking.tracker import NOTE, RunRecord, as_note
 
 @dataclass(frozen=True, eq=False)
 class _Scored:
-    """A scored file. numbers: its part of the JSON document. shown: the measure for the next commands."""
+    """A scored file. numbers: its scores in the JSON document. shown: the measure that the next commands name."""
 
     record: RunRecord
     write: Callable[[Path], None]

@@ -1,7 +1,7 @@
 """`harness sweep`: run many trials under one parent run, and compute each retrieval once.
 
-Every trial is composed, checked and given its key before anything runs. Trials that need the same retrievals share a
-Hydra job; finished trials are skipped.
+Before anything runs, the config of every trial is composed and checked, and its trial key computed. Trials that need
+the same retrievals share a Hydra job; finished trials are skipped.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def sweep(request: Request) -> CommandAnswer:
 
 
 def launcher_of(request: Request) -> HydraLauncher:
-    """Return Hydra's part of a request; call it within `hydras_state`. Raise BadInput for an invalid config."""
+    """Return the part of Hydra that a sweep uses. Call inside `hydras_state`. Raise BadInput for an invalid config."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 

@@ -22,7 +22,7 @@ from harness.reports.result import CommandAnswer
 from harness.tracking.mlflow_client import shown_address, without_login
 from harness.tracking.tracker import Tracker
 
-START_SECONDS = 120  # limit of the server's start; a cold start takes 12 to 31 seconds
+START_SECONDS = 120  # how long the server may take to start; a cold start takes 12 to 31 seconds
 
 
 def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:
@@ -63,13 +63,13 @@ def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
     if tracker.artifacts:
         command += ["--artifacts-destination", tracker.artifacts]  # for runs that are logged through this server
     # The store's address may hold a password: pass it by the environment, since a list of processes shows arguments.
-    jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # processes that these pages do not need
+    jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # starts no job processes: the pages do not need them
     variables = jobs | os.environ | {"MLFLOW_BACKEND_STORE_URI": str(tracker.uri)}
     return children.start(command, variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
-    """Return the paths of the experiment's page and of its latest sweep, by their keys in the JSON document."""
+    """Return key in the JSON document -> path of a page: the experiment's, and the latest sweep's if there is one."""
     pages = {"url": tracker.page(experiment)}
     sweeps = tracker.runs(experiment, {"harness.verb": "sweep"})
     if sweeps and "sweep.page" in sweeps[0].tags:

@@ -26,7 +26,7 @@ def test_the_sample_is_prepared_without_arguments_and_can_be_run(harness):
     done = harness("prepare")
     said, (run, search, draft) = done.text, done.commands
     assert "outputs/documents holds 16 documents of 2 files." in said
-    assert "Characters of a document: 305 to 398, half of them at most 375" in said
+    assert "Characters per document: 305 to 398; half of the documents have at most 375" in said
     assert "  up to 350  ██████ 2\n  up to 400  ████████████████████████████████████████ 14\n" in said
     assert run == ["run", "dataset=chunked"]
     found = harness(*search, "tokenizer=word", "format=json").json
@@ -43,7 +43,7 @@ def test_files_of_ones_own(harness, corpus):
     done = harness("prepare", *words)
     said, (search, _) = done.text, done.commands
     assert "docs holds 7 documents of 3 files." in said
-    assert "1 further chunk repeats a document: the document has a span for each place." in said
+    assert "1 further chunk repeats the text of a document: the document has a span for each of its places" in said
     assert [row["src"] for row in rows("docs")] == ["in/one.txt"] * 2 + ["in/two.txt"] * 2 + ["in/문서/셋.md"] * 3
     found = harness(*search[:-1], "tokenizer=whitespace", "query=끝.", "format=json").json
     assert [one["text"] for one in found["documents"]] == ["끝."]

@@ -172,7 +172,7 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
-    """List the cache's entries by size or age. On request, prune old entries first, then others down to a size."""
+    """List the cache's entries by size or age. If asked, remove entries unused for days, then others down to a size."""
     kept = open_cache(full_place(config.store.path))
     now = time.time()
     left, removed, busy = _prune(kept, config.prune.unused_days, config.prune.keep_gb, now)
@@ -224,12 +224,12 @@ def _prune(
 ) -> tuple[list[CacheEntry], list[CacheEntry], list[CacheEntry]]:
     """Remove entries unused for `unused_days`, then the longest unused until at most `keep_gb` (10^9 bytes) are left.
 
-    Remove damaged entries too; neither remove nor count foreign folders. now: seconds since 1970.
+    If either limit is given, remove damaged entries too. Foreign folders neither go nor count. now: seconds since 1970.
     Return the remaining entries, the removed entries, and the entries kept only because a process uses them.
     """
     removed: list[CacheEntry] = []
     wanted = unused_days is not None or keep_gb is not None
-    while True:  # repeat, since a file shared by two entries is freed only with the second
+    while True:  # repeat: a file that two entries share is freed only when both are removed
         left, gone, busy = [], [], []
         entries = sorted(store.entries(), key=lambda entry: entry.used)
         size = sum(entry.bytes for entry in entries if entry.state != "foreign")
@@ -272,7 +272,7 @@ def _versions(config: DoctorConfig) -> Iterator[Finding]:
         extras = ("", "dense")
         extra = next((one for one in extras if not wanted.marker or wanted.marker.evaluate({"extra": one})), None)
         if extra is None:
-            continue  # belongs to another extra
+            continue  # only another extra requires this package
         try:
             installed = importlib.metadata.version(wanted.name)
         except importlib.metadata.PackageNotFoundError:

@@ -33,7 +33,7 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     """Write the submission of the best run by `metric`, or of `run`, and enter it in the ledger."""
     kind = RunKind(config.task)
     tracker = open_store(config)
-    verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # scored files of ranked lists are not exported
+    verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # a file of ranked lists that was scored is not exported
     config, notes = settled(tracker, config, kind.name, verbs)
     if not kind.task:
         parse_measure(config.metric)

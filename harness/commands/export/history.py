@@ -42,10 +42,10 @@ log = logging.getLogger(__name__)
 class HistoryRow:
     """A submission with our scores and the leaderboard's. Unknown scores are NaN.
 
-    first: its first export, with the score that ranked the run then.
-    local: our mean over all labelled queries by the measure of the latest submission; unknown if the run lacks the
-        measure or used other queries. local_public: the same over the public queries.
-    answers: the leaderboard's scores by part.
+    first: the first export of the submission, with the score that the run had then.
+    local: our mean over all labelled queries by the measure of the latest submission; unknown if the run lacks
+        this measure or used other queries. local_public: the same over the public queries.
+    answers: part of the leaderboard -> its score.
     """
 
     number: int
@@ -86,7 +86,7 @@ class Agreement:
     """How well the leaderboard's scores on a part agree with ours, over the submissions that have both.
 
     drift: its mean, least and greatest value; None without submissions.
-    tau: Kendall's tau-b of the two orders; None below three submissions, or if undefined.
+    tau: Kendall's tau-b of the two orders; None for fewer than three submissions, or if undefined.
     swapped: pairs of submissions (a, b) where a scores higher than b here and lower on the leaderboard.
     """
 
@@ -114,7 +114,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class History:
-    """All submissions. agreement: by part of the leaderboard. picture: None if there is too little to draw."""
+    """All submissions. agreement: part of the leaderboard -> agreement. picture: None if too little to draw."""
 
     ledger: Path
     metric: str | None
@@ -162,7 +162,7 @@ def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
-    """List all submissions: how far the leaderboard's scores are from ours, and whether both rank them alike."""
+    """List all submissions. Report how the leaderboard's scores differ from ours, and whether both agree in order."""
     ledger = Ledger.of(config.outputs)
     known: Sequence[Submission] = ()
     if ledger.folder.is_dir():
@@ -276,7 +276,7 @@ def history_report(found: History) -> Report:
     whole = submissions_table(found)
     notes = [*whole.notes]
     if any(row.local_kind == "out of fold" for row in rows):
-        notes.append("out of fold: gate or fusion learnt from labels, and each list was made without its own label.")
+        notes.append("out of fold: a gate or fusion learned from labels; each query was decided without its own label.")
     if any(math.isnan(row.local) for row in rows):
         notes.append("A dash under `here`: the run lacks this measure, or used other queries.")
     shown = whole.for_medium("screen").without_empty()
@@ -328,7 +328,7 @@ def _drift(row: HistoryRow, part: str) -> str:
 
 
 def _draw(found: History) -> None:
-    """Draw the leaderboard's scores (public: filled, private: hollow) over ours, with a line of no drift."""
+    """Draw the leaderboard's scores (public: filled, private: hollow) over ours, with a line where both are equal."""
     from harness.reports.figure import new_figure, save, shortened, with_fonts
 
     assert found.picture
@@ -345,7 +345,7 @@ def _draw(found: History) -> None:
             axes.plot([low, high], [board, board], color=colour, alpha=0.4, zorder=1)
             axes.plot(here, board, "o", color=colour, mfc=colour if part == "public" else "white", label=label)
             axes.annotate(str(row.number), (high, board), (5, -3), textcoords="offset points", color=colour)
-            label = "_"  # the legend names a run once
+            label = "_"  # the legend names each run only once
     axes.axline((shown[0].local,) * 2, slope=1, color="#888", linewidth=0.8, zorder=0, label="no drift")
     axes.margins(0.1)
     axes.set(xlabel=f"{found.metric} here, with 95 % interval", ylabel="leaderboard (filled: public, hollow: private)")

@@ -1,8 +1,8 @@
 """The ledger of submissions: exported files, and the scores that the leaderboard gave them.
 
 `<folder>/ledger.jsonl` is a chained log: edited, moved and removed lines are noticed. A submission is identified by the
-sha256 of its file, so a moved file is recognised. A step waits in `<folder>/pending` until it is in the ledger, the
-provenance file and the tags of the run. After a crash, `settle` completes the steps, each only once.
+sha256 of its file, so a moved file is recognised. A step (an export or new scores) waits in `<folder>/pending` until it
+is written to the ledger, the provenance file and the tags of the run. After a crash, `settle` completes the steps.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ PARTS = ("public", "private")  # the parts of a leaderboard
 class Export:
     """The export of a file.
 
-    metric, value, low, high, kind: the score by which the run was exported. metrics: the run's numbers of this measure
-    and of its objective. queries: fingerprint of the queries or references. time: see `now`.
+    metric, value, low, high, kind: the score by which the run was exported. metrics: the run's values of this measure
+    and of the run's objective. queries: fingerprint of the queries or references. time: see `now`.
     """
 
     time: str
@@ -111,7 +111,7 @@ class Submission:
 
     @property
     def runs(self) -> dict[str, Export]:
-        """run id -> its latest export."""
+        """Return run id -> the latest export of this run."""
         return {one.run_id: one for one in self.exports}
 
     @property
@@ -184,7 +184,7 @@ class Ledger:
             _refuse(line, "now exists and has other content")
 
     def answer(self, line: LeaderboardAnswer) -> None:
-        """Begin to enter the leaderboard's scores; `settle` completes it."""
+        """Begin to enter the leaderboard's scores in the ledger; `settle` completes the step."""
         self._begin(Pending(LedgerLine(answer=line)))
 
     def settle(self, tracker: Tracker) -> None:
@@ -202,7 +202,7 @@ class Ledger:
                 path.unlink()
                 continue
             if begun.provenance is not None and valid:
-                create_text(provenance_of(Path(step.file)), begun.provenance)  # an existing file describes this content
+                create_text(provenance_of(Path(step.file)), begun.provenance)  # does not replace an existing file
             if not entered:
                 self._add(begun.line)
             submission = self.submissions()[step.sha256]

@@ -136,7 +136,7 @@ def log_model(tracker: Tracker, served: ServedRun, name: str) -> dict[str, Any]:
 
 
 def _champion(client: MlflowClient, name: str) -> str | None:
-    """Return the version that has the alias, with its run, in words; None without a version."""
+    """Return the version that has the alias, with its run, in words; None if no version has the alias."""
     from mlflow.exceptions import MlflowException
 
     try:
