@@ -50,7 +50,7 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
     Dynamic programming over the sorted queries finds the optimal borders between levels. Each border then moves
     to the middle of its plateau: the neighbouring borders that earn less by at most one standard error of the paired
     difference (after the one-standard-error rule of Breiman et al. 1984). A level that earns no more than the next
-    level is left out. If showing documents for every query is as good, the last threshold is -inf.
+    level is left out. If showing documents for every query earns as much, the last threshold is -inf.
 
     weights: float64 [B, n], how often each query counts; 0 if held out. payoff: float64 [n, L], of each query by level.
     """
@@ -93,7 +93,7 @@ def level_at(signal: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 
 
 def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return the fold of each query, int [n]. Queries that need retrieval and all other queries are spread evenly."""
+    """Return the fold of each query, int [n]. Queries that need retrieval are spread evenly, as are all others."""
     generator = np.random.default_rng(seed)
     fold = np.empty(len(needs), int)
     assigned = 0

@@ -61,7 +61,7 @@ class Gate(Protocol):
 
 
 class NoGate:
-    """Gives every query its documents. The signal, the top score, decides nothing."""
+    """Gives every query its documents. The signal is the top score, and decides nothing."""
 
     recorded_as = "gate/none"
     learns = False

@@ -1,7 +1,8 @@
 """Gates that learn from labels and are scored on queries whose labels they have not seen.
 
 A gate learns a *rule*, which turns signals into the number of documents that a query gets. The run saves the rule as
-JSON. A rule also applies to unlabelled queries. For out-of-fold results, a rule is learnt from all folds except one.
+JSON. A rule also applies to unlabelled queries. For out-of-fold results, the queries of each fold are decided by a rule
+learnt from all other folds.
 """
 
 from __future__ import annotations

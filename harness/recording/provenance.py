@@ -51,7 +51,7 @@ def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | N
 
 
 def _git(*words: str) -> str | None:
-    """Return the output of git; None if it fails. Commands in the checkout's own git config are not run."""
+    """Return the output of git; None if it fails. Commands in the config of the (untrusted) checkout are not run."""
     import subprocess
 
     def said(*all_words: str) -> str:
