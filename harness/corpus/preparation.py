@@ -171,7 +171,7 @@ class Occurrences:
         self._spans: list[np.ndarray] = [np.zeros((0, 2), np.int32)]
 
     def add(self, name: str, note: str, text_id: str, text: str, spans: Sequence[tuple[int, int]]) -> None:
-        """Add the chunks of a file's text, unless they were added with the same note."""
+        """Add the chunks of a file's text, unless this text was added before with the same note."""
         if (note, text_id) in self._known:
             return
         self._known.add((note, text_id))

@@ -230,7 +230,7 @@ class CorpusWriter:
                 self._first_empty.append(document.doc_id)
 
     def cut(self, fingerprint: str) -> None:
-        """End a shard with the documents since the last call. fingerprint: from `ShardWriter.close`."""
+        """End the shard of all documents added since the last call. fingerprint: from `ShardWriter.close`."""
         self._shards.append((fingerprint, len(self._ends)))
         self._ends_file.write(self._ends.tobytes())
         self._ends = array("q")

@@ -95,7 +95,7 @@ class AppendLog(Generic[T]):
         """Keep other processes from appending. Yield the function `add(*rows)`, which threads may share.
 
         First remove an incomplete last line, with a warning. Raise BadInput if the log's path is not a file, or if a
-        chained log was edited. After an OSError, which names the file, none of the rows is in it.
+        chained log was edited. If `add` raises OSError, which names the file, the log has none of its rows.
         """
         with locked(self._lock, f"writes {self.path.name}"):
             there = self._exists()

@@ -143,7 +143,7 @@ class Cache:
 
         New scores are cached in segments, every FLUSH_SECONDS and when `compute` ends or fails.
 
-        identity: everything except the key that determines a score, as plain JSON.
+        identity: everything that determines a score besides its key, as plain JSON.
         keys: of equal length in bytes; they may repeat.
         compute: takes the positions in `keys` whose scores are missing; yields (positions in that argument, scores).
         """
