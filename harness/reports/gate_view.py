@@ -69,8 +69,8 @@ class GateView(SignalRule):
     learnt: whether the thresholds were fitted to these labels.
     signal: float64 [n].
     needs, shown: bool [n], whether a query needs retrieval, and whether it gets documents.
-    curve: the objective at each threshold, if queries from the threshold upwards get the largest number of documents
-        and all other queries get none.
+    curve: the objective at each threshold, if queries whose signal reaches the threshold get the largest number of
+        documents and all other queries get none.
     in_use: the mean objective with the actual decisions.
     held_out: the out-of-fold objective; None if it was not measured.
     ranges: name -> interval of the last threshold.

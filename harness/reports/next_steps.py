@@ -1,4 +1,4 @@
-"""Command lines to run next, ready to be copied. They find the runs of the command that prints them."""
+"""Command lines to run next, ready to be copied, with the words that find the runs of the command that prints them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETRIEVAL = "retrieval"
 
 @dataclass(frozen=True)
 class Place:
-    """The place of a command's runs. config: the resolved config. choices: config group -> choice."""
+    """The place where a command's runs are. config: its resolved config. choices: config group -> choice."""
 
     config: Mapping[str, Any]
     choices: Mapping[str, str | None]

@@ -158,7 +158,7 @@ def write_run_page(
 
 
 def write_scored(folder: Path, of: Evaluation, source: Mapping[str, str]) -> str:
-    """Write the figure of predictions made elsewhere. Return their description. source: facts on them, name -> text."""
+    """Write the figure of predictions made elsewhere. Return their description. source: name -> fact on the file."""
     if of.scores:
         overview(of.scores, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]
@@ -302,8 +302,8 @@ def gate_data(
     Keys with one value for each query:
     most: the number of documents that an open gate shows.
     shows, withholds: the objective with and without documents; null if the query does not count.
-    lost, hits: the kind of loss and the number of relevant documents with documents shown; null without labels.
-    counts: whether the query is counted; private queries are not if the public part selects.
+    lost, hits: the kind of loss and the number of relevant documents if documents are shown; null without labels.
+    counts: whether the query is counted. With select_on=public, private queries are not counted.
     """
     signal = outcome.decision.signal
     if signal is None or not len(signal):
@@ -389,7 +389,7 @@ def measure_row(
 def first_number(
     one: Objective | None, whole: Mapping[str, Summary], public: Mapping[str, Summary]
 ) -> dict[str, Any] | None:
-    """Return the number at the top of a page; None without a value. whole, public: summaries by measure."""
+    """Return the number at the top of a page; None without a value. whole, public: over all or public queries."""
     if one is None:
         return None
     about = {"name": one.name, "kind": one.kind, "n": (public if one.select_on == "public" else whole)[one.name].n}

@@ -41,7 +41,7 @@ _SPECIAL = {
     "—": "---", "−": "$-$", "×": r"$\times$", "±": r"$\pm$", "≤": r"$\leq$", "≥": r"$\geq$", "→": r"$\rightarrow$",
     "…": r"\ldots{}", "[": "{[}", "*": "{*}", "†": r"\dag{}", "‘": "`", "’": "'", "“": "``", "”": "''",
 }  # fmt: skip
-_LIGATURE = re.compile(r"(?<=[-',])(?=[-',])")  # LaTeX prints two of these in a row as another sign
+_LIGATURE = re.compile(r"(?<=[-',])(?=[-',])")  # LaTeX prints two of these signs in a row as another sign
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Table:
 
 
 def best_marked(cells: Sequence[Number]) -> list[Number]:
-    """Return the numbers: the highest and all that look the same when pasted in bold, a single number plain."""
+    """Return the numbers, with the highest and all that look equal to it when pasted in bold; one alone stays plain."""
     known = [one.value for one in cells if not math.isnan(one.value)]
     if len(known) < 2:
         return [*cells]
@@ -165,7 +165,7 @@ def _shown(cell: Cell, column: Column, digits: int) -> str:
 def on_screen(table: Table, drawn: bool = False) -> Table:
     """Return the table as texts, with intervals in a column after their numbers.
 
-    drawn: whether to add, after the intervals of differences, a column without a name with the differences as Numbers.
+    drawn: whether to add a nameless column with the differences as Numbers after the intervals of differences.
     """
     columns: list[Column] = []
     cells: list[Sequence[Cell]] = []

@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATE = TEMPLATES / "task.html"
-LIMIT = 1000  # items on a page
+LIMIT = 1000  # the most items on a page
 VALUE, INTERVAL, ABSENT = "#2e5eaa", "#8fa8c8", "#8b929a"
 MARKS = {"tp": "#1d7a4f", "fp": "#c22f44", "fn": "#b05c00", "fr": "#7a4fa3"}
-MOST = 20  # kinds in a figure
-ROW = 0.3  # inches
+MOST = 20  # the most kinds in a figure
+ROW = 0.3  # inches for each row of a figure
 
 
 def task_page(scored: ScoredFile, facts: Facts) -> str:
@@ -83,7 +83,10 @@ def task_note(scored: ScoredFile, facts: Facts, files: Iterable[str]) -> str:
 
 
 def _kinds(scored: ScoredFile) -> dict[str, Any]:
-    """Return the measures that some kind of items has, and a row per kind: [kind, [items, mean] of each measure]."""
+    """Return the measures that have a mean for some kind of item, and the rows of the table of kinds.
+
+    A row is [kind, (number of items, mean) of each measure].
+    """
     by_kind = {name: scored.means_by_kind(name) for name in scored.summary}
     known = {name: kinds for name, kinds in by_kind.items() if any(mean == mean for _, mean in kinds.values())}
     rows = [

@@ -16,7 +16,7 @@ from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores
 from harness.reports.markup import estimated, interval, levels_text, number, raw
 from harness.reports.tables import INTERVAL, Column, Number, Rows, Table
 
-LEAST_LOSS = 0.00005  # less is printed as 0.0000
+LEAST_LOSS = 0.00005  # a smaller loss is printed as 0.0000
 UNUSUAL = ("unlabelled", "missing", "duplicates")  # counts of queries that are reported unless 0
 RANGES = {
     "plateau": "thresholds within one standard error of the best",

@@ -98,7 +98,7 @@ class Situation:
 
 @dataclass(frozen=True, eq=False)
 class OpenTrial:
-    """An untried configuration of a proposal. values: one for each change of the proposal. key: the trial key."""
+    """An untried configuration of a proposal. values: the value of each change, in order. key: the trial key."""
 
     values: tuple[str, ...]
     line: CommandLine
@@ -307,7 +307,7 @@ def _of_files(tracker: Tracker, run: LoggedRun, config: AdviseConfig, dataset: D
         table = read_score_table(tracker.download(run, SCORES, Path(folder)), config.metric)
         lists = None
         if dataset.queries:
-            with contextlib.suppress(NoFile):  # a trial of a sweep has none
+            with contextlib.suppress(NoFile):  # most trials of a sweep have no lists
                 [logged] = full_lists.named(tracker, [run.run_id], dataset, Path(folder))
                 lists = Lists(_ranking(dataset, logged.lists), {})
     top_k = int(run.params.get("top_k", SHOWN))
@@ -352,7 +352,7 @@ def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) ->
 
 
 def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> list[Proposal]:
-    """Return a proposal to go one step beyond each number whose best value is the least or the greatest tried."""
+    """Return a proposal for each number whose best value is the least or the greatest tried: go one step beyond it."""
     whole = ~np.isnan(others.values).any(axis=1) & np.array([run.has_settings for run in others.runs], bool)
     rows = np.vstack([evidence.values[None], others.values[whole]])
     keys = varied([own, *(run.params for run, kept in zip(others.runs, whole, strict=True) if kept)])
@@ -387,8 +387,8 @@ class Untold:
 
 
 def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
-    """Return the best other run with other values by query; None if the queries tell this run apart from it."""
-    by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # p depends on the order
+    """Return the best other run whose values by query differ; None if the queries tell `one` apart from that run."""
+    by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # p depends on their order
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)[by_id]
         if gaps.any() and not is_same(one, run):

@@ -27,8 +27,8 @@ from retrievers.dense.models import INSTALL, PACKAGES, ModelSource, here
 GATES = {"auto": 0.8, "depth": 0.75, "classifier": 0.7}
 STEMS = 0.25  # a tokenizer that knows the word forms of the language, in place of one that does not
 PLAIN = 0.02  # any other tokenizer
-BIGRAMS = 0.2  # if tokenizers split word forms inconsistently, or if no spaces separate words
-OTHER_BIGRAMS = -0.05  # otherwise: McNamee and Mayfield (2004) found that n-grams help with inflected words only
+BIGRAMS = 0.2  # BM25 on bigrams, if tokenizers split word forms inconsistently, or if no spaces separate words
+OTHER_BIGRAMS = -0.05  # in other languages: McNamee and Mayfield (2004) found that n-grams help inflected words only
 ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # encoders without a download, added to BM25
 MODEL = 0.3  # a large model on this machine, as an encoder or a reranker
 MODEL_ALONE = 0.2  # such a model as an encoder without BM25

@@ -36,7 +36,7 @@ NEGLIGIBLE = 0.01  # a smaller loss is not worth another run
 ONCE = with_role(RunConfig, Role.ONCE)  # keys that are for a single run
 SWEPT = ("retriever", "tokenizer", "encoder", "fusion", "rerank", "gate")  # groups that sweep=auto chooses from
 BUDGET = "10m"  # the budget of sweep=auto
-MOST = 3  # commands that are printed at once
+MOST = 3  # the most commands printed at once
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ComposedRun:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A command line of `harness run`. choices: group -> choice, if it is not the default of this folder."""
+    """A command line of `harness run`. choices: group -> choice, without choices that are defaults of this folder."""
 
     choices: Mapping[str, str]
     values: Mapping[str, Any]
@@ -102,7 +102,7 @@ def plain_value(text: str) -> int | float | str:
 def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str | None = None) -> CommandLine:
     """Return the command line that repeats a logged run in this folder. Raise BadInput if there is none.
 
-    config: the resolved config.
+    params, config: the logged params and the resolved config of the run.
     """
     wanted = {name: params[name] for name in GROUPS if name in params}
     usual = chosen_defaults("run", flag(config_dir))
@@ -191,7 +191,7 @@ class NextCommands:
             changed = with_it
         scored = kind == "retriever" and self.invocation.choices["gate"] == "score"
         if scored and not any(word.startswith("gate.source=") for word in changed):
-            return [*changed, f"gate.source={next(iter(self.setup.plan.retriever))}"]  # keeps the source of the gate
+            return [*changed, f"gate.source={next(iter(self.setup.plan.retriever))}"]  # the gate keeps its source
         return changed
 
     def _adds(self, one: Proposal) -> bool:

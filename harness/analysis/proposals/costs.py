@@ -21,7 +21,7 @@ from harness.storage.cache import Cache
 from retrievers.base import cores
 from retrievers.dense.models import WEIGHTS, ModelSource, device_for, here
 
-# Seconds for a million characters, measured on two cores. Used until this machine has timed the component.
+# Seconds that a component takes for a million characters on two cores, used until this machine has timed the component.
 RATES = {
     "tokenizer/kiwi": 8.0,
     "tokenizer/char_ngram": 2.0,
@@ -78,7 +78,7 @@ class CostModel:
     """Estimates for one dataset.
 
     cache: with results and measured times; None to use rates alone, so that repeated estimates are equal.
-    documents, queries: the number of characters. asked, labelled: the number of queries.
+    documents, queries: the number of their characters. asked, labelled: the numbers of all and of labelled queries.
     texts: the digest of the documents' texts.
     arithmetic: seconds to fuse, gate and score a configuration.
     """

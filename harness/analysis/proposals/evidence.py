@@ -26,7 +26,10 @@ RANKS = (1, 3, 10, 100)  # queries with a relevant document up to these ranks ar
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """The rankings of a run, with the same queries in the same rows. rankings: of its components; {} if unknown."""
+    """The rankings of a run, with the same queries in the same rows.
+
+    candidates: the ranking before the gate. rankings: component -> its ranking; {} if unknown.
+    """
 
     candidates: Ranking
     rankings: Mapping[str, Ranking]
