@@ -36,7 +36,7 @@ const lossPill = (name) => (ITEMS ? null : make("span", { class: "pill" }, dot(L
 const MOST = 4;
 const selection = Object.assign([], {
   listeners: new Set(),
-  // The listener is called after each change until the tab is shown again.
+  // The listener is called after each change of the selection, until its tab is shown again.
   onchange(listener) { this.listeners.add(listener); },
   set(places) {
     const wanted = [...new Set(places)].slice(0, MOST);
@@ -161,7 +161,7 @@ addEventListener("keydown", (event) => {
   const place = Number(event.key) - 1;
   if (TABS[place]) { go(TABS[place].name); TABS[place].button.focus(); return; }
   const found = [...(current?.keys ?? []), ...KEYS].find(([key]) => key === event.key);
-  if (!found?.[2]) return; // elements of the page handle a key without an action
+  if (!found?.[2]) return; // a key without an action is handled by an element of the page
   event.preventDefault();
   found[2](event);
 });

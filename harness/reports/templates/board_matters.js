@@ -146,7 +146,8 @@ if (DATA.matters) {
   // ---- Parallel coordinates
   const TALL = 320, TOP = 26, CLOSEST = 120, WIDEST = 300, SPREAD = .06;
   const AXES = [...M.axes.map((one) => axisOf(one.name, one.numeric, DATA.runs.map((run) => run.params[one.name] ?? null))), axisOf(DATA.head.metric, true, VALUES)];
-  // places: of each run, from 0 at the bottom to 1 at the top; null for a run without the key. marks: [[place, words]].
+  // An axis has `places`, the height of each run from 0 at the bottom to 1 at the top, null without the key, and
+  // `marks`, [[place, words]].
   function axisOf(name, numeric, texts) {
     const different = [...new Set(texts.filter((text) => text !== null))];
     if (!numeric) {
@@ -161,7 +162,7 @@ if (DATA.matters) {
     return { name, places: numbers.map((one) => (one === null ? null : at(one))), marks: shown.map((one) => [at(one), rounded(String(one))]), options: sorted.length <= 12 ? sorted.map(String) : null,
       spread: sorted.length <= 12 && texts !== VALUES ? Math.min(SPREAD, .5 * Math.min(...gaps)) : 0 };
   }
-  const brushed = new Map(); // number of an axis -> [from, to], places
+  const brushed = new Map(); // number of an axis -> the kept range of places, [from, to]
   const passes = (run) => [...brushed].every(([axis, [from, to]]) => AXES[axis].places[run] !== null && AXES[axis].places[run] >= from - 1e-9 && AXES[axis].places[run] <= to + 1e-9);
   const goal = AXES.at(-1).places, BOTTOM = AXES.some((axis) => axis.places.includes(null)) ? 44 : 18;
   let step = CLOSEST;

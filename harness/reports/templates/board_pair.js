@@ -1,7 +1,7 @@
 // Tab *Two runs*: the difference of two runs, their settings, and the queries that decide.
 if (DATA.runs.length > 1) {
-  const PART = 12, FEW = 20; // queries listed at first; do not trust an interval if fewer than FEW differ
-  const UNIT = 1e6; // values on this page have six digits
+  const PART = 12, FEW = 20; // queries listed at first; if fewer than FEW queries differ, the page warns of the interval
+  const UNIT = 1e6; // values on this page have six decimals
   const PARTS = { all: { en: "all queries", ko: "모든 질의" }, public: { en: "public", ko: "public" }, private: { en: "private", ko: "private" } };
   const NAMES = ["--run-0", "--run-1"].map((name) => `var(${name})`);
   let part = DATA.head.select_on === "public" ? "private" : "all";

@@ -37,7 +37,8 @@
     return { mean, spread, best, solvers, count };
   }
   const judged = (data, q) => DATA.head.select_on !== "public" || data.public[q];
-  // Means over the queries that decide the order: of a run, of the best run of each query, of the best pair with this run.
+  // Means over the n queries that decide the order. mine: of a run. most: of the best run on each query. pair: of the
+  // better of this run and another run on each query, for the best other run.
   function ceilings(data, sums, run) {
     const Q = data.ids.length, own = data.values.subarray(run * Q, (run + 1) * Q);
     let [mine, most, n] = [0, 0, 0];

@@ -90,7 +90,7 @@ function tip(text) {
   };
 }
 
-// A text, or a text in pieces, some with the mark of an edit
+// The content of a cell that is a text, or a list of [text, mark], where a mark names the kind of an edit
 const MEANS = { tp: "right correction", fp: "wrong correction", fn: "missed correction", fr: "needless correction" };
 const pieces = (cell) => (Array.isArray(cell) ? cell : [[cell, ""]]).map(([text, mark]) =>
   mark ? make("mark", { class: mark, title: MEANS[mark] || mark }, text) : text);
@@ -137,7 +137,7 @@ const opening = (open, attributes, ...cells) => make("tr", { class: "row", tabin
 
 // The sections of a report, each with sentences and a table. A cell [value, low, high] is a difference, drawn on one axis
 // for the whole table. Long parts are folded.
-const LONG = 40, LINES = 6; // more rows of a table and more sentences are folded
+const LONG = 40, LINES = 6; // a table with more rows is folded, and so are further sentences
 function reportSections(sections) {
   const unfolding = (many, words, ...inside) => (many ? [make("details", {}, make("summary", {}, say(words)), ...inside)] : inside);
   const looks = (cell) => (cell.length < 9 || /[0-9]/.test(cell) && cell.length < 24 ? "figure" : null);
