@@ -171,7 +171,7 @@ class Chat:
         with its problem. Raise Failed if the endpoint does not answer or if the first ten replies are unusable. No new
         requests start after a failure, but replies under way are kept.
 
-        read: return the value of a text, always the same for the same text, or raise WrongReply if it is unusable.
+        read: a function that returns the value of a text, always the same for the same text, or raises WrongReply.
         label: name of the work in progress bars and messages, such as "judging".
         """
         keys, asked = self._requests(prompts)

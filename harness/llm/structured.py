@@ -1,4 +1,4 @@
-"""Prompt files; and structured replies, which are checked against a part of JSON Schema: the part that prompts use.
+"""Prompt files, and structured replies. The harness checks replies by the keywords of JSON Schema that prompts use.
 
 A prompt file is a UTF-8 text with places `{name}` for values. Other braces, as in JSON, are plain text.
 """
@@ -108,7 +108,7 @@ _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class PromptText:
-    """The text of a prompt file, checked by `read_prompt`. places: the names of its places."""
+    """The text of a prompt file, checked by `read_prompt`. places: the names in its places `{name}`."""
 
     text: str
     places: tuple[str, ...]

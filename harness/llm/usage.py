@@ -1,4 +1,4 @@
-"""The log of language models' replies, by which no reply is paid for twice; and the tokens and cost of replies.
+"""The log of language models' replies, which saves paying twice for a reply; the tokens and the cost of replies.
 
 A row has the key of the request, the reply, and the token counts from the endpoint, but neither the prompt nor the API
 key. Other files in the folder hold rows from other machines and never change.
@@ -25,8 +25,8 @@ Holding = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A reply or refusal by a language model. finish: why it ended, as the endpoint says: `stop`, `length` (cut off),
-    `content_filter` or `refusal`. input_tokens, output_tokens: None if the endpoint does not count tokens.
+    """A reply or refusal by a language model. finish: why the reply ended, as the endpoint says: `stop`, `length` (cut
+    off), `content_filter` or `refusal`. input_tokens, output_tokens: None if the endpoint does not count tokens.
     expected_input: the estimate of `input_tokens`."""
 
     text: str
@@ -43,7 +43,7 @@ class _Row:
 
 
 class ReplyLog:
-    """The replies to each request, found by its key, in order of arrival. Threads may add replies at the same time;
+    """Key of a request -> its replies, in order of arrival. Threads may add replies at the same time;
     processes take turns by the lock `FOLDER.lock`.
 
     folder: folder of the log; None: keep replies only in memory.

@@ -81,7 +81,7 @@ def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], mor
     progress = found.progress
     title = (
         f"{folder}: {len(progress.checked)} of {counted(progress.drawn, 'drawn query')} checked in full by people; "
-        f"they stand for {progress.stand_for:,}."
+        f"they stand for {progress.stand_for:,} queries."
     )
     seen = progress.not_blind
     notes = [f"Left out: {counted(seen, 'judgement')} by people who saw other judgements."] if seen else []
@@ -162,8 +162,8 @@ def _worth(more: Worth, checked: int) -> Table:
             "has judged them in full, and the measure scores them."
         )
     if math.isnan(more.now.together):
-        notes.append(f"Intervals need {LEAST} checked queries, whose values are not nearly all equal.")
-    halves = [Column(name, "value", 3) for name in ("± with the model's labels", "± people's alone")]
+        notes.append(f"Intervals need at least {LEAST} checked queries whose values are not nearly all equal.")
+    halves = [Column(name, "value", 3) for name in ("± with the model's labels", "± with people's labels alone")]
     columns = [Column(""), Column("checked queries", "count"), *halves]
     caption = f"How exact {more.metric} of run {more.run} is: half of its 95 % interval"
     return Table(caption, columns, rows, notes)

@@ -111,7 +111,7 @@ def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[FullLists], list[str]]:
-    """Return (the runs that the config names, notes on runs that were left out)."""
+    """Return (the runs to pool, by id or the best of an experiment; notes on runs that were left out)."""
     tracker = open_store(config)
     if config.runs:
         return full_lists.named(tracker, config.runs, testset.dataset, folder), []

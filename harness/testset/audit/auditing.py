@@ -3,10 +3,10 @@
 A stratum contains queries of one kind that are about equally hard for the pooled runs, by the model's judgements. The
 first draw fixes the strata. A pilot of ten queries is drawn in proportion to the sizes of the strata. Once people have
 checked the pilot, the rest is drawn in proportion to size times the standard deviation of the differences between
-people's and the model's values (Neyman 1934). Estimates weight strata by size: the sum of W_s * mean_s, where W_s is
-the share of queries in stratum s. Since the pilot stays in the sample, a bias of the order of 1/n remains where
-differences are skewed. In simulations with 40 of 270 queries, the bias is 0 to 0.2 standard errors, and intervals lose
-at most half a point of coverage.
+people's and the model's values of queries (see `_Values`; Neyman 1934). Estimates weight strata by size: the sum of
+W_s * mean_s, where W_s is the share of queries in stratum s. Since the pilot stays in the sample of n queries, a bias
+of the order of 1/n remains where differences are skewed. In simulations with 40 of 270 queries, the bias is 0 to 0.2
+standard errors, and intervals lose at most half a percentage point of coverage.
 
 Only judgements that are blind and made for the audit count, since people who see the model's grade tend to repeat it.
 """
@@ -44,13 +44,13 @@ AUDIT = "audit.json"
 AGREEMENT = "agreement.json"  # the file that `harness testset audit` writes
 PILOT = 10  # queries in the first draw
 AGAIN = 5  # Every fifth drawn query is judged twice.
-# Number of difficulty classes -> what the names of their strata end in.
+# Number of classes of difficulty -> the endings of the names of their strata.
 LEVELS = {1: ("",), 2: ("/easier", "/harder"), 3: ("/easy", "/medium", "/hard")}
 UNKNOWN = "unjudged"  # the class of queries without judgements by a model or without pooled runs
 ADDED = "/added "  # "fact/easy/added 1": easy facts that were added to the test set after the first draw
-PRIOR = 2.0  # weight of the larger group's variance in `spreads`, in degrees of freedom
+PRIOR = 2.0  # weight of the variance of a stratum's group in `spreads`, in degrees of freedom
 MORE = 20  # `worth` imagines this many more checked queries.
-IMAGINED = 30  # number of imagined samples; their half-widths are averaged
+IMAGINED = 30  # number of imagined samples; `worth` averages the half-widths of their intervals
 
 Rated = tuple[str, int, int]  # query_id, value by the first rater, value by the second rater
 
@@ -135,9 +135,10 @@ def read_audit(folder: Path) -> AuditSample | None:
 def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
     """Draw the sample of a test set, or enlarge it to `size` queries. Write and return the sample.
 
-    The first draw stops at the pilot. The first call after people have checked the pilot draws the rest. Each stratum
-    gives at least two queries if it has them, even beyond `size`. A smaller `size` removes nothing. Queries that left
-    the test set leave the sample; added queries form new strata. seed: the same in all draws.
+    The first draw stops at the pilot. The first call after people have checked the pilot draws the rest. From each
+    stratum, at least two queries are drawn if it has two, even if this exceeds `size`. A smaller `size` removes
+    nothing. Queries that left the test set leave the sample; added queries form new strata. seed: the same in all
+    draws.
     """
     with held(folder, AUDIT, "draws for"):
         before = read_audit(folder)
@@ -187,8 +188,8 @@ def _enlarged(sample: AuditSample, values: _Values, size: int) -> AuditSample:
 
 
 def _strata(values: _Values, queries: Sequence[str], size: int, old: AuditSample) -> dict[str, str]:
-    """Return query_id -> stratum of new queries. A kind is divided into two or three classes of difficulty if at least
-    two queries can be drawn from each class."""
+    """Return query_id -> stratum, for new queries. A kind is divided into two or three classes of difficulty if at
+    least two queries can be drawn from each class."""
     groups: dict[str, list[str]] = defaultdict(list)
     kinds = {query_id: values.judged.queries[query_id].kind for query_id in queries}
     judged = {kind for query_id, kind in kinds.items() if values.known(query_id)}
@@ -207,8 +208,10 @@ def _strata(values: _Values, queries: Sequence[str], size: int, old: AuditSample
 
 
 class _Values:
-    """The value of a query is the mean nDCG of the pooled runs, computed from the pooled part of their rankings. Lower
-    grades than `RELEVANT_FROM` and missing grades count as 0. A query that needs no retrieval has the value 0."""
+    """The values of queries by people's and by the model's judgements.
+
+    The value of a query is the mean nDCG of the pooled runs, computed from the pooled part of their rankings. Grades
+    below `RELEVANT_FROM` and missing grades count as 0. A query that needs no retrieval has the value 0."""
 
     def __init__(self, judged: JudgedSet) -> None:
         queries = tuple(judged.queries.values())
@@ -283,11 +286,13 @@ class RaterAgreement:
 class Audit:
     """The comparison of judges on the checked queries.
 
-    models: models that judged pairs. model: people against the model; None if they share no pair.
-    kinds: `model` for each kind of query. people: each two people who judged the same pairs.
+    models: models that judged pairs.
+    model: agreement of people and the model; None if they judged no pair in common.
+    kinds: kind of query -> agreement of people and the model on its pairs.
+    people: agreement of each two people who judged the same pairs.
     alpha: Krippendorff's alpha of all people; None if no pair was judged by two people.
-    again: people's first and second judgements of the same pairs.
-    needs: people against the drafts on the need for retrieval. differing: queries where people and drafts differ.
+    again: agreement of people with their own first judgements; None if no person judged a pair twice.
+    needs: agreement of people and the drafts on the need for retrieval. differing: queries where these two differ.
     """
 
     relevant_from: int
@@ -370,7 +375,7 @@ NEED_STATISTICS = {
 
 
 def _grade_statistics(relevant_from: int) -> tuple[dict[str, Statistic], dict[str, Statistic]]:
-    """Return the statistics (of two people, of people and a model)."""
+    """Return (the statistics for two people, the statistics for people and a model)."""
 
     def sides(of: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda tables: of(agreement.at_threshold(tables, relevant_from))
@@ -417,8 +422,9 @@ def _alpha(
 
 @dataclass(frozen=True)
 class Width:
-    """Half of a 95 % interval; NaN if there is none. together: from people's and the model's labels (PPI++). people:
-    from people's labels alone. checked: number of queries that people have settled and the model has judged."""
+    """Half the width of a 95 % interval; NaN without an interval. together: from people's and the model's labels
+    (PPI++). people: from people's labels alone. checked: number of queries that people have settled and the model has
+    judged."""
 
     checked: int
     together: float
@@ -483,8 +489,8 @@ def worth(
 
 
 def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Checked:
-    """Return the model's labels of queries whose pooled documents it has all judged. Of these queries, also return
-    people's labels of those that were drawn and that people have settled."""
+    """Return the model's labels of the queries whose pooled documents the model has all judged, and people's labels of
+    the drawn queries among them that people have settled."""
     queries = [one for query_id, one in judged.queries.items() if query_id in sample.strata]
     given = judged.judgements, queries, judged.pairs, relevant_from
     model, people = resolve(*given, by="model"), resolve(*given, by="people")
@@ -499,9 +505,9 @@ def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Chec
 
 
 def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
-    """Return the sample with `more` further checked queries. Each gets the value that the regression of people's on the
-    model's values predicts, plus the residual of a random checked query of its stratum, or of any stratum if its own
-    has no checked query."""
+    """Return the sample with `more` further checked queries. Each gets the value that the regression of people's values
+    on the model's values predicts, plus the residual of a random checked query of its stratum, or of any stratum if its
+    own has no checked query."""
     known = sample.checked & ~np.isnan(sample.people)
     slope = 0.0
     if known.any():

@@ -23,7 +23,7 @@ CONTEXT = 32  # code points that are kept before and after evidence
 
 
 def located(quote: str, chunk: Chunk, text_of: Callable[[str], str]) -> tuple[Evidence, ...]:
-    """Return the evidence for a quote at each place of the document; () if the document lacks the quote. Raise BadInput
+    """Return the evidence for a quote in each span of the document; () if the document lacks the quote. Raise BadInput
     if the text at one of the document's spans is not the document's text. text_of: text id -> text."""
     places = []
     for span in chunk.spans:
@@ -47,7 +47,8 @@ LENGTHS = (3, 5)  # possible numbers of messages in a conversation: the user spe
 
 @dataclass(frozen=True)
 class ReplyItem:
-    """A query in a reply. quotes: the evidence. missing: for `unanswerable`, the information that an answer needs."""
+    """A query in a reply. quotes: passages quoted as evidence. missing: for `unanswerable`, the information that an
+    answer needs."""
 
     turns: tuple[Turn, ...]
     answer: str = ""
@@ -110,7 +111,7 @@ NOTHING = ReplyItem(())
 
 @dataclass(frozen=True)
 class DraftPlan:
-    """What decides the requests. questions: the most queries to ask for in each request. language: ko or en.
+    """Everything that decides the requests. questions: the most queries to ask for in each request. language: ko or en.
     prompts: kind -> prompt. examples: real queries to imitate."""
 
     kinds: tuple[str, ...]
@@ -195,7 +196,8 @@ def sample(folder: DocumentsFolder, seed: int, limit: int | None) -> list[Chunk]
 
 
 def tasks(plan: DraftPlan, chunks: Sequence[Chunk]) -> list[DraftRequest]:
-    """Return a request for each kind and document. Requests for the kind `none` have a situation instead."""
+    """Return a request for each kind and document. Requests for the kind `none` have a situation instead of a
+    document."""
     found: list[DraftRequest] = []
     for kind in plan.kinds:
         if kind == "none":
@@ -265,7 +267,7 @@ def _judged(task: DraftRequest, item: ReplyItem, text_of: Callable[[str], str]) 
 
 def _unanswerable(task: DraftRequest, item: ReplyItem, texts: Sequence[str]) -> Draft | Rejection:
     """Reject the item if the missing information has two or more words and a line of the texts contains it verbatim. A
-    line that contains all of its words, in any order, becomes a flag."""
+    line that contains all words of the missing information, in any order, becomes a flag."""
     words = item.missing.casefold().split()
     flags = [f"check that no document has the answer: {item.missing}"]
     for line in (line for text in texts for line in text.split("\n")):

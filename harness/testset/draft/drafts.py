@@ -90,7 +90,7 @@ class Examples:
 
 def read_examples(path: Path) -> Examples:
     """Read queries from the folder of a test set or from a file. A file has one query a line, as plain text or as the
-    contest's JSON {eval_id, msg}. JSON lines may have the contest's labels `relevant`: all of them, or none."""
+    contest's JSON {eval_id, msg}. Either all JSON lines or none have the contest's labels `relevant`."""
     if path.is_dir():
         rows = read_queries(path, "examples")
         return Examples(tuple(row.query for row in rows), tuple(rows))
@@ -225,7 +225,7 @@ def _short(value: Any) -> str:
 
 
 SHIPPED = Path(__file__).parents[1] / "prompts"
-# The places that prompts must have and may have.
+# (the places that a prompt must have, the places that it may have)
 ABOUT_A_DOCUMENT = (("questions", "text"), ("note", "examples"))
 ABOUT_NONE = (("questions", "situation"), ("examples",))
 
@@ -263,7 +263,8 @@ def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
 
 
 def language_of(text: str) -> str:
-    """Return ko if more than a tenth of the letters are Hangul, else en: Korean texts contain English names."""
+    """Return ko if over a tenth of the letters are Hangul, else en. The limit is low for Korean texts with English
+    names."""
     letters = [letter for letter in text if letter.isalpha()]
     hangul = sum("\uac00" <= letter <= "\ud7a3" for letter in letters)
     return "ko" if hangul > len(letters) / 10 else "en"

@@ -153,7 +153,7 @@ class _Searched:
 
 
 def _ranks(found: Sequence[_Hits], known: Sequence[Collection[str]]) -> list[int]:
-    """Return the best rank of a known document of each query, from 1; 0: not among the first `DEPTH`."""
+    """Return, for each query, the best rank of its known documents, from 1; 0 if none is among the first `DEPTH`."""
     return [
         next((rank for rank, doc_id in enumerate(hits.doc_ids, start=1) if doc_id in ids), 0)
         for hits, ids in zip(found, known, strict=True)

@@ -87,14 +87,14 @@ SHORTEST = 3  # letters and digits; most real queries have at least five, but a 
 LONGEST = 600  # characters; the longest real query seen has 527
 GRAM = 4  # morphemes in a gram; with particles and endings, these are about two Korean words
 FEWEST_GRAMS = 4  # texts with fewer grams are names or terms, such as `자율 주행 기술 개발`, which cannot be reworded
-SAME_SCRIPT = 0.2  # A text is in each script that has this share of its letters; Latin names in Korean texts are long.
+SAME_SCRIPT = 0.2  # A text is in each script with at least this share of its letters. Korean texts have Latin names.
 FEWEST_LETTERS = 20  # fewest letters of a document that show its script
 EXAMPLES_IN_SCRIPT = 0.1  # A script is allowed if at least this share of the examples is in it.
 NO_HELP = "the earlier turns add no word of the document to the last turn"
 
 _SYMBOLS = frozenset({"SF", "SP", "SS", "SSO", "SSC", "SE", "SO", "SW"})
 _MORPHEMES = tuple(sorted(KIWI_TAGS - _SYMBOLS))
-_WORDS = (*CONTENT_TAGS, "MM", "XPN", "W_*")  # The first morphemes of `두 칸` and `무승부` matter in answers.
+_WORDS = (*CONTENT_TAGS, "MM", "XPN", "W_*")  # MM, XPN: `두` in `두 칸` and `무` in `무승부` matter in answers.
 _NAMES = ("NNP", "SL", "SN", "SH")  # Drafts that differ in a name or a number ask different questions.
 _ASKING = {"who", "whom", "whose", "which", "what", "when", "where", "why", "how"}  # These tell questions apart.
 _IGNORED = (STOP_WORDS["english"] | {"yes"}) - _ASKING
@@ -134,7 +134,7 @@ def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | No
 class _Case:
     """A draft, and the data for its checks. shown: its document, or an empty document. allowed: scripts for
     questions; empty: all scripts. copied: largest share of a question's 4-grams of morphemes that the document may
-    contain. spoken: the user's turns. asked, names: their content words, and their names and numbers."""
+    contain. spoken: the user's turns. asked: the content words of these turns. names: their names and numbers."""
 
     draft: Draft
     shown: Document
@@ -299,7 +299,8 @@ def _same(one: _Case, other: _Case, least: float) -> bool:
 
 
 def _flagged(case: _Case) -> Draft:
-    """Flag a conversation if its last turn refers to no earlier turn, and those add no word of the document."""
+    """Flag a conversation if its last turn refers to no earlier turn, and no earlier turn adds a word of the
+    document."""
     draft = case.draft
     if draft.kind != "conversation" or REFERENCE.search(draft.question):
         return draft

@@ -1,8 +1,7 @@
 """Frozen test sets, and their export to other tools.
 
 The files of a frozen test set never change. They have labels from all judgements and, for honest estimates, labels by
-the model alone and by people alone.
-An export counts the queries whose labels its format cannot express.
+the model alone and by people alone. An export counts the queries whose labels its format cannot express.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from harness.testset.pool.pool import DocumentsPlace, pooled_documents, require_
 from harness.testset.review.resolution import Question, Resolved, What, resolve
 from retrievers.base import Document, Query, one_word
 
-_MISSING = ("unjudged", "no document judged", "not pooled")  # With these, the model's labels are incomplete.
+_MISSING = ("unjudged", "no document judged", "not pooled")  # With such a question, the model's labels are incomplete.
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,7 @@ def counts(material: Material) -> dict[str, Any]:
 
 def write_frozen(output: Path, texts: Mapping[str, str], manifest: Mapping[str, Any]) -> bool:
     """Write a frozen test set to a new folder. Return False if the folder has the same test set already. Raise BadInput
-    if it has anything else."""
+    if the folder has anything else."""
     if output.exists():
         _require_same(output, manifest)
         return False
@@ -283,7 +282,8 @@ _OPEN: dict[What, tuple[str, str]] = {  # kind of question -> (its meaning, how 
 
 
 def open_questions(questions: Sequence[Question], testset: Path | None = None) -> Iterator[str]:
-    """Yield a line for each kind of open question. testset: folder of the test set, for the command that settles it."""
+    """Yield a line for each kind of open question. testset: folder of the test set, to name the commands that settle
+    them."""
     for what, (meaning, settled) in _OPEN.items():
         if some := [one for one in questions if one.what == what]:
             names = [" / ".join(filter(None, (one.query_id, one.doc_id))) for one in some[:SHOWN]]
@@ -309,7 +309,8 @@ def refuse_open(questions: Sequence[Question], queries: int, testset: Path) -> N
 
 @dataclass(frozen=True)
 class Content:
-    """What is exported. answers: query_id -> right answer, if known. at: time of the last judgement, in ISO 8601."""
+    """The content of an export. answers: query_id -> right answer, if known. at: time of the last judgement, in ISO
+    8601."""
 
     documents: Sequence[Document]
     queries: Sequence[Query]
@@ -324,7 +325,8 @@ class Content:
         return [one for one in self.queries if one.query_id in self.qrels.grades and one.query_id not in unmet]
 
     def left_out(self, retrieval: bool) -> dict[str, int]:
-        """Return reason -> number of queries without labels. retrieval: all queries of the format need retrieval."""
+        """Return reason -> number of queries without labels. retrieval: whether the format assumes that all queries
+        need it."""
         qrels, found = self.qrels, {"nothing relevant": len(self.qrels.unmet)}
         if retrieval:
             found = {"no retrieval needed": sum(not qrels.needs_retrieval(query_id) for query_id in qrels.grades)}
@@ -408,7 +410,7 @@ def _autorag(content: Content, folder: Path) -> None:
     except ValueError:  # Nothing was judged.
         at = None
     metadata = [{"last_modified_datetime": at, "source": one.source} for one in content.documents]
-    text = pa.string()  # The types are given, since empty lists do not show them.
+    text = pa.string()  # The types are given, since pyarrow cannot infer them from empty lists.
     corpus = {
         "doc_id": pa.array([one.doc_id for one in content.documents], text),
         "contents": pa.array([one.indexed_text for one in content.documents], text),

@@ -46,7 +46,7 @@ from harness.testset.review.resolution import RELEVANT_FROM, is_relevant
 from retrievers.base import Document, Query
 
 SEED, STUFFED, CLAIMING = "seed", "stuffed", "claiming"
-CONTROLS = {  # kind -> its documents
+CONTROLS = {  # kind of control -> description of its documents
     SEED: "documents with the evidence",
     STUFFED: "unrelated documents with the query's words scattered over them",
     CLAIMING: "unrelated documents that claim to answer perfectly",
@@ -93,7 +93,7 @@ def control_documents(
 def controls(
     of: Mapping[str, tuple[str, str | None]], queries: Mapping[str, EvidencedQuery], documents: Mapping[str, Document]
 ) -> list[Control]:
-    """Return the controls. of: from `control_documents`. queries, documents: items by id."""
+    """Return the controls. of: from `control_documents`. queries, documents: by id."""
     found = []
     for query_id, (seed, other) in of.items():
         query = queries[query_id].query
@@ -141,15 +141,16 @@ def warnings(found: Mapping[str, Proportion]) -> list[str]:
     said = []
     if SEED in found and found[SEED].share < LEAST_FOUND:
         said.append(
-            f"The judge misses answers: of {CONTROLS[SEED]}, it grades {found[SEED].text()} with "
-            f"{RELEVANT_FROM} or 3, less than {100 * LEAST_FOUND:.0f} %. Read the missed ones with `harness testset "
-            "review testset=FOLDER reviewer=NAME sample=repair`, and try another prompt or model."
+            f"The judge misses answers: of {CONTROLS[SEED]}, it gives {found[SEED].text()} the grade "
+            f"{RELEVANT_FROM} or 3; at least {100 * LEAST_FOUND:.0f} % are expected. Read the others with `harness "
+            "testset review testset=FOLDER reviewer=NAME sample=repair`, and try another prompt or model."
         )
     for kind in (STUFFED, CLAIMING):
         if kind in found and found[kind].share > MOST_FOOLED:
             said.append(
-                f"The judge is fooled: of {CONTROLS[kind]}, it grades {found[kind].text()} with {RELEVANT_FROM} or 3, "
-                f"more than {100 * MOST_FOOLED:.0f} %. Do not trust its labels; try another prompt or model."
+                f"The judge is fooled: of {CONTROLS[kind]}, it gives {found[kind].text()} the grade {RELEVANT_FROM} "
+                f"or 3; at most {100 * MOST_FOOLED:.0f} % are acceptable. Do not trust its labels; try another prompt "
+                "or model."
             )
     return said
 
@@ -349,7 +350,7 @@ def work(config: JudgeConfig) -> JudgingWork:
 
 
 def _said(judged: JudgedSet, pair: PooledPair, by: str) -> list[Judgement]:
-    """Return a judge's last judgement of a pair in a list, or []."""
+    """Return a list with the judge's last judgement of a pair; [] if the judge has not judged the pair."""
     return [one for one in judged.of_models.get((pair.query_id, pair.doc_id), ()) if one.by == by][-1:]
 
 

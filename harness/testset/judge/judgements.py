@@ -163,8 +163,8 @@ class JudgedSet:
 
 
 def read_judged_set(folder: Path) -> JudgedSet:
-    """Read a test set, its pool and its judgements, leaving out pairs that were pooled, and judgements that were made,
-    before their query was edited. Raise BadInput if a file is wrong."""
+    """Read a test set, its pool and its judgements. Leave out pairs and judgements that are older than the present text
+    of their query. Raise BadInput if a file is wrong."""
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     texts = {query_id: text_digest(one.query) for query_id, one in queries.items()}
     pool = read_pool(folder)
@@ -174,5 +174,5 @@ def read_judged_set(folder: Path) -> JudgedSet:
 
 
 def held(folder: Path, file: str, does: str) -> AbstractContextManager[None]:
-    """Hold the lock of a test set's file. does: the work of its holder, in messages, such as "judges"."""
+    """Hold the lock of a test set's file. does: what the holder does, as a verb for messages, such as "judges"."""
     return locked(folder / f".{file}.lock", f"{does} this test set")

@@ -117,7 +117,7 @@ class Judge:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a model says of a pair. grade: None if open. quote: the passage that supports the grade, exactly as in the
+    """A model's verdict on a pair. grade: None if open. quote: the passage that supports the grade, exactly as in the
     document, or "". reason: why the grade is open, such as "no quotation", or ""."""
 
     grade: int | None
@@ -153,7 +153,7 @@ def read_reply(text: str) -> tuple[int, str]:
 
 
 def reply_verdict(reply: Reply[tuple[int, str]], document: Document) -> Verdict:
-    """Return the verdict in a reply. A grade of 2 or 3 is open unless the document contains the quotation."""
+    """Return the verdict in a reply. A grade of 2 or 3 becomes open if its quotation is not in the document."""
     if reply.value is None:
         return Verdict(None, reason="no usable reply")
     grade, quote = reply.value

@@ -52,8 +52,8 @@ class PooledPair:
 
 @dataclass(frozen=True, slots=True)
 class PooledRun:
-    """A run that was pooled. depth: number of documents pooled from each list. models: config key, such as llm.model or
-    encoder.model -> model that the run asked. If one of these models is the judge, it judges itself."""
+    """A run that was pooled. depth: number of documents pooled from each list. models: config key (such as
+    llm.model or encoder.model) -> model that the run used. If one of these models is the judge, it judges itself."""
 
     name: str
     depth: int
@@ -144,7 +144,7 @@ def write_pool(folder: Path, pool: Pool) -> None:
 
 def pooled_documents(folder: Path, given: Path | None) -> DocumentsFolder:
     """Return the documents in the folder `given` (config key `documents`), or else in the folder that `pool.json` or
-    `testset.json` names. Raise BadInput if none of them names a folder."""
+    `testset.json` names. Raise BadInput if neither file names a folder."""
     if given:
         return DocumentsFolder(given)
     if about := _about(folder):

@@ -1,8 +1,8 @@
 """Pools (K. Sparck Jones and C. van Rijsbergen 1975), and whether their judgements serve other runs.
 
-Reusability (J. Zobel 1998): each run is scored without the documents that it alone brought, which shows how much a new
-run would lose. A sample of documents that no run ranked high shows how many relevant documents the pool misses (C.-E.
-Särndal et al. 1992).
+Reusability (J. Zobel 1998): each run is scored without the documents that no other run brought into the pool. The loss
+shows how much a new run would lose. A sample of documents that no run ranked high shows how many relevant documents the
+pool misses (C.-E. Särndal et al. 1992).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harness.measures.measures import parse_measure
 from harness.testset.pool.pool import Pool, PooledPair, pairs_by_query, pooled_ranking
 from harness.testset.review.resolution import Resolved
 
-COPIES = 20  # A document brings at most 20 near-duplicates into the pool, as a notice may appear in thousands.
+COPIES = 20  # A document brings at most 20 near-duplicates into the pool; a notice may be repeated thousands of times.
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,9 @@ def pooled(
 ) -> tuple[PooledPair, ...]:
     """Return the pairs of a pool, sorted by query and document: the pairs in `before`, and pairs from the sources.
 
-    If a run, the evidence or a near-duplicate brings a pair that was drawn before, its pi becomes 1. A query that still
-    has drawn documents gets no new draw: its drawn documents stand for those below the depth of earlier runs.
+    If a run, the evidence or a near-duplicate now brings a pair that was drawn before, `PooledPair.pi` becomes 1. A
+    query that still has drawn documents gets no new draw: these documents stand for all documents that earlier runs
+    ranked below the depth.
     query_ids: the test set's queries; pairs of other queries are left out.
     """
     had = pairs_by_query(sorted(query_ids), before)
@@ -94,13 +95,16 @@ def _drawn(query_id: str, documents: Sequence[str], draw: Draw) -> list[str]:
     return heapq.nsmallest(draw.sample, documents, key=place)
 
 
-DEEPEST = 10  # The measure reads at most this many documents.
+DEEPEST = 10  # `reusability` computes nDCG@10, or less deep if fewer documents are pooled.
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A run, scored with all labels and without the labels of pairs that it alone brought. alone: number of these
-    pairs. score, place: with all labels; places count from 1. without, place_without: without these labels."""
+    """The scores of a run with all labels, and without the labels of the pairs that no other run brought into the pool.
+
+    alone: number of these pairs. score, place: the run's score with all labels, and its place among the runs, from 1.
+    without, place_without: the same without the labels of these pairs.
+    """
 
     run_id: str
     name: str
@@ -117,8 +121,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Reusability:
-    """The loss of each run without its own documents. measure: name of the measure. queries: number of queries that
-    count. runs: in the order of the pool."""
+    """The loss of each run without the documents that no other run brought. measure: name of the measure. queries:
+    number of queries that count. runs: in the order of the pool."""
 
     measure: str
     queries: int
@@ -135,19 +139,20 @@ class Reusability:
     def text(self) -> str:
         one, count = self.worst, len(self.runs)
         changed = f"at most {abs(one.change):.3f} ({one.name}: {one.score:.3f} becomes {one.without:.3f})"
-        moved = f"{self.moved} of {count} change places" if self.moved else "none changes places"
+        moved = f"{self.moved} of {count} change places" if self.moved else "no run changes places"
         return (
-            f"Reusability: without the documents that it alone brought, a run's {self.measure} changes by {changed}, "
-            f"and {moved}. This counts {counted(self.queries, 'query')} whose pairs are all judged."
+            f"Reusability: if the documents that only one run brought are left out, this run's {self.measure} changes "
+            f"by {changed}, and {moved}. This counts {counted(self.queries, 'query')} whose pairs are all judged."
         )
 
 
 @dataclass(frozen=True)
 class Missed:
-    """An estimate of relevant documents that are not judged, from drawn documents; all in numbers of documents.
+    """An estimate of the relevant documents that are not judged, from drawn documents. All fields but
+    `queries` are numbers of documents.
 
     judged: drawn documents with a grade. found: the relevant documents among them.
-    below: estimated number of documents from which they were drawn. labelled: known relevant documents.
+    below: estimated number of documents from which the documents were drawn. labelled: known relevant documents.
     estimated: estimate of all relevant documents in the lists, where each drawn document counts 1 / pi.
     error: standard error of `estimated`, for independent draws.
     """

@@ -31,11 +31,11 @@ from retrievers.base import Document, Query
 
 WORDS = Path(__file__).with_name("words.json")  # texts for reviewers: language -> name -> text
 NAME_LENGTH = 60  # characters
-UNKNOWN: Literal["?"] = "?"  # the judge cannot tell
+UNKNOWN: Literal["?"] = "?"  # the answer "cannot tell"
 FIRST, SECOND = "first round", "second round"
-SETTLED_BY_PEOPLE: tuple[What, ...] = ("people disagree", "cannot tell", "answered")  # open questions
+SETTLED_BY_PEOPLE: tuple[What, ...] = ("people disagree", "cannot tell", "answered")  # see `Question.what`
 
-# A grade from 0 to 3; 1 or 0 for a query that needs retrieval or not; UNKNOWN; or None if not judged.
+# A judgement's value: a grade from 0 to 3; 1 (needs retrieval) or 0 (needs none); UNKNOWN; or None (not judged).
 Value = int | Literal["?"] | None
 GRADES, NEEDS = (0, 1, 2, 3, UNKNOWN, None), (0, 1, UNKNOWN, None)  # the allowed values
 
@@ -58,7 +58,7 @@ class Item:
 
     @property
     def key(self) -> str:
-        """Return the id on the page and in workbooks. Its first letter keeps Excel from reading it as a number."""
+        """Return the item's id on the page and in workbooks. It begins with a letter, so Excel reads it as text."""
         return "r" + _digest(self.query_id, self.doc_id or "", str(self.round))[:15]
 
     def judgement(self, query: Query, by: str, at: str, value: Value, blind: bool = True) -> Judgement:
@@ -95,7 +95,8 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
     The order of queries and documents depends only on the reviewer's name and the ids. The need for retrieval comes
     before the documents, and the second round comes last. The samples are:
 
-    - audit: the need for retrieval and all pooled pairs of each drawn query, some of them twice; requires `audit`.
+    - audit: the need for retrieval and all pooled pairs of each drawn query; a fifth of these queries are judged
+      twice. Requires `audit`.
     - repair: pairs with a suspicious grade by a model.
     - all: everything that no person has judged.
     - open: open questions that only an adjudicator can settle.
@@ -121,7 +122,7 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
 
 
 def shuffled(asked: Iterable[Item], reviewer: str) -> list[Item]:
-    """Return the items grouped by query, each need first. Only the reviewer's name and the ids decide the order."""
+    """Return the items by query, each query's need first. Only the reviewer's name and the ids decide the order."""
 
     def place(one: Item) -> tuple[Any, ...]:
         within = one.doc_id is not None, _digest(reviewer, one.query_id, one.doc_id or "", str(one.round))
@@ -136,7 +137,8 @@ def _digest(*parts: str) -> str:
 
 def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, str]:
     """Return the items of an audit. Pairs that were judged only for repair are asked again, since they were not drawn
-    at random. The second round goes to another person, or if nothing else is left, to the same person."""
+    at random. A reviewer is asked for the second round of pairs that other people judged first or, if nothing else is
+    left, of pairs that this reviewer judged first."""
     first: list[Item] = []
     second: list[Item] = []
     for query_id in audit.drawn:
@@ -154,14 +156,16 @@ def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, s
 
 
 def _asked(query_id: str, judged: JudgedSet) -> list[str | None]:
-    """Return the questions on a query: None (its need), then its documents unless people say that it needs none."""
+    """Return the `doc_id` of each item for a query: None (the need for retrieval), and then the ids of its pooled
+    documents, unless people say that the query needs no retrieval."""
     documents = [] if judged.unneeded(query_id) else [one.doc_id for one in judged.pooled[query_id]]
     return [None, *documents]
 
 
 def _open(judged: JudgedSet, audit: AuditSample | None) -> dict[Item, str]:
-    """Return items for open questions: for the audit if the query was drawn, and otherwise for repair. If an
-    adjudicator has confirmed an answer to an unanswerable query, the query must be corrected instead of asked again."""
+    """Return items for open questions: in the sample audit if the query was drawn, and otherwise in the sample repair.
+    Leave out unanswerable queries if an adjudicator has confirmed that a document answers them: someone must correct
+    these queries."""
     found: dict[Item, str] = {}
     resolved = resolve(judged.judgements, tuple(judged.queries.values()), judged.pairs)
     for one in resolved.open:
@@ -216,7 +220,7 @@ class RefusedRequest(Exception):
 
 class ReviewLedger:
     """The judgements by some judges. Other processes may add judgements at the same time. queries: queries by id;
-    judgements of their earlier texts do not count. judges: names as in `Judgement.by`."""
+    judgements made before a query's text changed do not count. judges: names as in `Judgement.by`."""
 
     def __init__(self, log: JudgementLog, queries: Mapping[str, Query], judges: Collection[str]) -> None:
         self._log = log
@@ -228,8 +232,8 @@ class ReviewLedger:
         self._read_on()
 
     def changes(self, by: str, since: int) -> tuple[list[Judgement], int]:
-        """Return (the judge's last judgements of pairs and rounds that were judged after a revision, the present
-        revision). A revision is the number of the judge's judgements that have been read."""
+        """Return the judge's last judgement of each pair and round that was judged after the revision `since`, and the
+        present revision. A revision is the number of the judge's judgements that have been read."""
         with self._lock:
             self._read_on()
             changed = dict.fromkeys(self._changes[by][since:])
@@ -260,8 +264,8 @@ class ReviewLedger:
 
 
 class Desk:
-    """The work of a reviewer. It does not show who retrieved a document. Only adjudicators see other judgements. by:
-    name as in `Judgement.by`. documents: the documents of all items, by id."""
+    """The items and judgements of a reviewer. A desk does not show which run retrieved a document. Only adjudicators
+    see other judgements. by: name as in `Judgement.by`. documents: the documents of all items, by id."""
 
     def __init__(
         self, by: str, items: Iterable[Item], judged: JudgedSet, documents: Mapping[str, Document], ledger: ReviewLedger
@@ -278,7 +282,7 @@ class Desk:
         self._keys = {(one.pair, one.round): key for key, one in self._items.items()}
 
     def items(self) -> dict[str, Any]:
-        """Return the keys of all items, in a list for each query with its need first, and all values."""
+        """Return the keys of the items, as one list for each query (its need first), and the values judged so far."""
         return {
             "reviewer": self.name,
             "adjudicates": self._adjudicates,
@@ -309,7 +313,8 @@ class Desk:
         return found
 
     def changes(self, since: int) -> dict[str, Any]:
-        """Return the values that were judged after a revision, here or in another window; None if withdrawn."""
+        """Return the values judged after a revision, here or in another window (None: withdrawn), and the new
+        revision."""
         said, revision = self._ledger.changes(self._by, since)
         known = ((self._keys.get((one.pair, one.round)), one) for one in said)
         return {"values": {key: self._items[key].value(one) for key, one in known if key}, "revision": revision}

@@ -15,7 +15,7 @@ from harness.testset.judge.judgements import ADJUDICATED, BASES, HUMAN, LLM, Jud
 from harness.testset.pool.pool import PooledPair
 
 RELEVANT_FROM = 2  # the lowest relevant grade, by default
-DRAFTED = "draft"  # the basis of an unjudged need for retrieval, which follows the kind of the query
+DRAFTED = "draft"  # the basis of a need for retrieval that is not judged but follows from the query's kind
 
 What = Literal["people disagree", "cannot tell", "unjudged", "no document judged", "not pooled", "answered"]
 
@@ -30,9 +30,9 @@ class Question:
 
     what: one of these:
 
-    - people disagree: about the side of `relevant_from` on which the grade lies, or about the need for retrieval.
-    - cannot tell: all who decide say so.
-    - unjudged: the pair is pooled but not judged. If only people count, also a need that they have not judged.
+    - people disagree: on whether the grade is at least `relevant_from`, or on the need for retrieval.
+    - cannot tell: all judges whose judgements count say that they cannot tell.
+    - unjudged: the pair is pooled but not judged; or, if only people's judgements count, the need is not judged.
     - no document judged: the query has pooled documents, but none is judged.
     - not pooled: the query has no pooled documents.
     - answered: a document is relevant to an `unanswerable` query.
@@ -74,7 +74,8 @@ class Resolved:
 
     def label(self, query: EvidencedQuery) -> Label:
         """Return the label of a query whose need is settled. Grades from `relevant_from` on are relevant, and lower
-        grades are not. Queries that need no retrieval have no documents; unanswerable queries have no relevant ones."""
+        grades are not. The label of a query that needs no retrieval has no documents; the label of an unanswerable
+        query has no relevant documents."""
         query_id = query.query.query_id
         need, judged = self.needs[query_id], self.grades[query_id]
         if not need.needs:

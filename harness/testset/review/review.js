@@ -19,7 +19,7 @@ let current = null;
 let revision = 0;
 const saved = new Map(); // key -> value on disk
 const pending = new Map(); // key -> value not yet on disk, in the order of pressing
-const done = []; // {key, from}: what can be undone
+const done = []; // {key, from}: the judgements that can be undone
 const texts = new Map(); // key -> promise of its texts
 
 const valueOf = (item) => (pending.has(item.key) ? pending.get(item.key) : saved.get(item.key) ?? null);
@@ -70,7 +70,7 @@ function acknowledged(key, value) {
   else if (pending.has(key)) requeue(key);
 }
 
-// Judged elsewhere: that value stands, unless another one has been pressed here since.
+// Keep the value that was judged elsewhere, unless another value has been pressed here since.
 function overtaken(key, value, theirs) {
   saved.set(key, theirs);
   if (pending.get(key) === value) pending.delete(key);

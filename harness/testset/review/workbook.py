@@ -36,7 +36,7 @@ ID, GRADE, NEEDS = "id", "grade · 점수", "needs retrieval? · 검색 필요?"
 NUMBER, QUERY, DOCUMENT = "query no.", "query · 질의", "document · 문서"
 MOST = 32_767  # most UTF-16 code units in a cell
 MOST_ROWS = 1_048_575  # most rows of a sheet below its header
-_WIDTHS = {ID: 8, NUMBER: 7, QUERY: 45, DOCUMENT: 100, GRADE: 12, NEEDS: 18}  # in characters
+_WIDTHS = {ID: 8, NUMBER: 7, QUERY: 45, DOCUMENT: 100, GRADE: 12, NEEDS: 18}  # column -> characters
 _ANSWERS = {QUERIES: NEEDS, PAIRS: GRADE}
 _CHOICES = {QUERIES: ("yes", "no", "?"), PAIRS: ("0", "1", "2", "3", "?")}
 _MEANINGS: dict[str, dict[str, Value]] = {  # sheet -> text of an answer in lower case -> its value
@@ -55,7 +55,7 @@ _ESCAPED = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")  # Excel would read _x0041_ as A
 @dataclass(frozen=True)
 class Questions:
     """The content of a workbook. by: the reviewer, such as human:kim. items: items in the order of the rows. queries,
-    documents: by id. place: file with the whole documents, for texts that are too long for a cell."""
+    documents: by id. place: the file with the whole documents; cells with cut texts name this file."""
 
     by: str
     sample: str
@@ -219,12 +219,12 @@ def _guide(book: Workbook) -> None:
 
 
 _MOST_FILE, _MOST_UNPACKED = 256 << 20, 512 << 20  # bytes
-_MOST_TEXTS = 128 << 20  # bytes of the table of texts, which needs twice its size in memory
+_MOST_TEXTS = 128 << 20  # bytes of the part with the cells' texts, which needs twice its size in memory
 _MOST_PART = 16 << 20  # bytes of any other part, except sheets, which are read piece by piece
 _TYPES = "[Content_Types].xml"
 _LARGE = {"worksheet+xml": _MOST_UNPACKED, "sharedStrings+xml": _MOST_TEXTS}  # end of a part's type -> most bytes
 _NO_XML = (".bin", ".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf")
-_OLE = b"\xd0\xcf\x11\xe0"  # the container of .xls, and of encrypted workbooks
+_OLE = b"\xd0\xcf\x11\xe0"  # the first bytes of .xls files and of encrypted workbooks
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError)
 
 
@@ -266,7 +266,7 @@ def _damaged(path: Path, error: Exception, what: str = "the file is not a whole 
 
 
 def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
-    """Raise BadInput for a part that is packed as in no workbook, or whose actual size would fill the memory."""
+    """Raise BadInput for a part with a compression that Excel does not use, or with an actual size above its limit."""
     left = _MOST_UNPACKED
     limits = _limits(packed, path) if _TYPES in packed.namelist() else {}
     for part in packed.filelist:
@@ -276,13 +276,14 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
 
 
 def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
-    """Return part -> most bytes, by the part's type as openpyxl reads it; the lowest limit if it has several types."""
+    """Return part -> most bytes, by the part's type as openpyxl reads it; the lowest limit if a part has several
+    types."""
     from xml.etree import ElementTree
 
     _unpacked(packed, packed.getinfo(_TYPES), _MOST_PART, path)
     found: dict[str, int] = {}
     try:
-        for one in ElementTree.fromstring(packed.read(_TYPES)):  # noqa: S314 (without a document type)
+        for one in ElementTree.fromstring(packed.read(_TYPES)):  # noqa: S314 (`_unpacked` refuses document types)
             name, kind = one.get("PartName", "").removeprefix("/"), one.get("ContentType", "")
             most = next((limit for end, limit in _LARGE.items() if kind.endswith(end)), _MOST_PART)
             found[name] = min(most, found.get(name, most))

@@ -40,7 +40,7 @@ def made(original, tmp_path):
 def test_the_account_is_printed_and_kept(harness, made):
     done = harness("testset audit", "testset=ts")
     assert done.code == 0, done.err
-    assert "ts: 12 of 12 drawn queries checked in full by people; they stand for 16." in done.out
+    assert "ts: 12 of 12 drawn queries checked in full by people; they stand for 16 queries." in done.out
     assert "The model, judge#0123abcd, against people\n  A document is relevant from grade 2 on." in done.out
     assert "people: 3" in done.out
     assert "kim and lee" in done.out

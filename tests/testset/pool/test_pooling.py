@@ -161,8 +161,9 @@ def test_runs_are_scored_without_what_they_alone_brought():
     assert found.worst is dense
     assert found.moved == 1
     assert found.text() == (
-        "Reusability: without the documents that it alone brought, a run's ndcg@2 changes by at most 0.500 (dense: "
-        "0.807 becomes 0.307), and 1 of 2 change places. This counts 2 queries whose pairs are all judged."
+        "Reusability: if the documents that only one run brought are left out, this run's ndcg@2 changes by at most "
+        "0.500 (dense: 0.807 becomes 0.307), and 1 of 2 change places. This counts 2 queries whose pairs are all "
+        "judged."
     )
 
 
