@@ -20,7 +20,11 @@ from retrievers.combine.fusion import pool_candidates
 
 @dataclass(frozen=True, eq=False)
 class FusionLabels:
-    """The labels to learn from. objective: a measure's name. top_k: documents to show. split: the labels to use."""
+    """The labels to learn from.
+
+    objective: a measure's name. top_k: number of documents to show. split: which labels to use.
+    multi_turn: query_id -> whether the query has several turns.
+    """
 
     qrels: Qrels
     objective: str
@@ -59,7 +63,7 @@ class CandidatePool:
         self._columns: dict[tuple[str, str], np.ndarray] = {}
 
     def feature(self, ranking: str, name: str) -> np.ndarray:
-        """Return a ranking's feature of each candidate, float64 [n, C]. It is computed once."""
+        """Return the feature `name` of each candidate in a ranking, float64 [n, C]. It is computed once."""
         if (ranking, name) not in self._columns:
             points = FEATURES[name](self._rankings[ranking])
             every = np.empty(self._candidates.docs.shape)
@@ -69,20 +73,23 @@ class CandidatePool:
         return self._columns[ranking, name]
 
     def scores(self, weights: Mapping[tuple[str, str], float], rows: np.ndarray) -> np.ndarray:
-        """Return weighted sums of features for m queries, float64 [m, C]. weights: (ranking, feature) -> weight."""
+        """Return the candidates' weighted sums of features for the m queries `rows`, float64 [m, C].
+
+        weights: (ranking, feature) -> weight.
+        """
         total = np.zeros((len(rows), self.present.shape[1]))
         for (ranking, name), weight in weights.items():
             total += weight * self.feature(ranking, name)[rows]
         return total
 
     def earned(self, scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the objective of m queries if their candidates are ordered by `scores`, float64 [m, C]."""
+        """Return the objective of the m queries `rows` with candidates in the order of `scores`, float64 [m, C]."""
         ranked = np.argsort(np.where(self.present[rows], -scores, np.inf), axis=1, kind="stable")[:, : self._length]
         returned = np.minimum(self.present[rows].sum(axis=1), self._length)
         return self._measure.values(self._judged.take(rows).ordered(ranked, returned))
 
     def near(self, first: int) -> np.ndarray:
-        """Return, for each candidate, whether any ranking has it among its `first` best documents, bool [n, C]."""
+        """Return, as bool [n, C], whether a candidate is among the `first` best documents of any ranking."""
         found = np.zeros(self._candidates.docs.shape, bool)
         for slots in self._slots.values():
             found.ravel()[slots[:, :first]] = True

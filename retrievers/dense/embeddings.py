@@ -15,7 +15,8 @@ import numpy as np
 
 from retrievers.base import Progress
 
-WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20  # vectors are written after either limit; a killed process loses no more
+# Vectors are written to disk when one of these limits is reached, so a killed process loses no more.
+WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20
 COPIED = 1 << 16  # number of rows copied at a time
 
 # Yields (rows int64 [n], vectors of these rows float32 [n, D]), in any order.

@@ -47,7 +47,7 @@ class HttpRetriever:
     In url and body, {query} stands for the text of the query, {quoted_query} for the text as a JSON string, {k} for the
     number of documents, and {vector} for the query's vector.
 
-    url: https; http is allowed on this machine and without headers. The url is logged, so it must contain no secret.
+    url: https, or http if the service is on this machine or no headers are sent. It is logged: put no secret into it.
     ids: path of the ids in the reply, such as hits.hits[*]._id; they must be ids of the corpus.
     scores: path of the scores, where higher is better; None: 1/rank in the order of the reply.
     body: a value to send as JSON; None: no body.

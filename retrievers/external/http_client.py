@@ -58,7 +58,7 @@ class TooLarge(Exception):
 class Connections:
     """The open connections of a client. Other machines are reached through the environment's proxy.
 
-    The socket's timeout at the start of a reply is the deadline of the whole reply, headers included.
+    The socket's timeout when a reply begins limits the time of the whole reply, headers included.
     """
 
     def __init__(self, address: Address, parallel: int) -> None:
@@ -317,7 +317,7 @@ class HttpClient:
                 pace.count()
                 return answer
             except FailedAttempt as failed:
-                if failed.wait and pace.answered > answered:  # the busy service still answers, so attempts start anew
+                if failed.wait and pace.answered > answered:  # the service answers other requests: count attempts anew
                     attempt, answered = 0, pace.answered
                 wait = max(min(BACKOFF_SECONDS * 2**attempt, LONGEST_BACKOFF), failed.wait)
                 if failed.final or attempt == self.limits.retries or wait > LONGEST_WAIT:
