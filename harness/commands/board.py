@@ -88,7 +88,7 @@ def _document(one: Board) -> dict[str, Any]:
 
 
 def board_report(one: Board) -> Report:
-    """Return a report: the recommended run, the runs as good as the best, the worse runs, and the keys that matter."""
+    """Return a report: the recommendation, runs that may equal the best, the worse runs, and the keys that matter."""
     found = one.leaderboard
     whole = leaderboard_table(one)
     worse = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.group == "worse"]

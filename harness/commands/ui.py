@@ -44,7 +44,7 @@ def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:
             answer = _announce(config, address, pages, tracker)
             if config.format == "text":
                 print("Press Ctrl-C to stop the server.", flush=True)  # noqa: T201
-            for _ in server.stderr or ():  # read the server's log, so that it never blocks
+            for _ in server.stderr or ():  # read the server's log: a full pipe would block the server
                 pass
             server.wait()
         finally:
@@ -58,7 +58,7 @@ def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:
 
 def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
     command = ["-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
-    # Uvicorn, which MLflow starts, puts a folder first on the import path: by default the working folder.
+    # Uvicorn, which MLflow starts, puts the working folder first on the import path unless it gets another folder.
     command += ["--uvicorn-opts", shlex.join(["--app-dir", sysconfig.get_path("stdlib")])]
     if tracker.artifacts:
         command += ["--artifacts-destination", tracker.artifacts]  # for runs that are logged through this server

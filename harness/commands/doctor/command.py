@@ -224,7 +224,7 @@ def _prune(
 ) -> tuple[list[CacheEntry], list[CacheEntry], list[CacheEntry]]:
     """Remove entries unused for `unused_days`, then the longest unused until at most `keep_gb` (10^9 bytes) are left.
 
-    If either limit is given, remove damaged entries too. Foreign folders neither go nor count. now: seconds since 1970.
+    Given a limit, remove damaged entries too. Never remove or count foreign folders. now: seconds since 1970.
     Return the remaining entries, the removed entries, and the entries kept only because a process uses them.
     """
     removed: list[CacheEntry] = []

@@ -56,7 +56,7 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | BadInput]) -> Tracker:
-    """Return the tracker for a level of detail. opened: level -> tracker or error; keeps earlier attempts."""
+    """Return the tracker for a level of detail. opened: level -> tracker or error of earlier calls."""
     if detail not in opened:
         try:
             opened[detail] = open_tracker(config.changed(tracking={**config.tracking, "detail": detail}))
@@ -68,7 +68,7 @@ def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | Bad
 
 
 def _begun(tracker: Tracker, held: Held) -> str | None:
-    """Return the id under which the server began the run; None if it did not. End further runs that it began for it."""
+    """Return the id under which the server began the run; None if it did not. End duplicates left by lost replies."""
     claim = held.record.tags.get(CLAIM)
     running = tracker.runs(held.record.experiment, {CLAIM: claim}, "RUNNING") if claim else []
     known = held.run_id if held.run_id and tracker.has(held.run_id) else None

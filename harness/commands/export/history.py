@@ -85,7 +85,7 @@ class HistoryRow:
 class Agreement:
     """How well the leaderboard's scores on a part agree with ours, over the submissions that have both.
 
-    drift: its mean, least and greatest value; None without submissions.
+    drift: mean, least and greatest drift of a submission; None without submissions.
     tau: Kendall's tau-b of the two orders; None for fewer than three submissions, or if undefined.
     swapped: pairs of submissions (a, b) where a scores higher than b here and lower on the leaderboard.
     """
