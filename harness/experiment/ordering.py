@@ -24,7 +24,7 @@ from retrievers.base import Query, Ranking
 if TYPE_CHECKING:
     from retrievers.base import Reranker
 
-# A function of positions. It yields (some of these positions, their scores) as scores become known.
+# A function that takes positions, and yields (some of these positions, their scores) as scores become known.
 Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 

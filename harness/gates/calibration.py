@@ -36,7 +36,10 @@ class Curve:
 
 
 def curve(signal: np.ndarray, payoff: np.ndarray) -> Curve:
-    """Return the objective at every threshold. payoff: float64 [n, 2], each query's with and without documents."""
+    """Return the mean objective at every threshold.
+
+    payoff: float64 [n, 2], the objective of each query with and without documents.
+    """
     order = np.argsort(-signal, kind="stable")
     ordered = signal[order]
     gain = np.concatenate([[0.0], np.cumsum((payoff[:, 0] - payoff[:, 1])[order])])
@@ -52,7 +55,8 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
     difference (after the one-standard-error rule of Breiman et al. 1984). A level that earns no more than the next
     level is left out. If showing documents for every query earns as much, the last threshold is -inf.
 
-    weights: float64 [B, n], how often each query counts; 0 if held out. payoff: float64 [n, L], of each query by level.
+    weights: float64 [B, n], how often each query counts; 0 if held out.
+    payoff: float64 [n, L], the objective of each query at each level.
     """
     step = max(1, _CELLS // len(signal))
     blocks = [_fit(weights[first : first + step], signal, payoff)[0] for first in range(0, len(weights), step)]
@@ -79,8 +83,9 @@ def _fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> tuple[n
         thresholds[:, j] = _middle(ordered, weights > 0, first, last)
         totals = _running(weights * gain)
         best, none, every = (_at(totals, place) for place in (borders[:, j], walls[:, j], walls[:, j + 2]))
-        thresholds[:, j] = np.where(best <= none + CLOSE, np.inf, thresholds[:, j])  # the level above it gains nothing
-    thresholds[:, -1] = np.where(best <= every + CLOSE, -np.inf, thresholds[:, -1])  # withholding gains nothing
+        # A level that gains nothing is never used.
+        thresholds[:, j] = np.where(best <= none + CLOSE, np.inf, thresholds[:, j])
+    thresholds[:, -1] = np.where(best <= every + CLOSE, -np.inf, thresholds[:, -1])  # no gain: withhold nothing
     top = np.where(first > 0, ordered[first - 1], np.inf)
     bottom = np.where(last < n, ordered[np.minimum(last, n - 1)], -np.inf)
     return np.minimum.accumulate(thresholds, axis=1), bottom, top
@@ -116,7 +121,10 @@ def check_splits(folds: int, repeats: int) -> None:
 
 
 def held_out(fold: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return (queries to learn from, queries held out) for each fold, bool [n] each. Fold -1 means neither."""
+    """Return (queries to learn from, queries held out) for each fold, bool [n] each.
+
+    Queries with fold -1 are in neither.
+    """
     return [((fold >= 0) & (fold != number), fold == number) for number in range(fold.max() + 1)]
 
 

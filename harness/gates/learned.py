@@ -80,7 +80,7 @@ class Learner:
         )
 
     def learn(self, inputs: GateInputs, payoff: Payoff) -> tuple[Rule, np.ndarray | None, np.ndarray | None]:
-        """Return the rule learnt from the queries `payoff.rows`, and `out_of_fold` and `folds` for `Decision`."""
+        """Return the rule learnt from the queries `payoff.rows`, and `Decision.out_of_fold` and `Decision.folds`."""
         payoff.require_queries()
         everything = np.ones((1, len(payoff.rows)))
         needs, seed, repeats = payoff.needs[payoff.rows], payoff.seed, range(self.repeats)

@@ -90,7 +90,8 @@ def retrieval_trial_key(
     decides = {key: value for key, value in plan.document.items() if key not in apart}
     decides["gate"] = identify(plan.gate)
     identities = {name: identify(node) for name, node in nodes}
-    depth = plan.rerank["depth"] if "rerank" in shared else 0  # changes no pair's score, so no identity has it
+    # The reranker's depth changes no score of a pair, so the reranker's identity does not include the depth.
+    depth = plan.rerank["depth"] if "rerank" in shared else 0
     once = [] if all(map(reusable, plan.retriever.values())) else [moment()]
     cut = [{"shard": plan.deciding_shard}] if plan.deciding_shard else []
     return digest([decides, identities, depth, searched, fingerprints, measures.VERSION, *once, *cut])

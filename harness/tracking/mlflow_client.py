@@ -74,7 +74,7 @@ def fault(database: Path, thorough: bool = False) -> str | None:
             return None if found == "ok" else f"is damaged ({' '.join(found.split())})"
     except sqlite3.DatabaseError as error:  # MLflow itself describes all other errors, such as a lock
         return f"is damaged ({error})" if is_damage(error) else None
-    except UnicodeDecodeError:  # from names of tables, or from a message of SQLite that quotes them
+    except UnicodeDecodeError:  # from names of tables, or from a message of SQLite with such a name
         return "is damaged (it holds text that is not UTF-8)"
 
 
@@ -241,7 +241,10 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
 
 
 def name_places(database: Path, chosen: bool) -> None:
-    """Print the hosts where a database keeps files. Raise BadInput for a host unless the database is `chosen`."""
+    """Print the hosts where a database keeps files. Raise BadInput if there is a host and the database is not `chosen`.
+
+    chosen: whether the user has named the database.
+    """
     for address in addresses(database):
         if not chosen:
             raise BadInput(

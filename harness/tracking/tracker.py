@@ -25,7 +25,7 @@ METRICS = "metrics.json"  # file of every number of a run that is logged in full
 RETRIEVAL = "retrieval"  # the task of runs without a tag `task`
 OBJECTIVE = "objective"  # metric that decides the order of runs, and prefix of the names of its interval and tags
 OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
-ESTIMATE = ("value", "low", "high", "checked", "others")  # of an `Estimate`, logged as `estimate_value`, …
+ESTIMATE = ("value", "low", "high", "checked", "others")  # fields of an `Estimate`, logged as `estimate_value`, …
 
 
 def member_tag(sweep_id: str) -> str:
