@@ -383,6 +383,6 @@ def _exponential(grades: np.ndarray, ideal: np.ndarray) -> np.ndarray:
 
 
 def at(totals: np.ndarray, k: int | None) -> np.ndarray:
-    """Return the column of running totals [Q, K + 1] after the first k ranks, float64 [Q]; None: after all ranks."""
+    """Return the totals over the first k ranks (None: all), float64 [Q], from running totals [Q, K + 1]."""
     last = totals.shape[1] - 1
     return totals[:, last if k is None else min(k, last)]

@@ -31,7 +31,7 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
     misranked: every other loss.
 
     candidates: the lists at full depth, before the gate; None: unknown.
-    keep: bool [Q], the gate's decision; None: unknown, so every empty list counts as withheld.
+    keep: bool [Q], whether the gate shows documents; None: unknown, so every empty list counts as withheld.
     """
     loss = 1.0 - _score(final)
     withheld = _withheld(final, candidates, keep)
@@ -58,8 +58,8 @@ def kinds(found: Mapping[str, np.ndarray], cut: bool = False) -> tuple[str, ...]
     """Return the kind of loss of each query, one of KINDS.
 
     found: the result of `losses`.
-    cut: whether the lists end too early to tell `not_found` from `misranked`. A query with a relevant document in its
-        list counts as misranked even then.
+    cut: whether the lists end too early to tell `not_found` from `misranked`. Even so, a query with a relevant document
+        in its list counts as misranked.
     """
     codes = np.zeros(len(next(iter(found.values()))), np.intp)
     for kind, values in found.items():

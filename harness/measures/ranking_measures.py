@@ -353,7 +353,7 @@ def infap(judged: Judged) -> np.ndarray:
 # NAME_condensed: the measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
 # `[-, 1, 0] of 1, 1` -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
 # NAME_upper: the measure if all unjudged documents in the list were relevant, in [0, 1]. It is an upper bound, and NAME
-# a lower bound. Only for measures that more relevant documents cannot lower.
+# a lower bound. Only measures that more relevant documents cannot lower have NAME_upper.
 # `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
 _OF_LISTS = {
     "condensed": ("condensed", (hit, recall, precision, mrr, map_, ndcg)),

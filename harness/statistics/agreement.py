@@ -149,10 +149,11 @@ def coincidences(counts: np.ndarray) -> np.ndarray:
 
 
 def alpha(tables: np.ndarray) -> np.ndarray:
-    """Return Krippendorff's alpha for ordered grades, 1 - D_o / D_e, [...], from sums of `coincidences`.
+    """Return Krippendorff's alpha for ordered grades, [...], from sums of `coincidences`.
 
-    The distance of two grades is the number of grades given between the two in sorted order, where grades equal to
-    either of the two count half. NaN if all given grades are the same.
+    Alpha is 1 - observed / expected disagreement. Both are means of squared distances; the distance of two grades is
+    the number of ratings from one to the other in sorted order, where ratings with these two grades count half. NaN if
+    all ratings are the same.
     """
     values = tables.sum(axis=-1)
     total = values.sum(axis=-1)

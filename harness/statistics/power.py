@@ -153,7 +153,7 @@ class FlipTest:
             return None
         effect = abs(population.mean) / population.sd if population.sd else math.inf
         powers = functools.cache(functools.partial(self.power, population))
-        start = min(max(2.0, self._distance(power) / effect), math.sqrt(MOST))  # Power depends on the square root.
+        start = min(max(2.0, self._distance(power) / effect), math.sqrt(MOST))  # Power depends on sqrt(queries).
         root = self._crossing(lambda root: powers(round(root**2)), power, start, math.sqrt(2), math.sqrt(MOST))
         return None if root is None else round(root**2)
 

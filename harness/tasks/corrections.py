@@ -42,7 +42,7 @@ class Corrections:
     A CSV file has a header. `error_type` in references gives the kind of a sentence; without it, the kind is whether
     the sentence needs correction. A blank prediction deletes all words; a blank source or reference is refused.
 
-    scheme: how changed words become edits: one edit per word (`token`) or per group of neighbouring words (`span`).
+    scheme: whether each changed word (`token`) or each group of neighbouring changed words (`span`) is an edit.
     merge_gap: under `span`, an edit joins the previous edit if their beginnings are at most this many words apart.
     columns: id, source, reference, prediction or type -> the column's name in the files, if it is not the default.
     """
@@ -66,7 +66,7 @@ class Corrections:
         self._columns = _columns(columns or {})
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Count tp, fp, fn and fr of each sentence. Nothing is cached, since this is fast.
+        """Count tp, fp, fn and fr of each sentence. Nothing is cached, since counting is fast.
 
         Raise BadInput, with file and line, if columns or rows are missing, or if ids do not pair.
         """

@@ -136,7 +136,7 @@ class Regression:
     def _joined(self, pair: Pair) -> tuple[list[int], int]:
         prediction, reference = (self._encode(text) for text in pair)
         room = self._most - 3
-        # The reference comes first. Until both fit, the longer text, or else the prediction, loses its last token.
+        # The reference comes first. Until both fit, the longer text (at a tie, the prediction) loses its last token.
         first = min(len(reference), max((room + 1) // 2, room - len(prediction)))
         ids = [self._cls, *reference[:first], self._sep, *prediction[: room - first], self._sep]
         return ids, first + 2
