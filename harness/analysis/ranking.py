@@ -23,8 +23,9 @@ from harness.tracking.tracker import LESS_IS_BETTER, OBJECTIVE, RETRIEVAL, Logge
 SCORED = ("run", "score")  # commands whose runs have scores; a trial of a sweep is logged as a `run`
 
 SCORED_QUERIES = "queries/scored"  # the metric with the number of scored queries
-SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")  # tags equal in comparable runs
-SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # select_on -> params equal, too
+# Comparable runs have equal values of these tags, and of the params listed for the queries that count.
+SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")
+SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # select_on -> params
 
 USUAL = "modified_map@3"  # the measure for runs that name no objective
 GET_LABELS = (

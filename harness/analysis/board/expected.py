@@ -108,9 +108,9 @@ class Expected:
 
 @dataclass(frozen=True)
 class Replay:
-    """The score of a sweep that repeated its choices on some queries and scored them on others: value, low, high.
+    """What to expect of a sweep that repeated its choices on some queries and scored them on other queries.
 
-    winner: the score of the sweep's best trial.
+    winner: the score of the sweep's best trial. value, low, high: the mean of the replays and its 95 % interval.
     """
 
     sweep_id: str

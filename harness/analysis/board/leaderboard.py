@@ -2,7 +2,7 @@
 
 The recommended run has the highest score. Among runs with equal scores, a run that asks no language model is preferred,
 then the quickest run, then the run with the smallest index, then the first run. A second run is named if the queries do
-not tell it from the recommended run and it saves the language model or takes at most a tenth of the time.
+not tell it from the recommended run and it alone asks no language model or it takes at most a tenth of the time.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class ListReader:
         return found
 
     def retrieved(self, run: LoggedRun) -> Retrieved | None:
-        """Return the lists and signals before the gate; None if not logged: by trials of a sweep and scored files."""
+        """Return the lists and signals before the gate; None for scored files and most trials, which log none."""
         file = self._download(run, RUN_FILE)
         if file is None:
             return None

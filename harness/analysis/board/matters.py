@@ -389,7 +389,7 @@ class Plateau:
 
     @property
     def beside(self) -> int:
-        """The place of the better of the values next to the plateau; the place of the best value if all are on it."""
+        """The place of the better of the values next to the plateau; the best value's place if all are on it."""
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 

@@ -173,7 +173,7 @@ class VariedKey:
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> VariedKey:
-        """Return the key, with at most `bins` bins of about equally many runs if it is a number that hardly recurs."""
+        """Return the key, binned into at most `bins` bins of about equally many runs if its numbers hardly recur."""
         count = len(self.values)
         if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
             return self

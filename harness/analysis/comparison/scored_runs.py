@@ -158,7 +158,7 @@ class RetrievalRuns:
         return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return (measures that count the same queries in all runs, notes). Raise BadInput if `metric` is not one."""
+        """Return (measures that count the same queries in all runs, notes). Raise BadInput if they lack `metric`."""
         first, *others = [run.values for run in self.runs]
         applies = [name for name, values in first.items() if not np.isnan(values).all()]
         shared = [name for name in applies if all(name in values for values in others)]
@@ -238,7 +238,7 @@ class RetrievalRuns:
         ]
 
     def changed(self, pair: Pair, row: int, values: Mapping[str, float]) -> Changed:
-        """Return what both runs of a pair return for a query. values: label of a run -> its value on the query."""
+        """Return the documents of both runs of a pair for a query. values: label of a run -> its value on the query."""
         query_id, known = self.runs[0].table.query_ids[row], self._known
         documents = {}
         for label in values:
@@ -347,7 +347,7 @@ def _intervals(run: ComparedRun, names: Sequence[str], config: CompareConfig) ->
 
 
 def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
-    """Return (the unjudged documents, notes). Instead of documents, None if it is unknown which were judged."""
+    """Return (the unjudged documents, or None if it is unknown which documents were judged; notes)."""
     try:
         labels = _labels(runs)
     except (BadInput, OSError) as error:

@@ -190,8 +190,8 @@
             { en: "a fusion or a choice among the runs could gain these", ko: "결합하거나 골라 쓰면 얻을 수 있는 몫" }),
           button("none", none, { en: "solved by none", ko: "아무 실행도 맞히지 못한 질의" },
             { en: "these need something new", ko: "새로운 방법이 있어야 하는 몫" })),
-        make("p", { class: "soft" }, `${DATA.head.metric}, `, say({ en: `mean of ${queriesOf(one?.n ?? 0)}. Solved: its value is 1. ` +
-          "The choice knows the labels, so this is a ceiling, not a promise.", ko: `${queriesOf(one?.n ?? 0)}의 평균. 맞힘: 값이 1인 것. ` +
+        make("p", { class: "soft" }, `${DATA.head.metric}, `, say({ en: `mean of ${queriesOf(one?.n ?? 0)}. Solved means a value of 1. ` +
+          "The choice among the runs knows the labels, so this is a ceiling, not a promise.", ko: `${queriesOf(one?.n ?? 0)}의 평균. 맞힘: 값이 1인 것. ` +
           "정답을 알고 고른 것이므로 약속이 아니라 상한입니다." })));
     }
 
