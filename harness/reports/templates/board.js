@@ -99,7 +99,7 @@ function runId(place) {
 
 const TABS = [];
 let current = null;
-// title: {en, ko}. show(root) fills an empty root when the tab is first opened and after a change of language.
+// Adds a tab. title: {en, ko}. show(root) fills an empty root when the tab is first opened and after a change of language.
 // `show` may return a function that is called with the detail after the tab's name in the address. keys: [key, {en, ko},
 // action] of each key that works while the tab is open.
 function tab(name, title, show, keys = []) {
@@ -132,7 +132,7 @@ function go(name, detail = "") {
 
 // The address names the open tab, its detail, and the selected runs: #queries/q0012?runs=0a1b2c3d,4e5f6a7b
 const START = 8; // digits of an id in the address
-// detail: the new detail of the tab, which is kept until the tab changes it
+// Writes the address. detail: the new detail of the open tab, which is kept until the tab changes it.
 let written = null;
 function address(detail = current?.detail) {
   if (!current) return;

@@ -7,7 +7,7 @@ if (DATA.matters) {
   const rounded = (text) => (text !== "" && Number.isFinite(Number(text)) ? String(Number(Number(text).toPrecision(4))) : text);
   const list = (words) => words.join(", ");
   const WHY = {
-    only: { en: "no other key varies there, so this key explains all of the variance", ko: "이 실행들에서는 이 키만 달라지므로 분산 전체가 이 키의 몫입니다" },
+    only: { en: "no other key varies in these runs, so this key explains all of the variance", ko: "이 실행들에서는 이 키만 달라지므로 분산 전체가 이 키의 몫입니다" },
     runs: { en: "there are too few runs for so many keys", ko: "키의 수에 비해 실행이 너무 적습니다" },
     queries: { en: "too few queries have a value in every run", ko: "모든 실행에서 값이 있는 질의가 너무 적습니다" },
     mixed: { en: "these runs cannot tell the effect from the effects of other keys", ko: "이 실행들로는 다른 키의 효과와 구별할 수 없습니다" },

@@ -6,7 +6,7 @@ let queryPanel, queryMarks, itemPanel;
   // The words of a text, normalised for comparison
   const WORD = /[\p{L}\p{N}]+/gu;
   const WIDE_LETTER = /[\p{Script=Hangul}\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}]/u;
-  const NARROW = 4, WIDE_WORD = 2; // letters at the beginning that two words must share
+  const NARROW = 4, WIDE_WORD = 2; // letters at the beginning that two words must share; WIDE_WORD in Korean
   const wordsOf = (text) => [...new Set(text.normalize("NFC").toLowerCase().match(WORD) ?? [])];
   // Returns how many letters at the beginning a word shares with any of the words; 0 if too few. Short words with digits
   // or in capitals must be equal.
