@@ -193,7 +193,7 @@ def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k
     for name in metrics or ():
         parse_measure(name)
     if not isinstance(dataset, Dataset):
-        raise BadInput(f"dataset is {dataset!r:.60}. Give what harness.load_dataset returns.")
+        raise BadInput(f"dataset is {dataset!r:.60}. Give a result of harness.load_dataset.")
     if dataset.qrels is None:
         raise BadInput("The dataset has no labels to score with. Name a file of labels: dataset.qrels=FILE.")
     names = requested(shipped("task", "retrieval")["metrics"], dataset.qrels) if metrics is None else metrics

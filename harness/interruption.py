@@ -18,7 +18,7 @@ ENDING_SECONDS = 3.0  # a second Ctrl-C within this time is ignored: it would le
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM, from `kill`, `timeout`, schedulers and containers."""
+    """Raised on SIGTERM, which `kill`, `timeout`, schedulers and containers send."""
 
 
 _received: list[int] = []  # the numbers of the signals received, in order

@@ -471,7 +471,7 @@ def test_the_lists_of_a_run_score_as_the_run(folder, data):
         (LISTS, {"metrics": []}, "metrics is empty."),
         (LISTS, {"missing": "nil"}, "missing='nil' is not one of skip, zero."),
         (LISTS, {"k": 0}, "k=0 is too small: the least is 1."),
-        (LISTS, {"dataset": "contest"}, "dataset is 'contest'. Give what harness.load_dataset returns."),
+        (LISTS, {"dataset": "contest"}, "dataset is 'contest'. Give a result of harness.load_dataset."),
     ],
 )
 def test_bad_predictions_are_refused(tmp_path, monkeypatch, given, named, message):

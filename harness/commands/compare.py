@@ -64,7 +64,7 @@ def _compared(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """A comparison with its files. run_id, experiment: None if files were compared, since this is not logged."""
+    """A comparison with its files. run_id, experiment: None for a comparison of files, since it is not logged."""
 
     comparison: Comparison
     run_id: str | None
@@ -211,7 +211,7 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
     shared = dict(kind.shared(metric))
     evidence = {run.tags.get("data.evidence") for run in chosen}
     several = len({run.tags.get("data.qrels") for run in chosen}) > 1
-    if recut := several and len(evidence) == 1 and None not in evidence:  # the same texts, cut into other documents
+    if recut := several and len(evidence) == 1 and None not in evidence:  # they cut the same texts into other documents
         shared.pop("data.qrels", None)
     for run in chosen:
         require_finished(run)

@@ -23,7 +23,7 @@ SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
 BAR = 40  # characters of the longest bar
 WORDS, LONGEST = 4, 60  # the proposed query has at most so many words and characters
 MODEL = "gpt-4o-mini"  # named in the proposed `testset draft`, which has dry_run=true and asks no model
-SHOWN = 5  # most skipped files to show; the manifest lists all
+SHOWN = 5  # the most skipped files that are printed; the manifest lists all
 
 
 def prepare(config: PrepareConfig, invocation: Invocation) -> CommandAnswer:

@@ -75,7 +75,7 @@ class Proof:
         return False if self.wrong else True if self.predictions["now"] else None
 
     def check_repeated(self, rows: Sequence[Row]) -> None:
-        """Compare new rows of a submission with the logged rows. Neither have document texts."""
+        """Compare the rows of the new submission with the logged rows. All rows lack the texts of documents."""
         self.predictions["now"] = rows_sha256(rows)
         before = {str(row["eval_id"]): row for row in self.rows}
         pairs = [(before.get(str(row["eval_id"])), row) for row in rows]

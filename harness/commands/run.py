@@ -32,7 +32,7 @@ from harness.reports.tables import Table
 from harness.tracking.tracker import LoggedRun, RunRecord
 from retrievers.base import Ranking
 
-SHOWN = 5  # most measures to print, including the objective
+SHOWN = 5  # the most measures that are printed, the objective among them
 
 
 @dataclass(frozen=True, eq=False, repr=False)

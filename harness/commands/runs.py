@@ -206,7 +206,7 @@ def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
 
 
 def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
-    """Return the trials of a sweep, computed and reused. Raise BadInput if the run is not a sweep."""
+    """Return the trials that a sweep computed or reused. Raise BadInput if the run is not a sweep."""
     if sweep.tags.get("harness.verb") != "sweep":
         raise BadInput(f"Run {sweep.named} is not a sweep, so it has no trials. `harness runs` lists the sweeps.")
     member = member_tag(sweep.tags["sweep.id"])

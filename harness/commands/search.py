@@ -31,7 +31,7 @@ class Hit:
 
 @dataclass(frozen=True, repr=False)
 class Hits:
-    """The documents found for one query, the best first, before the gate.
+    """The documents found for one query, the best first, even if the gate withholds them.
 
     signal: the value by which the gate decided; None if the gate reads no signal.
     retrieve: whether the gate shows the documents.

@@ -83,7 +83,7 @@ class HistoryRow:
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well the leaderboard's scores on a part agree with ours, over the submissions that have both.
+    """How well the leaderboard's scores on a part agree with ours, over the submissions that have both scores.
 
     drift: mean, least and greatest drift of a submission; None without submissions.
     tau: Kendall's tau-b of the two orders; None for fewer than three submissions, or if undefined.
@@ -184,7 +184,7 @@ def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def submissions_table(found: History) -> Table:
-    """Return the submissions with our own score and the leaderboard's."""
+    """Return a table of the submissions with our own scores and the leaderboard's scores."""
     columns = [
         Column("submission", "count", on="paste"),
         Column("no.", "count", on="screen"),

@@ -162,7 +162,7 @@ class Ledger:
         return found
 
     def require_free(self, line: Export) -> None:
-        """Raise BadInput if an export would replace or contradict an existing file or line."""
+        """Raise BadInput if an export would replace or contradict an existing file or a line of the ledger."""
         file = Path(line.file)
         for one in self.submissions().values():
             if line.file in one.files and one.sha256 != line.sha256:
