@@ -1,4 +1,4 @@
-"""Prompt files, and structured replies. The harness checks replies by the keywords of JSON Schema that prompts use.
+"""Prompt files, and structured replies, which are checked against the part of JSON Schema that `Schema` names.
 
 A prompt file is a UTF-8 text with places `{name}` for values. Other braces, as in JSON, are plain text.
 """

@@ -127,9 +127,9 @@ def _controls(record: JudgeRecord) -> str:
 
 def _people(found: Audit) -> Table:
     pairs = {f"{one.first} and {one.second}": one.statistics for one in found.people}
-    pairs |= {"anyone, a second time": found.again.statistics} if found.again else {}
+    pairs |= {"each person, first and second time": found.again.statistics} if found.again else {}
     if not pairs:
-        none = "No pair was judged by two people, or twice by one person, so their agreement is unknown."
+        none = "No pair was judged by two people, or twice by one person, so agreement is unknown."
         return Table("People", notes=[none])
     rows: Rows = [[name, *_cells(of["kappa"]), of["quadratic_kappa"].value] for name, of in pairs.items()]
     notes = [*_reasons({name: of["kappa"] for name, of in pairs.items()})]
@@ -165,7 +165,7 @@ def _worth(more: Worth, checked: int) -> Table:
         notes.append(f"Intervals need at least {LEAST} checked queries whose values are not nearly all equal.")
     halves = [Column(name, "value", 3) for name in ("± with the model's labels", "± with people's labels alone")]
     columns = [Column(""), Column("checked queries", "count"), *halves]
-    caption = f"How exact {more.metric} of run {more.run} is: half of its 95 % interval"
+    caption = f"How exact {more.metric} of run {more.run} is: half the width of its 95 % interval"
     return Table(caption, columns, rows, notes)
 
 

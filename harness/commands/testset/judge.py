@@ -128,7 +128,7 @@ def _grades(record: JudgeRecord, found: Mapping[str, Any]) -> Table:
     if seeds := record.seeds:
         notes.append(f"Of the documents with evidence, {seeds.text()} are graded {RELEVANT_FROM} or 3.")
     if others := found["by_others"]:
-        notes.append(f"{counted(others, 'pair')} that other models have judged were left out.")
+        notes.append(f"{counted(others, 'pair')} left out, since other models have judged them.")
     columns = [
         Column("kind"),
         *(Column(name if name != OPEN else "open", "count") for name in GRADE_NAMES),

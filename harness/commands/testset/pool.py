@@ -204,7 +204,7 @@ def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -
     sizes, (left, unneeded) = found["per_query"], found["unjudged"].values()
     people = f", and {unneeded:,} of queries that need no retrieval, which only people judge" if unneeded else ""
     keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}
-    shown = {"depth": "depth", "pairs": "pairs", "alone": "it alone"}
+    shown = {"depth": "depth", "pairs": "pairs", "alone": "only this run"}
     columns = [Column("run"), Column("name"), *(Column(name, "count") for name in shown.values())]
     rows = [[short_id(one["run_id"]), one["name"], *(one[key] for key in shown)] for one in found["runs"]]
     return Report(

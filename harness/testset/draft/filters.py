@@ -1,7 +1,8 @@
 """Filters that reject drafted queries by their texts alone, and flag drafts for a reviewer.
 
-No retriever decides about a draft: if only the questions that one retriever answers were kept, it would win (see
-`easiness`). The word lists are short on purpose: people review the drafts that pass, but never see rejected drafts.
+No retriever decides about a draft: if only the questions that one retriever answers were kept, this retriever would
+win (see `easiness`). The word lists are short on purpose: people review the drafts that pass, but never see rejected
+drafts.
 """
 
 from __future__ import annotations

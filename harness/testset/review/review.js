@@ -148,7 +148,7 @@ function put(item, value, remember) {
   send();
 }
 
-// Undo the last judgement; after a reload, the one on display.
+// Undo the last judgement; after a reload, undo the judgement on display.
 function undo() {
   const last = done.pop() ?? (current && valueOf(current) !== null ? { key: current.key, from: null } : null);
   if (!last) return announce(say("nothing_to_undo"));
@@ -350,7 +350,7 @@ const KEYS = {
   x: () => judge(UNKNOWN), "?": () => judge(UNKNOWN), "/": () => openFilter(true), h: () => openHelp(),
 };
 
-// The meaning of a key, also on a keyboard that writes Korean.
+// The letter, digit or sign on a key, even if the keyboard writes Korean.
 function meaning(event) {
   if (/^Digit[0-9]$|^Numpad[0-9]$/.test(event.code) && !event.shiftKey) return event.code.at(-1);
   if (/^[\x21-\x7e]$/.test(event.key)) return event.key.toLowerCase();

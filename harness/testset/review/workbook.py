@@ -80,7 +80,7 @@ def cell_text(text: str, whole: str) -> str:
 def write_workbook(path: Path, asked: Questions) -> None:
     """Write the workbook. Raise BadInput if the file exists, since it may have answers."""
     if path.suffix.lower() != ".xlsx":
-        raise BadInput(f"output={path}: a workbook is a file .xlsx. Name it {path.with_suffix('.xlsx').name}.")
+        raise BadInput(f"output={path}: a workbook must be an .xlsx file. Name it {path.with_suffix('.xlsx').name}.")
     if not path.parent.is_dir():
         raise BadInput(f"output={path}: there is no folder {path.parent}. Make it, or name another.")
     if len(asked.items) > MOST_ROWS:
@@ -234,7 +234,7 @@ def _opened(path: Path) -> Iterator[Workbook]:
     from openpyxl import load_workbook
 
     if path.suffix.lower() != ".xlsx":
-        raise BadInput(f"{path}: a workbook is a file .xlsx. Save it as Excel workbook (.xlsx).")
+        raise BadInput(f"{path}: a workbook must be an .xlsx file. Save it as Excel workbook (.xlsx).")
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
         raise BadInput(f"{path} {what}. Name the workbook that was filled in.")

@@ -180,10 +180,10 @@ def test_a_pilot_and_then_the_rest_are_judged_in_workbooks(harness, here):
         (["reviewer=kim", "from=b.xlsx"], "from=b.xlsx, but via=page: only via=xlsx has a file."),
         (["via=xlsx", "reviewer=[kim,lee]", "output=a.xlsx"], "a workbook is for one. Write a workbook for each."),
         (["via=xlsx", "reviewer=kim", "from=none.xlsx"], "none.xlsx does not exist"),
-        (["via=xlsx", "reviewer=kim", "output=a.csv"], "a workbook is a file .xlsx. Name it a.xlsx"),
+        (["via=xlsx", "reviewer=kim", "output=a.csv"], "a workbook must be an .xlsx file. Name it a.xlsx"),
         (["via=xlsx", "reviewer=kim", "output=x/a.xlsx"], "there is no folder x"),
         (["via=xlsx", "reviewer=kim", "output=there.xlsx"], "the file exists. Read it back first"),
-        (["via=xlsx", "reviewer=kim", "from=ts/pool.json"], "a workbook is a file .xlsx. Save it as Excel workbook"),
+        (["via=xlsx", "reviewer=kim", "from=ts/pool.json"], "a workbook must be an .xlsx file. Save it as Excel"),
         (["via=xlsx", "reviewer=kim", "output=a.xlsx", "sample=open"], "there are no disagreements"),
     ],
 )
