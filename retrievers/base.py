@@ -385,7 +385,7 @@ class Retriever(Protocol):
         """
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k documents per query. A smaller k gives the first of them."""
+        """Return at most k documents per query. A smaller k gives the first of the same documents."""
 
     def load(self, folder: Path) -> None:
         """Open the index that another instance wrote to `folder`. `search` can then be called."""

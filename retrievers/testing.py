@@ -266,7 +266,7 @@ def check_fusion(make: Callable[[], Fusion]) -> None:
     """Check the rules for every fusion.
 
     - Every query has a row, in the order of the rankings.
-    - A row has at most k of the documents that any ranking returned. A smaller k gives the first of them.
+    - A row has at most k of the documents that any ranking returned. A smaller k gives the start of the row.
     - The order of the rankings does not matter. The fusion of a single ranking keeps its documents.
     """
     first = Ranking.from_scores({"z": {"a": 3.0, "b": 1.0}, "m": {"c": 2.0}, "empty": {}})

@@ -361,7 +361,7 @@ def _query_groups(pairs: Sequence[tuple[str, str]]) -> Iterator[np.ndarray]:
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Return the distinct texts in the order of first use, and the index of each text in them, int64 [N]."""
+    """Return the distinct texts in the order of first use, and each text's index in this list, int64 [N]."""
     numbers: dict[str, int] = {}
     number_of = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
     return list(numbers), number_of

@@ -187,7 +187,7 @@ class Passages:
         return texts, np.array(ends, np.int64)
 
     def cut(self, text: str) -> list[str]:
-        """Return the passages of a text, at least one. Only white space between them is lost."""
+        """Return the passages of a text, at least one. Only white space between passages is lost."""
         if self.kind == "none":
             return [text]
         spans = sentences(text)
@@ -231,7 +231,7 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the k documents with the best passages, (docs, scores) as in VectorHits.
 
-    Passages are ordered by score, then by number. The first k different documents among them are the best. If the
+    Passages are ordered by score, then by number. The first k different documents in this order are the best. If the
     passages found for a query belong to fewer than k documents, the search is repeated for more passages.
 
     search: an exact search, (queries float32 [n, D], number of passages) -> (passages, scores) as in VectorHits.

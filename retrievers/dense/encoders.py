@@ -36,7 +36,7 @@ class Encoder(Protocol):
     """Turns texts into vectors whose inner products measure how similar the texts are.
 
     version, packages: as in Retriever.
-    learns: whether the encoder is trained on the documents, so that query vectors depend on them.
+    learns: whether the encoder is trained on the documents, so that query vectors depend on the documents.
 
     Optional methods: the class method `identify`, as in Retriever, and `require_model()`, which is called before a run
     begins and raises BadInput if there is no model. It must not download anything.

@@ -70,7 +70,7 @@ class VectorIndex(Protocol):
         """Open the files that `build` wrote to `folder`."""
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """Return the k best documents per query, none for a query of zeros. A smaller k gives the first of them.
+        """Return the k best documents per query, none for a query of zeros. A smaller k gives the first of these.
 
         queries: float32 [Q, D]. Raise ValueError unless they are finite.
         measure: whether to spend time on measuring the index's quality, too.

@@ -191,7 +191,7 @@ KIWI_TAGS = frozenset(_TAGS.split())
 
 
 class Kiwi:
-    """Splits Korean texts into morphemes, in lower case, and keeps those with certain tags.
+    """Splits Korean texts into morphemes, in lower case, and keeps the morphemes with certain tags.
 
     The analyser is kiwi (https://github.com/bab2min/kiwipiepy). The first text loads its model, once per process, in
     about two seconds and 500 MB of memory. The time to analyse a run without white space, such as base64, grows with
