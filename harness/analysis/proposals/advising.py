@@ -380,7 +380,7 @@ def _step(best: str, beside: str) -> str:
 
 @dataclass(frozen=True)
 class Untold:
-    """A run that the queries do not tell apart from another run. p: for this pair alone."""
+    """A run that the queries do not tell apart from another run. p: of the test of this pair alone."""
 
     run: LoggedRun
     p: float

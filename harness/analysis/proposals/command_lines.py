@@ -125,12 +125,12 @@ def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_di
 
 
 def _plain(config: Mapping[str, Any], unused: set[str]) -> dict[str, Any]:
-    """Return dotted key -> value for the part of the config that decides results. Components have recorded names."""
+    """Return dotted key -> value for the part of the config that decides results, with recorded component names."""
     return flatten({name: recorded(node) for name, node in config.items() if name not in unused})
 
 
 def _differences(logged: Mapping[str, Any], now: Mapping[str, Any], groups: Sequence[str] = ()) -> dict[str, Any]:
-    """Return key -> logged value if it differs from the value now. A `+` marks keys that are unknown now.
+    """Return key -> logged value for keys whose value now differs. A `+` before a key marks keys that are unknown now.
 
     groups: compare only these groups; () for all.
     """

@@ -107,7 +107,7 @@ class CostModel:
     def cost(self, works: Sequence[Workload], made: Collection[str] = (), pace: float = 1.0) -> Cost:
         """Return the cost of several configurations together, with shared work counted once.
 
-        made: names of existing entries, see `Workload.makes`. pace: a factor for rates.
+        made: names of existing cache entries, see `Workload.makes`. pace: a factor by which rates are multiplied.
         """
         known, missing, guessed = set(made), 0, dict[str, None]()
         total = sum(self.arithmetic + self._learning(work.plan) for work in works)
