@@ -91,7 +91,7 @@ def ray_module() -> Any:
         raise BadInput("cluster=ray needs the package ray: pip install -c constraints.txt -e '.[ray]'") from None
     from harness.cluster import ray_worker
 
-    ray.cloudpickle.register_pickle_by_value(ray_worker)  # so that a node without this package can report that
+    ray.cloudpickle.register_pickle_by_value(ray_worker)  # so that a node without this package can report its absence
     logging.getLogger("ray").setLevel(logging.ERROR)
     # Ray would print lines about dead workers to standard output, which must hold a single document.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None

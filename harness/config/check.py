@@ -76,7 +76,7 @@ def check_config(document: Node, name: str) -> None:
 
 
 def with_metrics(document: dict[str, Any]) -> dict[str, Any]:
-    """Replace `metrics=all` with the shipped measures. For a text task, None means all measures of its scheme."""
+    """Replace `metrics=all` with the shipped measures. For a text task, use None, which means all its measures."""
     if document.get("metrics") != "all":
         return document
     return document | {"metrics": None if "task" in document else shipped("task", "retrieval")["metrics"]}

@@ -37,7 +37,7 @@ RUN_ID = "the id of a run, or its first digits; null: the best finished run by `
 BEST = "the measure that ranks the runs; null: the measure that ranked most of them when they were made"
 PARTS = "the labelled queries that `metric` averages: all | public; null: as when the runs were made"
 PASTED = "text | json; markdown | latex | csv: only the table, to paste elsewhere"
-POOLED = "the folder that harness prepare wrote; null: the folder that was pooled"
+POOLED = "the folder that harness prepare wrote; null: the documents folder of the pool"
 RELEVANT = "the lowest grade that counts as relevant, from 1 to 3"
 ADDRESS = "the address to listen on; 0.0.0.0 opens the page to the whole network, without encryption"
 Selection = Literal["all", "public"]
@@ -113,15 +113,19 @@ class AuditKeys(Keys):
 class PromptKeys(Keys):
     fact: Path | None = key(None, "a prompt for factual questions, with {questions}, {text}, maybe {note}, {examples}")
     search: Path | None = key(None, "a prompt for keyword queries; the same placeholders as fact")
-    conversation: Path | None = key(None, "a prompt for conversations whose last turn needs the first; see fact")
+    conversation: Path | None = key(
+        None, "a prompt for conversations whose last turn needs the first; the same placeholders as fact"
+    )
     none: Path | None = key(
         None, "a prompt for messages that need no search, with {questions}, {situation}, maybe {examples}"
     )
-    unanswerable: Path | None = key(None, "a prompt for questions that the text does not answer; see fact")
+    unanswerable: Path | None = key(
+        None, "a prompt for questions that the text does not answer; the same placeholders as fact"
+    )
 
 
 class FilterKeys(Keys):
-    copied: float = key(0.7, "the largest share of its morpheme 4-grams that a question may copy", least=0, most=1)
+    copied: float = key(0.7, "the largest share of a question's morpheme 4-grams that may be copied", least=0, most=1)
     duplicate: float = key(0.85, "the similarity at which two questions count as the same", least=0, most=1)
 
 
@@ -242,7 +246,9 @@ class ScoreConfig(TaskConfig):
     """Score a predictions file that was made elsewhere."""
 
     dataset: Node = component()
-    predictions: Path = key(REQUIRED, "contest JSON lines {eval_id, topk} or a TREC run; a text task's own file")
+    predictions: Path = key(
+        REQUIRED, "contest JSON lines {eval_id, topk} or a TREC run; for a text task, a file in its format"
+    )
     missing: Literal["skip", "zero"] = key("skip", "labelled queries without a prediction: skip | zero (wrong)")
     run_name: str | None = named(None, "the run's name; null: the name of the file", roles=ASIDE | ONCE)
     public: float = share("the share of the labelled queries or items in the public part")
@@ -309,7 +315,7 @@ class ExportConfig(RankingConfig):
     """Write the best run of an experiment as a validated submission, with its provenance."""
 
     run: str | None = key(None, RUN_ID)
-    submission: Path | None = key(None, "the file to write, which must not exist; null: in outputs", roles=WRITES)
+    submission: Path | None = key(None, "the file to write, which must not exist; null: one in outputs", roles=WRITES)
     against: Path | None = key(None, "a sample submission, whose ids the submission must have in the same order")
     model: bool = key(False, "true: register the run as an MLflow model to serve, with the alias champion")
     model_name: str | None = named(None, "the name of the registered model; null: the experiment's name")
@@ -340,7 +346,7 @@ class ReproduceConfig(TrackedConfig):
     select_on: Selection | None = key(None, PARTS)
     run: str | None = key(None, RUN_ID)
     verify_only: bool = key(False, "true: check the stored files against the run's hashes and scores; run nothing")
-    allow: tuple[str, ...] = key((), "addresses and environment variables that may be used", roles=ACTS)
+    allow: tuple[str, ...] = key((), "addresses and environment variables that the run may use", roles=ACTS)
     fresh: bool = key(True, "true: compute everything again, in a temporary cache; false: use the cache")
     data: DataKeys
     plugins: PluginKeys = inner(ACTS | ASIDE)
@@ -452,7 +458,7 @@ class ReviewConfig(TestSetConfig):
     audit: AuditKeys
     via: Literal["page", "xlsx"] = key("page", "page: in the browser | xlsx: an Excel workbook for one reviewer")
     output: Path | None = key(None, "with via=xlsx: the workbook to write", roles=WRITES | ACTS)
-    from_: Path | None = key(None, "with via=xlsx: the workbook to read; after an error in it, no judgement is taken")
+    from_: Path | None = key(None, "with via=xlsx: the workbook to read; if it has an error, no judgement is taken")
     host: str = key("127.0.0.1", ADDRESS)
     port: int = key(5050, "the port of the page; if it is in use, another port is taken", least=1, most=65535)
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from harness.config.leash import LeashedLoader
 
 MOST = 1000  # the most sets of choices whose configs a composer keeps
-ONE = threading.RLock()  # Hydra's state belongs to the whole process
+ONE = threading.RLock()  # the lock of Hydra's state, which belongs to the whole process
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Request:
-    """The quoted overrides of a command. before: overrides of harness.yaml and recipes. given: on the command line."""
+    """The quoted overrides of a command. before: of harness.yaml and recipes. given: of the command line."""
 
     command: str
     flags: Flags
@@ -140,7 +140,7 @@ def compose_request(request: Request) -> Checked:
 def master(request: Request, multirun: bool = True) -> tuple[DictConfig, LeashedLoader]:
     """Return Hydra's whole config of a request, and its loader. Call it within `hydras_state`.
 
-    multirun: leave overrides of several values to Hydra's launchers.
+    multirun: leave overrides with several values to Hydra's launchers.
     """
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
@@ -250,7 +250,7 @@ class Composed:
     def changed(self, values: Mapping[str, Any]) -> Composed:
         """Return the config with other values for existing keys. Values that refer to these keys change as well."""
         config = copy.deepcopy(self.config)
-        for key, value in values.items():  # before resolving
+        for key, value in values.items():  # before `_resolved` resolves references to these keys
             _set_in(config, key, value)
         return replace(self._resolved(config, self.choices), section=self.section)
 

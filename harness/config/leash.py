@@ -40,7 +40,7 @@ from harness.config.schema import Key, check_value, schema_defaults
 from harness.errors import BadInput
 
 MOST = 1_000_000  # the most characters that a key may have once its references are resolved
-REFERENCE = re.compile(r"\$\{([^${}:]+)\}")  # names of resolvers are left out: they have a colon
+REFERENCE = re.compile(r"\$\{([^${}:]+)\}")  # not `${resolver:...}`, which has a colon
 COMPUTED = re.compile(r"\$\{[^${}:]*(\$\{[^{}]*\}[^${}:]*)+\}")
 
 
@@ -105,7 +105,8 @@ NUMBERS = {
     "launcher.signal_delay_s": Key(int, least=0),
     "launcher.max_num_timeout": Key(int, least=0),
 }
-# The keys of Hydra's section that a command line may set, that a file in --config-dir may set, and that Hydra sets.
+# Keys of Hydra's section. COMMAND_LINE: set by a command line. FILES: set by a file in --config-dir.
+# FILLED_IN: set by Hydra itself. FREE: parts that may differ from the shipped section.
 COMMAND_LINE = ("hydra/launcher", "hydra.launcher", "hydra.sweeper", "hydra.verbose")
 FILES = ("sweeper.params.", "launcher.n_jobs")
 FILLED_IN = ("overrides.", "runtime.", "job.id", "job.num", "job.override_dirname", "job.config_name")
@@ -203,14 +204,14 @@ class LeashedLoader(ConfigLoaderImpl):
         return bool(self.get_group_options(name, ObjectType.CONFIG))
 
     def _process_config_searchpath(self, config_name: str | None, parsed_overrides: list[Override], repo: Any) -> None:
-        for override in parsed_overrides:  # before the base class, which imports packages in hydra.searchpath
+        for override in parsed_overrides:  # before calling the base class, which imports packages in hydra.searchpath
             _check_override(override)
             _check_choice(override, repo)
         super()._process_config_searchpath(config_name, parsed_overrides, repo)
 
     def _load_single_config(self, default: Any, repo: Any) -> Any:
         loaded = super()._load_single_config(default, repo)
-        if default.config_path in ("common", *PRIMARY):  # the schema has the keys
+        if default.config_path in ("common", *PRIMARY):  # the schema, not the file, has the plain keys
             cls = config_class(default.config_path)
             loaded = copy.copy(loaded)
             loaded.config = OmegaConf.merge(schema_defaults(cls, base_class(cls)), loaded.config)

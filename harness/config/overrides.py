@@ -16,7 +16,7 @@ KeyOf = Callable[[str], Key | None]
 
 
 def lookup(name: str, words: Sequence[str]) -> KeyOf:
-    """Return a function from a dotted key to its schema entry, or None if no component chosen by `words` has it."""
+    """Return a function: dotted key -> its schema entry, or None if no component that `words` choose has the key."""
     known, folders = keys(config_class(name)), config_folders(words)
 
     @functools.cache
@@ -78,7 +78,7 @@ def as_typed(key: str, value: Any) -> str:
 
 
 def _is_plain(value: str) -> bool:
-    """Return whether Hydra reads a value as the same text, as it reads a name or a path of Latin letters."""
+    """Return whether Hydra surely reads a value as the same text: it is a name or a path of Latin letters."""
     return re.fullmatch(r"[A-Za-z_/][A-Za-z_/.-]*[A-Za-z_/-]", value) is not None and value.lower() not in _WORDS
 
 

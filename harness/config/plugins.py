@@ -74,7 +74,7 @@ def folders() -> list[Path]:
 
 
 def owner(target: str) -> Plugin | None:
-    """Return the plug-in whose package contains a class or module. target: its dotted path."""
+    """Return the plug-in whose package contains a class or module. target: the dotted path of either."""
     return next((plugin for plugin in installed_plugins() if f"{target}.".startswith(f"{plugin.package}.")), None)
 
 

@@ -109,7 +109,7 @@ class Group:
     recipe: bool
 
 
-# Marks in place of a default: every choice of a group sets the key, or only some choices do.
+# Marks in place of a default. FROM_GROUP: every choice of a group sets the key. IF_GROUP: only some choices do.
 FROM_GROUP = "(from the group)"
 IF_GROUP = "(from the group, if it has this key)"
 
