@@ -30,7 +30,7 @@ class Difference:
     mean: the first run's measure minus the second's; NaN if undefined.
     low, high: 95 % bootstrap interval; NaN without one.
     effect: Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences. 0 if all differences
-        are 0. NaN if all are one other number, or for fewer than two items. None if the measure is not a mean.
+        are 0. NaN if all equal one number other than 0, or for fewer than two items. None if the measure is not a mean.
     p: of a two-sided randomisation test, in (0, 1].
     p_holm: p after Holm's correction over the pairs compared in this measure; NaN before the correction.
     p_t: p of the paired t-test; 1 if all differences are 0; NaN or None where `effect` is.

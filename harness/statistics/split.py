@@ -30,7 +30,7 @@ class Split:
 def draw_public(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: float = 0.4) -> np.ndarray:
     """Return the public part, bool [Q]: round(public * Q) items, the same share of each stratum (int [Q]).
 
-    Only the ids and the seed decide: in each stratum, the items with the lowest hashes of both are public.
+    Only the ids and the seed decide: in each stratum, the items with the lowest hashes of `seed:id` are public.
     """
     draw = np.array([hashlib.sha256(f"{seed}:{item_id}".encode()).hexdigest() for item_id in item_ids], dtype="U64")
     chosen = np.zeros(len(item_ids), bool)
