@@ -188,7 +188,7 @@ def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) ->
             f"experiment_name={name!r}: no such experiment in {shown_address(tracker.uri)}.{did_you_mean(name, known)} "
             "`harness runs experiment_name=null` lists all."
         )
-    return None  # nobody named the experiment: it is the default
+    return None  # the user named no experiment: this is the default name
 
 
 def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
