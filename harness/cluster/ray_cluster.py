@@ -129,7 +129,7 @@ def _counts(nodes: list[RayNode]) -> str:
 
 @contextlib.contextmanager
 def _probe(store: str | None) -> Iterator[str | None]:
-    """Put a file into the store, which every node must see. Yield its path, or None if the store is no folder."""
+    """Put a file that every node must see into the store. Yield its path, or None if the store is no folder."""
     if store is None or "://" in store:
         yield None
         return

@@ -82,7 +82,7 @@ class ChunkKeys(Keys):
         "characters", "the unit of size and overlap: characters | morphemes (kiwi) | tokens (tokenizer)"
     )
     tokenizer: str | None = key(None, "with unit=tokens: a tokenizer.json, its folder, or a name on the hub")
-    note: Path | None = key(None, "a file with a sentence for each title, such as: This text is about {name}.")
+    note: Path | None = key(None, "a file with a template for the documents' titles, such as: This text is about {name}.")
 
 
 class DataKeys(Keys):
@@ -398,7 +398,9 @@ class AskingConfig(TestSetConfig):
     """A command that asks a language model about a test set."""
 
     llm: Node = component()
-    model: str | None = key(None, "the language model, as in llm.model; to judge, one that neither drafted nor ranked")
+    model: str | None = key(
+        None, "the language model, as in llm.model; to judge, one that neither drafted queries nor ranked documents"
+    )
     language: Literal["auto", "ko", "en"] = key(
         "auto", "the language of the shipped prompts; auto: as in the documents"
     )

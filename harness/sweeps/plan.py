@@ -50,7 +50,7 @@ class Trial:
     data, rules: digests of the scoring data and of the scoring rules. Trials are comparable if both are equal.
     ranking_keys: the digests of the component rankings.
     unwritten: (number of queries that a language model must still write, digest of the queries).
-    job_key: digest of the expensive steps. order_key: digest of the other settings that order the candidates.
+    job_key: digest of the expensive steps. order_key: digest of all else that orders the candidates.
     """
 
     number: int

@@ -44,7 +44,7 @@ Sampler = Literal["random", "tpe", "cmaes", "gp"]
 
 Trials = Annotated[int, AtMost(100_000, "every proposal reads all earlier trials")]
 STARTUP = 10  # points that tpe and gp draw at random before they fit a model
-PATIENCE = 20  # known points that a sampler may propose in a row before a point is drawn at random
+PATIENCE = 20  # the most tried points that a sampler may propose in a row; then a point is drawn at random
 STUDY = "study.db"  # a file in the folder of a sweep
 _BATCH_END = "batch_end"  # an attribute of each stored point: the number of points at the end of its batch
 

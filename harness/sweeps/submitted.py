@@ -75,7 +75,7 @@ FOR_NOW = (
     "partition not available",
     "is busy",
 )  # words of sbatch about a job that would only have to wait
-SILENT = ("contact slurm controller", "timed out")  # words of commands if the controller does not answer
+SILENT = ("contact slurm controller", "timed out")  # words that commands print if the controller does not answer
 
 LOOK_SECONDS = 1.0  # time between two checks for results
 ASK_SECONDS = 10.0  # time between two questions to SLURM's controller, which serves many users
