@@ -82,7 +82,7 @@ class ChunkKeys(Keys):
         "characters", "the unit of size and overlap: characters | morphemes (kiwi) | tokens (tokenizer)"
     )
     tokenizer: str | None = key(None, "with unit=tokens: a tokenizer.json, its folder, or a name on the hub")
-    note: Path | None = key(None, "a file with a template for the documents' titles, such as: This text is about {name}.")
+    note: Path | None = key(None, "a file with a template for document titles, such as: This text is about {name}.")
 
 
 class DataKeys(Keys):

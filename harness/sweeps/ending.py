@@ -89,7 +89,7 @@ class Ending:
     automatic: Automatic | None
 
     def finish(self, raised: BaseException | None) -> CommandAnswer:
-        """Sum up the sweep and close the parent run. raised: an error that ended the sweep early, to be raised again."""
+        """Sum up the sweep and close the parent run. raised: an error that ended the sweep early; raised again."""
         interrupted = isinstance(raised, KeyboardInterrupt)
         if raised is not None:
             self.execution.close_running("KILLED" if interrupted else "FAILED")
