@@ -77,6 +77,7 @@ def test_score_runs_and_compare_go_by_estimates(harness, scored):
     assert compared["runs"][0]["estimates"]["modified_map@3"] == good["estimates"]["modified_map@3"]
 
 
+@pytest.mark.slow
 def test_what_people_see_of_lists_in_the_pool_and_of_a_run_from_outside(harness, data, scored):
     pooled, outside = scored("good"), harness("run", *data, "tokenizer=whitespace")
     for done, expected in (

@@ -208,6 +208,7 @@ def test_losses_and_parts_are_shown_where_they_say_something(harness, runs, meas
     assert "not_found" not in said, "nobody loses that way"
 
 
+@pytest.mark.slow
 def test_where_the_public_queries_choose_the_private_ones_judge(harness, runs):
     whole, found = harness(*COMPARE).json, harness(*COMPARE, "select_on=public").json
     assert "by modified_map@3, public." in found["notes"][0]

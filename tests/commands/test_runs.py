@@ -96,6 +96,7 @@ def test_a_sweep_is_one_row_with_its_best_trial_and_lists_its_trials(harness, tr
     assert "is not a sweep" in harness("runs", f"run={reused}").err
 
 
+@pytest.mark.slow
 def test_experiments_are_listed_where_none_is_chosen(harness, tracker):
     for name, value, experiment in (("a", 0.5, "e"), ("b", 0.7, "f"), ("c", 0.6, "f")):
         record(tracker, name, value, experiment=experiment)

@@ -68,6 +68,7 @@ def runs(tmp_path):
 # ---- What a sweep leaves
 
 
+@pytest.mark.slow
 def test_a_grid_is_a_parent_run_with_a_child_for_each_trial(logged, runs):
     [done] = logged(GRID)
     found = done.json
@@ -416,6 +417,7 @@ def test_a_finite_search_says_how_far_it_is_drops_the_keys_of_other_choices_and_
 SAMPLE = ("tokenizer=whitespace", "experiment_name=e", "format=json")
 
 
+@pytest.mark.slow
 def test_a_fitted_trial_counts_with_what_it_scores_out_of_fold(harness, runs):
     """The gate that learns is better in sample than none, and not on queries whose labels it has not seen."""
     found = harness("sweep", *SAMPLE, "gate=none,auto").json

@@ -139,6 +139,7 @@ def test_kiwi_finds_korean_sentences_without_full_stops_and_counts_morphemes():
     assert max(map(len, chunks(second, unit="morphemes", size=2, overlap=1))) <= 6
 
 
+@pytest.mark.slow
 def test_kiwi_survives_long_runs_without_white_space():
     text, shares = "가" * 9000 + " 끝이다. " + "base64" * 1500, []
     covering(text, Chunking(size=500, overlap=50, splitter="kiwi", unit="morphemes"), shares.append)

@@ -110,6 +110,7 @@ def test_every_pair_is_true_and_equal_texts_are_in_one_group(tmp_path_factory, t
             assert group[a] == group[b]
 
 
+@pytest.mark.slow
 def test_recall_of_similar_pairs(near):
     """Of the pairs with a similarity of 0.9 or more, at least 99 % are in one group; of those above 0.8, 95 %."""
     generator = random.Random(1)

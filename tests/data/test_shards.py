@@ -43,6 +43,7 @@ def made(count):
     return tuple(Document(f"d{i:03}", f"본문 {i}", "제목" * (i % 2), "출처") for i in range(count))
 
 
+@pytest.mark.slow
 @given(corpora, st.lists(st.integers(1, 5), max_size=5), st.slices(22))
 def test_they_are_equal_to_a_tuple(tmp_path_factory, documents, sizes, part):
     read = written(tmp_path_factory.mktemp("corpus") / "c", documents, sizes)

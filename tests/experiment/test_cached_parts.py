@@ -76,6 +76,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.slow
 def test_no_text_is_encoded_twice(harness, toy, own, encoded, tmp_path):
     harness("run", *TOY, *LOCAL)
     assert len(encoded) == 6
@@ -103,6 +104,7 @@ def test_other_embeddings_are_other_embeddings(harness, toy, own, encoded):
     assert len(encoded) == 6, "the same path, another model"
 
 
+@pytest.mark.slow
 def test_an_interrupted_encode_goes_on(harness, toy, own, encoded, monkeypatch):
     real = retrievers.dense.encoders.SentenceEncoder._by_batches
 
@@ -121,6 +123,7 @@ def test_an_interrupted_encode_goes_on(harness, toy, own, encoded, monkeypatch):
     assert submitted(harness(*words)) == submitted(again)
 
 
+@pytest.mark.slow
 def test_damaged_embeddings_are_made_again(harness, toy, own, encoded, tmp_path):
     before, everything = submitted(harness("run", *TOY, *LOCAL)), sorted(encoded)
     found = [*(tmp_path / "cache").rglob("embeddings.npy"), *(tmp_path / "cache").rglob("scores.npy")]

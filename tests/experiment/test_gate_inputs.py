@@ -59,6 +59,7 @@ def signal(harness, *words):
     return dict(zip(columns["query_id"], columns["signal"], strict=True))
 
 
+@pytest.mark.slow
 def test_coverage_from_the_command_line(harness, toy):
     # 7: 달의 모양은 왜 변해 against d3, 달의 모양은 한 달 동안 변한다: 2 of 4 words. 3: 물은 몇 도에서 끓어 against
     # d2, 물은 섭씨 100도에서 끓는다: 1 of 4. 5: 안녕 finds nothing.
@@ -69,6 +70,7 @@ def test_coverage_from_the_command_line(harness, toy):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_background_from_the_command_line(harness, toy, tmp_path):
     """Our own retriever searches the random queries."""
     words = (*WORD, "gate=score", "gate.signal=background", "gate.threshold=-2")
@@ -132,6 +134,7 @@ def rule(done):
 EMBEDDING = ("gate=classifier", "gate.embedding=true", "gate.folds=2", "gate.repeats=1", "gate.signals=[top_score]")
 
 
+@pytest.mark.slow
 def test_embeddings_of_an_encoder_that_learns_from_the_documents(harness, toy, cached, nothing_more):
     words = (*WORD, *EMBEDDING, "encoder=lsa")
     one = harness("run", *words, "encoder.dimensions=1")

@@ -43,6 +43,7 @@ def test_a_refused_run_leaves_nothing(harness, tracker, toy, tmp_path, monkeypat
     assert [path for name in ("runs", "sweeps") for path in (tmp_path / "outputs" / name).glob("**/*")] == []
 
 
+@pytest.mark.slow
 def test_a_trial_that_cannot_run_is_told_and_not_logged(harness, tracker, toy, tmp_path):
     done = harness("sweep", *TOY, *DENSE, "index=flat,ivf_pq", "format=json")
     assert done.code == 1
@@ -52,6 +53,7 @@ def test_a_trial_that_cannot_run_is_told_and_not_logged(harness, tracker, toy, t
     assert [run.status for run in tracker.runs("e", {"harness.verb": "run"})] == ["FINISHED"]
 
 
+@pytest.mark.slow
 def test_a_model_is_looked_for_only_if_its_results_are_not_cached(harness, toy, monkeypatch, tmp_path):
     def missing(self):
         raise BadInput("looked for")

@@ -187,6 +187,7 @@ def test_a_search_of_shards_finds_what_a_search_of_the_whole_finds(harness):
     assert harness("search", *words, "cluster.shard=30").json == harness("search", *words).json
 
 
+@pytest.mark.slow
 def test_runs_with_shards_reproduce_and_have_the_key_of_the_whole(harness, toy):
     words = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "format=json", "tracking.detail=light")
     cut = harness("run", *words, "cluster.shard=1").json

@@ -86,6 +86,7 @@ def test_rescoring_orders_the_head_and_leaves_the_tail_below():
     assert [doc for doc, _ in tied.row(0)] == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_unused_components_do_not_change_the_trial(harness, toy, tracker):
     plain, more = (
         tracker.run(harness("run", *LOGGED, *words).json["run_id"])

@@ -195,6 +195,7 @@ def test_a_run_is_reproduced_from_cached_replies(harness, tracker, talk, tmp_pat
     assert (found["reproduced"], found["wrong"]) == (None, [])
 
 
+@pytest.mark.slow
 def test_the_gate_is_not_asked_again_either(harness, talk, tmp_path):
     with ChatServer(lambda asked, time: "no" if "안녕" in asked else "yes") as server:
         run_id = harness("run", *TALK, "gate=llm", *llm(server)).json["run_id"]
@@ -203,6 +204,7 @@ def test_the_gate_is_not_asked_again_either(harness, talk, tmp_path):
     assert "gate=llm: 3 of 3 replies from tiny" in harness("reproduce", f"run={run_id}").err
 
 
+@pytest.mark.slow
 def test_an_exported_model_writes_its_queries_live(harness, tracker, talk, tmp_path):
     """With the prompt of the run, which the model carries; the key and the endpoint are those of where it is served."""
     from pandas import DataFrame
@@ -255,6 +257,7 @@ def answered(asked, time=1):
     return json.dumps({"answer": f" {last_turn(asked)}라고요?\n\n달이 돕니다. "}, ensure_ascii=False)
 
 
+@pytest.mark.slow
 def test_an_answer_is_written_from_the_documents_returned(harness, talk):
     with ChatServer(answered) as server:
         found = rows(harness(*ANSWER, "top_k=2", *llm(server)))

@@ -186,6 +186,7 @@ def test_held_out_is_by_a_plain_loop():
         assert len(set(fold[judge])) == 1
 
 
+@pytest.mark.slow
 def test_the_bootstrap_is_a_loop_over_draws():
     found = bootstrap(SIGNAL, EARNED, seed=0)
     drawn = np.vstack(list(draws(0, 6, calibration.RESAMPLES)))

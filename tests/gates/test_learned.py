@@ -212,6 +212,7 @@ def test_no_query_to_learn_from():
         AutoGate().decide(known, replace(payoff, rows=np.array([], int)))
 
 
+@pytest.mark.slow
 def test_what_was_learnt_decides_alike_without_labels(tmp_path, gate):
     known, payoff = corpus()
     decision = gate(**FEW).decide(known, payoff)

@@ -195,6 +195,7 @@ def plain(ranking: Ranking, name: str, k: int, words: list[int]) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RANKED)
 @given(rankings(), st.integers(2, 12), st.lists(st.integers(0, 9), min_size=4, max_size=4))
 def test_signals_equal_plain_loops(name, drawn, k, words):

@@ -383,6 +383,7 @@ def test_bounds_hold_whatever_the_unjudged_documents_are(rows, rng):
             assert (value <= most).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(case, st.randoms())
 def test_the_order_of_queries_and_labels_and_irrelevant_names_do_not_matter(rows, rng):

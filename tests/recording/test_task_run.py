@@ -270,6 +270,7 @@ def test_submissions_scored_by_other_rules_are_not_compared(harness, files):
     assert not (files / "outputs" / "comparisons").exists()
 
 
+@pytest.mark.slow
 def test_items_are_compared_by_id_whatever_the_order_and_columns_of_their_files(harness, files):
     write(files / "R.jsonl", rows_of_sentences(SENTENCES)[::-1])
     write(files / "renamed.csv", [{"id": one, "fixed": text} for one, text in BETTER.items()])

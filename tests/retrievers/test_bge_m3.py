@@ -74,6 +74,7 @@ def indexed(sparse, tmp_path):
     return retriever
 
 
+@pytest.mark.slow
 def test_sparse_keeps_the_contract(sparse, tmp_path):
     check_retriever(sparse, tmp_path)
 

@@ -109,6 +109,7 @@ def test_scores_are_the_librarys_on_korquad(variant, tmp_path, real_data):
     assert_equals_library(variant, [paragraph["context"] for paragraph in paragraphs], asked, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", LIBRARY)
 def test_scores_are_the_librarys_with_negative_idf_and_many_blocks(variant, tmp_path):
     # 9,000 documents are three blocks of the kernel; w0 occurs in far more than half of them, so its idf is negative.

@@ -253,6 +253,7 @@ def search(queries, vectors, count):
     return found, values
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(
     seed=st.integers(0, 2**32 - 1),

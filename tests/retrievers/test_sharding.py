@@ -73,6 +73,7 @@ def assert_the_whole(texts, borders, asked, k, folder, **options):
 words = st.sampled_from(["물", "불", "흙", "바람", "a", "b", "c", "\U0001f315"])
 
 
+@pytest.mark.slow
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     corpus=st.lists(st.lists(words, max_size=6), max_size=14),
@@ -93,6 +94,7 @@ def test_any_cut_gives_the_documents_and_scores_of_the_whole(corpus, borders, as
     assert_the_whole(texts, borders, asked, k, tmp_path_factory.mktemp("cut"), **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_large_shards_over_a_large_vocabulary(variant, tmp_path):
     """Several blocks of the kernel in a shard; with thousands of terms, a sum of idf in another order would differ."""

@@ -114,6 +114,7 @@ def test_near_ties_that_float32_cannot_distinguish(tmp_path):
     assert all(len(set(row)) == 50 for row in docs.tolist())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_small_whole_numbers(tmp_path, data):
@@ -154,6 +155,7 @@ def assert_same(found, docs, scores):
     assert (found.docs.tolist(), found.scores.tolist()) == (docs.tolist(), scores.tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_index_scores_as_flat_does_and_gives_the_same_again(tmp_path, kind):
     """With a smaller k, for a single query, from another build, and from a loaded index."""

@@ -122,6 +122,7 @@ def test_few_requests_make_and_fetch_an_entry_and_none_use_it_again(machine, req
 OUTSIDE = json.dumps({"identity": {}, "files": {"../../../stray": [2, "x"]}}).encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", ["truncated", "changed", "gone", "no manifest", "manifest", "outside"])
 def test_a_damaged_entry_of_the_bucket_is_made_again(machine, place, tmp_path, harm, caplog):
     machine("first").folder("things", {}, build)

@@ -268,6 +268,7 @@ WORDS = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "gate=sc
 SLURM = "hydra/launcher=submitit_slurm"
 
 
+@pytest.mark.slow
 def test_a_sweep_whose_jobs_are_lost_says_which_and_is_finished_by_any_launcher(harness, toy, cluster, launch):
     words = (*WORDS, "format=json")
     done = harness("sweep", *words, SLURM)

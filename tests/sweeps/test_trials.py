@@ -175,6 +175,7 @@ def test_jobs_of_a_process_read_their_data_once(handed, monkeypatch):
     assert (len(jobs), len(read)) == (3, 1)
 
 
+@pytest.mark.slow
 def test_data_that_changed_since_the_plan_are_refused(handed, runs, toy, tmp_path):
     rows = [{"eval_id": i, "standalone_query": text} for i, text in ((7, "moon"), (3, "water"), (5, "hello"))]
     (said := tmp_path / "said.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -272,6 +272,7 @@ def test_composed_and_decomposed_texts_are_one(encoder, bleurt, store):
         np.testing.assert_array_equal(measure.score(*decomposed, Cache(store.root / measure._name)), found)
 
 
+@pytest.mark.slow
 def test_batches_change_no_more_than_rounding(encoder, store, monkeypatch):
     monkeypatch.setattr("retrievers.dense.models.CHUNK", 25)
     predictions, references = random_pairs(60)

@@ -174,6 +174,7 @@ def test_a_file_has_a_uri_that_sqlalchemy_reads_as_the_same_file(tmp_path, name)
     assert mlflow_client.database_file(uri) == tmp_path / name
 
 
+@pytest.mark.slow
 def test_a_percent_encoded_uri_names_a_file_as_sqlalchemy_reads_it(tmp_path):
     uri = f"sqlite:///{tmp_path}/a%20b/x%2By.db"
     assert str(mlflow_client.database_file(uri)) == sqlalchemy.make_url(uri).database == f"{tmp_path}/a b/x+y.db"

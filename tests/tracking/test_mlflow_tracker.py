@@ -35,6 +35,7 @@ def test_tags_of_a_run_are_set_in_a_batch():
     assert (run_id, {one.key: one.value for one in tags}) == ("r1", {"reproduced": "equal", "submission": "1"})
 
 
+@pytest.mark.slow
 def test_params_tags_metrics_and_inputs(one):
     run, _, found = one
     params, tags, metrics = run.data.params, run.data.tags, run.data.metrics

@@ -36,6 +36,7 @@ def test_a_sweep_on_two_processes(harness, place, tmp_path):
     assert len({name.split("/")[1] for name in place if name.startswith("rankings/")}) == 2, "each is computed once"
 
 
+@pytest.mark.slow
 def test_doctor_checks_lists_and_prunes_a_bucket(harness, place):
     harness("run", "tracking=none", "tokenizer=whitespace", f"store.path={place.url}")
     [found] = cache_findings(DoctorConfig.of({"store": {"path": place.url}, "plugins": {"allow": []}}))

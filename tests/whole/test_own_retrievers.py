@@ -124,6 +124,7 @@ def test_doctor_names_broken_plugins(made, harness, tmp_path):
     assert harness("run", *TOY, "tracking=none").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "message"),
     [

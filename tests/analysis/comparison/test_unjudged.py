@@ -68,6 +68,7 @@ def test_a_scored_file_shows_how_much_was_judged_and_unanswerable_queries_apart(
     assert "'bpref' asks which documents were judged, and these labels do not say that" in refused.err
 
 
+@pytest.mark.slow
 def test_what_holes_do_is_said_where_runs_are_compared(harness, scored):
     def compared(*runs):
         ids = ",".join(one["run_id"] for one in runs)

@@ -232,6 +232,7 @@ WORDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", WORDS)
 def test_the_words_of_a_logged_run_give_its_config(words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -285,6 +286,7 @@ def test_costs_are_measured_once_this_machine_has_read_as_much(built):
     assert costs.cost(works, made=works[1].makes).reason == "all rankings are cached"
 
 
+@pytest.mark.slow
 def test_advice_is_what_the_machine_can_try_and_nobody_has(built):
     situation = built.situation(built.evidence())
     first = advise(situation, 20)

@@ -70,6 +70,7 @@ def assert_as_predicted(answer, row):
     assert answer["retrieve"] == bool(row["topk"])
 
 
+@pytest.mark.slow
 def test_the_model_is_registered_and_answers_as_the_run(client, shipped, logged):
     """By MLflow's own loader, from the place that the alias leads to."""
     _, run, export = shipped

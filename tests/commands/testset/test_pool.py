@@ -37,6 +37,7 @@ def lists_of(folder):
     return found
 
 
+@pytest.mark.slow
 def test_a_pool_of_runs_evidence_and_a_sample_that_grows(harness, first, tmp_path):
     found = harness("testset pool", *POOL).json
     [folder] = (tmp_path / "outputs" / "runs").iterdir()

@@ -248,6 +248,7 @@ def test_words_that_show_what_a_question_lacks(check, text, holds):
     assert bool(check(text)) == holds
 
 
+@pytest.mark.slow
 def test_real_questions_pass(real_data):
     """People wrote KorQuAD's with the text before them: at most 5 of 100 are rejected, none for language or form."""
     articles = json.loads((real_data / "korquad" / "KorQuAD_v1.0_dev.json").read_text("utf-8"))["data"]
