@@ -257,7 +257,7 @@ class ScoreConfig(TaskConfig):
 
 
 class RunsConfig(TrackedConfig):
-    """List the runs of an experiment, the best first, or all experiments, or a sweep's trials."""
+    """List the runs of an experiment (best first), all experiments, or the trials of a sweep."""
 
     experiment_name: str | None = named(
         "retrieval", "the experiment to list; null: list all experiments", roles=LOCATES

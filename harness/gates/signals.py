@@ -229,7 +229,7 @@ def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     others = [ranking for name, ranking in inputs.rankings.items() if name != source]
     if not others:
         raise BadInput(
-            "The gate signal agreement compares component rankings, and this retriever has only one. "
+            "gate.signal=agreement compares component rankings, but this retriever has only one. "
             "Choose another signal, or a retriever with several rankings, such as retriever=hybrid_lexical."
         )
     ranking = inputs.rankings[source]

@@ -76,7 +76,7 @@ def score_notes(scores: Scores) -> list[str]:
     """Return notes on scored queries, unknown documents, and measures without a value or an interval."""
     unknown = scores.counts.get(UNKNOWN)
     warning = (
-        f"Warning: the dataset does not have {counted(unknown or 0, 'document')} of the lists, which count as not "
+        f"Warning: the lists contain {counted(unknown or 0, 'document')} that the dataset lacks; none counts as "
         "relevant. Were the lists made for an earlier state of the corpus?"
     )
     return [counted_queries(scores), *([warning] if unknown else []), *notes_of(scores)]

@@ -232,7 +232,7 @@ def _check_request(
                 "a header: runtime.headers_env."
             )
     if body is not None and (method == "GET" or not isinstance(body, Mapping)):
-        raise BadInput("body must be a group of fields, and a GET has none: put {query} into url, or use method=POST.")
+        raise BadInput("body must be a group of fields. A GET has no body: put {query} into url, or use method=POST.")
     if not names & {"query", "quoted_query", "vector"}:
         raise BadInput("Neither url nor body has {query} or {vector}, so every query would get the same results.")
     if ("vector" in names) != (encoder is not None):

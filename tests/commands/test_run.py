@@ -137,7 +137,7 @@ def test_score_refuses_a_file_of_another_corpus_and_says_what_is_stale(harness, 
     assert harness(*words, "dataset.qrels=toy/qrels.jsonl").code == 0
     file.write_text('{"eval_id": 7, "topk": ["d3", "x2"]}\n{"eval_id": 3, "topk": ["x3"]}\n')
     assert harness(*words, "dataset.path=toy", "format=json").json["counts"]["unknown_documents"] == 2
-    said = "Warning: the dataset does not have 2 documents of the lists"
+    said = "Warning: the lists contain 2 documents that the dataset lacks"
     assert said in harness(*words, "dataset.path=toy").text
 
 
