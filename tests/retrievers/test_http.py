@@ -244,7 +244,7 @@ def test_a_service_that_is_down(tmp_path):
         ({"body": None}, r"Neither url nor body has \{query\} or \{vector\}"),
         ({"body": {"q": "{querry}"}}, r"\{querry\}, which stands for nothing\. Did you mean 'query'"),
         ({"body": "{query}"}, "body must be a group of fields"),
-        ({"method": "GET"}, "a GET has no body"),
+        ({"method": "GET"}, "A GET has no body"),
         ({"body": {"q": "{vector}"}}, r"\{vector\} needs an encoder"),
         ({"body": {"q": "{vector}"}, "encoder": encoder(learns=True)}, "This encoder learns from the documents"),
         ({"encoder": encoder()}, r"encoder is given, but neither url nor body has \{vector\}"),
