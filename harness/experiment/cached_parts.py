@@ -28,7 +28,7 @@ class Caching:
     """A `wrap` argument of `build` that caches the results of tokenizers and encoders.
 
     corpus: fingerprint of the texts that an encoder learns from.
-    resume: whether an interrupted encoding continues; the last digits of its vectors may then differ.
+    resume: whether to continue an interrupted encoding. The last digits of its vectors may then differ.
     """
 
     def __init__(self, cache: Cache, corpus: str, progress: Progress, resume: bool = True) -> None:
@@ -64,7 +64,7 @@ class Caching:
 class CachedTokenizer:
     """A tokenizer that caches tokens under its config and the texts.
 
-    progress: reports progress for callers that give no other reporter.
+    progress: the reporter for callers that give none.
     """
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Tokenizer], progress: Progress) -> None:

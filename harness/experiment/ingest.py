@@ -1,8 +1,8 @@
 """Read the documents of a dataset in bounded memory, and cut them into shards in the cache.
 
 The source is read once, sorted by id on disk, and cut at boundaries that depend only on ids, so a changed corpus keeps
-most of its shards. A shard is a cache entry "documents" under its fingerprint. The table of the shards is a cache entry
-"corpora" under the digest of the source.
+most of its shards. Each shard is a cache entry of kind "documents", found by its fingerprint. The table of the shards
+is a cache entry of kind "corpora", found by the digest of the source.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from harness.storage.cache import Cache
 from harness.storage.entries import CacheEntry
 from retrievers.base import Document, Progress
 
-RUN_CHARACTERS = 24 << 20  # the most characters in a sorted file
-PER_DOCUMENT = 400  # characters to count for each document in addition to its texts
-RUNS_AT_ONCE = 64  # the most sorted files merged at a time
+RUN_CHARACTERS = 24 << 20  # documents are written to a sorted file when they reach this number of characters
+PER_DOCUMENT = 400  # characters to count for each document in addition to its title and text
+RUNS_AT_ONCE = 64  # the maximum number of sorted files merged at a time
 BUFFER = 1 << 17  # bytes per open file
 
-_HEAD = struct.Struct("<5I?")  # the lengths of five texts in bytes, and whether the id is a number
+_HEAD = struct.Struct("<5I?")  # the byte lengths of five texts, and whether the id is a number
 
 
 class Placed(NamedTuple):
     """A document to sort by (doc_id, run).
 
-    run: the number of its sorted file. position: where the document stands in its source file.
+    run: the number of the sorted file with the document. position: where the document stands in its source file.
     """
 
     doc_id: str
@@ -123,11 +123,11 @@ def _read(path: Path, run: int) -> Iterator[Placed]:
 
 CORPORA, DOCUMENTS = "corpora", "documents"  # kinds of cache entries
 VERSION = 1  # increase it when the order of documents, the boundaries or the files of shards change
-OFTEN = 1000  # documents between two progress reports
+OFTEN = 1000  # number of documents between two progress reports
 
 
 def sharded(source: Source, size: int, cache: Cache) -> ShardedDocuments:
-    """Return the documents of a source in shards of about `size` documents, read into the cache if needed.
+    """Return the documents of a source in shards of about `size` documents. Read them into the cache if needed.
 
     A source that is not `Streamed` is read into memory first. Raise BadInput for errors in the source's files.
     """

@@ -29,7 +29,7 @@ Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class LearntOrder:
-    """The rule that a fusion learnt from labels, and the candidates ordered by rules learnt without some labels."""
+    """The rule that a fusion learnt from labels, and the candidates as ordered by rules learnt without some labels."""
 
     def __init__(self, learning: Learning, plan: Plan, session: Session) -> None:
         self._learning, self._plan, self._session = learning, plan, session
@@ -41,7 +41,7 @@ class LearntOrder:
 
     @cached_property
     def held_out(self) -> list[Ranking]:
-        """The candidates in each repetition. Each query is ordered by a rule learnt without the fold of the query.
+        """The candidates in each repetition. A rule learnt without a query's fold orders the candidates of the query.
 
         [] if there are too few labelled queries to hold any out.
         """
@@ -51,7 +51,7 @@ class LearntOrder:
         return [self.crossed(self._learning.split(fusion.folds, 1 + number)) for number in range(fusion.repeats)]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Return the candidates, each labelled query ordered by a rule learnt without its fold.
+        """Return the candidates. For each labelled query, a rule learnt without the query's fold orders them.
 
         fold: int [n], the fold of each query that the fusion learns from.
         """

@@ -25,7 +25,7 @@ from retrievers.base import Query
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The plan of a run, a trial or a search. Attributes with the name of a config group are configs of components.
+    """The plan of a run, a trial or a search. An attribute named like a config group is a component's config.
 
     document: the checked config with absolute paths, for trial keys, params and `config.yaml`.
     retriever: name -> config. query_text, query_file, query_prompt: the keys of `query`. store: path of the cache.
@@ -103,7 +103,7 @@ class Plan:
         return QueryWriter.of(self.query_text, self.query_file, self.query_prompt, self.llm)
 
     def given_queries(self, dataset: Dataset) -> tuple[Query, ...]:
-        """Return the queries to search for, if no model writes them. Raise BadInput for bad `query` keys."""
+        """Return the queries to search for when no model writes them. Raise BadInput for bad `query` keys."""
         return search_queries(dataset, self.query_text, self.query_file)
 
     @cached_property
@@ -147,7 +147,7 @@ class Plan:
 
     @property
     def deciding_shard(self) -> int | None:
-        """`cluster.shard` if the scores depend on it, because a retriever has independent shards; else None."""
+        """`cluster.shard` if a retriever with independent shards makes the scores depend on it; else None."""
         independent = any(sharding(node) == "independent" and reusable(node) for node in self.retriever.values())
         return self.cluster.get("shard") if independent else None
 
@@ -180,6 +180,6 @@ class Plan:
 
 
 def sharding(node: Node) -> str | None:
-    """Return how a retriever's index can be cut: "independent", "summed", or None if it cannot."""
+    """Return how a retriever's index can be cut into shards: "independent" or "summed"; None if it cannot be cut."""
     found: str | None = getattr(target_class(node, "retriever"), "sharding", None)
     return found

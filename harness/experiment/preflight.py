@@ -1,4 +1,4 @@
-"""Refuse runs that cannot succeed before they begin, and note queries that documents contain word for word."""
+"""Before a run begins, refuse it if it cannot succeed, and note queries that documents contain word for word."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Identify = Callable[[Node], dict[str, Any]]
 class DataFacts:
     """Facts about a dataset, without its documents.
 
-    fingerprints: part of the data -> sha256. queries: the queries to search for; placeholders if some are unwritten.
+    fingerprints: part of the data -> sha256. queries: the queries to search for; placeholders if any is unwritten.
     unwritten: the number of queries that a language model must still write.
     turns: query_id -> whether the query has several user turns.
-    indexed: digest of the indexed texts; "" for shards. shards: () for documents in memory.
+    indexed: digest of the indexed texts; "" if the documents are in shards. shards: () if they are in memory.
     """
 
     fingerprints: Mapping[str, str | None]
@@ -76,7 +76,7 @@ class DataFacts:
 def check_inputs(plan: Plan, facts: DataFacts, cache: Cache, identify: Identify = component_identity) -> None:
     """Raise BadInput if the run would fail because of its measures, labels, documents or models.
 
-    identify: `component_identity`, or a version that remembers its results.
+    identify: `component_identity`, or a variant that remembers its results.
     """
     plan.check(facts.qrels)
     if facts.unwritten or "answer" in plan.active:
@@ -132,9 +132,9 @@ def _encoded(
     return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
 
 
-LOOKED_AT = 5  # documents to read from each query's ranking, besides the relevant documents
+LOOKED_AT = 5  # number of documents to read from each query's ranking, besides the relevant documents
 WORDS, LETTERS = 3, 10  # minimum words and characters of a query; documents contain shorter queries by chance
-LEAST, SHARE = 3, 0.05  # fewer copied queries, or a smaller share of all queries, may be a coincidence
+LEAST, SHARE = 3, 0.05  # minimum number and share of copied queries for a note; fewer may be a coincidence
 
 
 def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:

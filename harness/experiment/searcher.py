@@ -1,4 +1,4 @@
-"""Search for new queries exactly as a run did, with the pipeline loaded.
+"""Search for new queries exactly as a run did, and keep the pipeline loaded.
 
 Nothing about a query is cached. Several threads may search at once.
 """
@@ -114,7 +114,7 @@ class Searcher:
         return rankings, ordering.reranked(self._reranker, computed, fused, self._dataset, queries)
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
-        """Return the random queries, and their ranking by the retriever `source`, searched only once."""
+        """Return the random queries and their ranking by the retriever `source`. The ranking is computed only once."""
         if source not in self._backgrounds:  # two threads may both compute the ranking, with equal results
             drawn = tuple(self._drawn())
             self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)

@@ -77,7 +77,7 @@ class Session:
     def time_of(
         self, cache: Cache, about: Mapping[str, Any], computed: bool, measure: Callable[[], timing.Timing]
     ) -> timing.Timing | None:
-        """Return the time of a result on this machine, measured now if `timed` says so; None if unknown.
+        """Return the time that a result takes on this machine, measured now if `timed` says so; None if unknown.
 
         cache: the cache of the result. computed: whether the result has just been computed.
         """

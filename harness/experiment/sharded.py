@@ -89,7 +89,7 @@ def surveyor(node: Node) -> dict[str, Any]:
 
 
 def survey(job: ShardJob) -> None:
-    """Compute the counts that are summed over all shards."""
+    """Compute the counts of one shard. They are later summed over all shards."""
     _survey_folder(job, open_cache(job.store))
 
 
@@ -105,7 +105,7 @@ def index(job: ShardJob) -> None:
 
 
 def ask(job: SearchJob) -> None:
-    """Search one shard, for one document per query, to cache the vectors of the queries for all jobs."""
+    """Search one shard for one document per query, so that the vectors of the queries are cached for all jobs."""
     search_shards(SearchJob(job.shards[:1], job.queries, 1))
 
 
@@ -195,7 +195,7 @@ def _retriever(store: str, node: str, expected: str) -> Retriever:
     return made
 
 
-PARTS = 16  # the most jobs into which a search is split; each job returns a ranking
+PARTS = 16  # the maximum number of jobs into which a search is split; each job returns a ranking
 
 
 def shards_of(documents: Sequence[Document]) -> tuple[Shard, ...]:
@@ -209,7 +209,7 @@ def shards_for(node: Node, shards: tuple[Shard, ...]) -> tuple[Shard, ...]:
 
 
 def cut_identity(node: Node, shards: Sequence[Shard]) -> dict[str, str]:
-    """Return the part of a ranking's identity that names the shards; {} if they do not change the ranking."""
+    """Return the part of a ranking's identity that names the shards; {} if the shards do not change the ranking."""
     if sharding(node) != "independent" or len(shards) < 2 or not reusable(node):
         return {}
     return {"shards": digest([shard.fingerprint for shard in shards])}

@@ -146,7 +146,7 @@ def conclude(
     """Fuse, rerank, gate, cut and score the component rankings.
 
     detailed: measures to score with an interval and on the public and private parts; None for all measures.
-    ordered: the result of `order` if a plan with the same `Plan.order_key` has computed it.
+    ordered: the result of `order` for a plan with the same `Plan.order_key`; None to compute it.
     """
     if ordered is None:
         ordered = order(plan, rankings, session)
@@ -201,7 +201,7 @@ def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, sessio
 
 
 def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:
-    """Return the objective of each query if its first 0 to top_k candidates are shown; None without labels."""
+    """Return each query's objective for showing its first 0, 1, ... top_k candidates; None without labels."""
     if not dataset.qrels:
         return None
     turns = conversations(dataset.queries)
@@ -249,7 +249,7 @@ def ranking_identity(index: Mapping[str, Any], queries: str) -> dict[str, Any]:
 
 
 def is_precomputed(node: Node) -> bool:
-    """Return whether a retriever cannot search, and has only rankings made elsewhere for the dataset's queries."""
+    """Return whether a retriever cannot search, but only has rankings made elsewhere for the dataset's queries."""
     return getattr(target_class(node, "retriever"), "precomputed", False)
 
 
@@ -307,7 +307,7 @@ class _Search:
         return ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
-        """Return the time per query, by metric name; {} if unknown, as with shards, whose times depend on the nodes."""
+        """Return the time per query, by metric name; {} if unknown, or with shards, since nodes differ in speed."""
         if getattr(target_class(self._node, "retriever"), "times_itself", False):
             return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
         queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth

@@ -1,4 +1,4 @@
-"""Time work in warm passes over a sample of queries. Times are cached per machine."""
+"""After a warm-up, time work in passes over a sample of queries. Times are cached per machine."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Timing:
 
 
 def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
-    """Return the totals, and the numbers of components for which there is no total. Leave out the ends of ranges."""
+    """Return the totals, and the values of components where there is no total. Leave out the ends of ranges."""
     kinds = {name: name.partition("/")[0] for name in measured}
     return {
         name: measured[name]
@@ -85,7 +85,7 @@ def _seconds(work: Callable[[Sequence[int]], int], sample: Sequence[int]) -> tup
 
 
 def known(cache: Cache, about: Mapping[str, Any]) -> Timing | None:
-    """Return the time that this machine has measured; None if there is none. about: the result of `subject`."""
+    """Return the time that this machine has measured; None if it has measured none. about: the result of `subject`."""
     folder = cache.found(KIND, about)
     return Timing(**json.loads((folder / "timing.json").read_text("utf-8"))) if folder else None
 
@@ -105,7 +105,7 @@ def subject(decides: Mapping[str, Any], node: Node) -> dict[str, Any]:
 
 
 def reading(node: Node) -> dict[str, Any]:
-    """Return the cache identity of a tokenizer's or encoder's time, in milliseconds per 1,000 letters."""
+    """Return the cache identity of the milliseconds that a tokenizer or encoder needs to read 1,000 letters."""
     return subject({"reads": component_identity(node)}, node)
 
 

@@ -25,7 +25,7 @@ class Task:
     """A kind of text that a language model writes for each conversation.
 
     label: the override that asks for the texts, such as "answer=llm". name: key of the text in the reply {name: text}.
-    most: longest text in characters. expects: output tokens of a typical text.
+    most: maximum number of characters in a text. expects: number of output tokens in a typical text.
     key: the config key that replaces the prompt.
     """
 
@@ -53,7 +53,7 @@ class Task:
         ]
 
     def texts(self, conversations: Sequence[Query], prompts: Sequence[Prompt], chat: Chat) -> list[str]:
-        """Return the text for each conversation. Raise Failed for an empty, long, cut or malformed reply."""
+        """Return the text for each conversation. Raise Failed for an empty, too long, cut or malformed reply."""
         found = chat.ask(prompts, self._read, self.label)
         if wrong := [(one.query_id, reply) for one, reply in zip(conversations, found, strict=True) if reply.problem]:
             raise Failed(
@@ -94,7 +94,7 @@ def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -
 
 
 VERSION = 1  # increase it when the same replies give other texts
-# value of query.text -> (characters of the longest text, tokens of a typical text)
+# value of query.text -> (maximum number of characters, typical number of tokens)
 LENGTHS = {"rewrite": (1000, 40), "expand": (4000, 150)}
 WRITTEN = tuple(LENGTHS)  # values of query.text that let a language model write the queries
 
@@ -135,7 +135,7 @@ class QueryWriter:
         return self._made(conversations, self._task.texts(conversations, self._task.prompts(conversations), chat))
 
     def foreseen(self, conversations: Sequence[Query], chat: Chat) -> tuple[tuple[Query, ...], int]:
-        """Return the queries, or `stand_ins` if a text is missing, and the number of prompts without a cached reply."""
+        """Return the queries (`stand_ins` if any text is missing), and the number of prompts without a cached reply."""
         texts, missing = self._task.known(conversations, chat)
         return self.stand_ins(conversations) if texts is None else self._made(conversations, texts), missing
 
@@ -160,8 +160,8 @@ def _searched(query: Query, text: str) -> Query:
 
 
 NO_REFERENCES = "(none)"
-MOST = 10_000  # characters of the longest answer
-EXPECTED = 150  # tokens of a typical answer
+MOST = 10_000  # maximum number of characters in an answer
+EXPECTED = 150  # number of tokens in a typical answer
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Params, metrics, tags, files and pages that an experiment logs, and logged runs read back."""
+"""Log an experiment's params, metrics, tags, files and pages, and read logged runs back."""

@@ -1,4 +1,4 @@
-"""Read logged runs: their numbers, config and files, and their data if unchanged."""
+"""Read logged runs: their numbers, config and files, and their data, provided that the data are unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from retrievers.base import Document
 T = TypeVar("T")
 CONFIG = "config.yaml"
 PUT_BACK = "Put the data back, or run the experiment again."
-NAMES = {"qrels": "labels"}  # part of the data -> its name in messages, if they differ
+NAMES = {"qrels": "labels"}  # part of the data -> its name in messages, if the two differ
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ValidRun:
 
 
 def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
-    """Return the run with all its numbers, from `metrics.json` if the run has that file, and from MLflow."""
+    """Return the run with the numbers of its `metrics.json`, if it has that file, besides the numbers in MLflow."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             file = tracker.download(run, METRICS, Path(folder))
@@ -134,7 +134,7 @@ def load_unchanged(
 ) -> Dataset:
     """Load the data of a run again. Raise BadInput if they cannot be read or have changed.
 
-    source: the dataset's config node. names: the parts to check. If they are only "qrels", only the labels are read.
+    source: the dataset's config node. names: the parts to check. For ("qrels",), only the labels are read.
     remedy: advice for the user. documents: reads the documents of the source.
     """
     check_component(source, "dataset")
@@ -155,9 +155,9 @@ def load_unchanged(
 def require_unchanged(
     run: LoggedRun, fingerprints: Mapping[str, str | None], places: Mapping[str, str], remedy: str
 ) -> None:
-    """Raise BadInput with the name of each changed part unless the run has logged these data.
+    """Raise BadInput with the name of each part of the data that has changed since the run logged it.
 
-    fingerprints: name of a part -> its sha256 today; None without data. places: name -> where the part was read.
+    fingerprints: name of a part -> its sha256 today; None if it is missing. places: name -> where the part was read.
     """
 
     def short(sha256: str | None) -> str:
@@ -172,14 +172,14 @@ def require_unchanged(
         raise BadInput(f"Run {run.short_id} used other data: {'; '.join(changed)}. {remedy}")
 
 
-AT_ONCE = 8  # simultaneous downloads
-AHEAD = 64  # the most files to download before they are read
+AT_ONCE = 8  # number of simultaneous downloads
+AHEAD = 64  # the maximum number of files to download before they are read
 
 
 class Ahead:
     """Downloads files before they are needed, unless they are in a local tracking store.
 
-    wanted: (run, file name) in the order of use; some may stay unused. folder: gets a folder of files for each run.
+    wanted: (run, file name) in the order of use; some may never be used. folder: gets a folder of files for each run.
     """
 
     def __init__(self, tracker: Tracker, wanted: Sequence[tuple[LoggedRun, str]], folder: Path) -> None:

@@ -19,7 +19,7 @@ from harness.tasks.scored_file import TextPlan
 
 @functools.cache
 def requirements() -> str:
-    """Return a line `name==version` for every installed distribution. Of two versions, the first counts."""
+    """Return a line `name==version` for every installed distribution. If two versions are found, the first counts."""
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
@@ -34,7 +34,7 @@ PLUGINS = "plugins"  # tag: the plug-ins of a run's components
 
 
 def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | None = None) -> dict[str, str]:
-    """Return tags with the data, code and versions that made a run. plan: adds the packages of its components."""
+    """Return tags with the data, code and versions that made a run. plan: its components' packages are added."""
     import platform
 
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
@@ -51,7 +51,7 @@ def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | N
 
 
 def _git(*words: str) -> str | None:
-    """Return the output of git; None if it fails. Commands in the config of the (untrusted) checkout are not run."""
+    """Return the output of git; None if it fails. The checkout is not trusted: commands in its config are not run."""
     import subprocess
 
     def said(*all_words: str) -> str:
@@ -123,7 +123,7 @@ def _version(package: str) -> str:
 
 
 def resolved(document: Mapping[str, Any]) -> str:
-    """Return a config as YAML, without `tracking`: its address may contain a password."""
+    """Return a config as YAML, without `tracking`, whose address may contain a password."""
     return "".join(_yaml(json.dumps({name: recorded(node)})) for name, node in document.items() if name != "tracking")
 
 

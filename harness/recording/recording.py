@@ -1,4 +1,4 @@
-"""Begin runs, keep their files in a folder, and end them, also after errors."""
+"""Begin runs, keep their files in a folder, and end the runs, also after errors."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ def connected(tracker: Tracker, outputs: Path, patience: float = 0.0) -> Tracker
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """Work that the next command ends if this process dies. Each piece of work has a claim in `<outputs>/.claims`.
+    """Work that the next command ends if this process dies. Each such work has a claim in `<outputs>/.claims`.
 
     folder: the folder of the files; None for the tracking store's own folder. scratch: whether to delete the folder.
-    experiment, store: where the run is logged, with the claim's name as a tag; None without a run.
+    experiment, store: where the run is logged, tagged with the claim's name; None if the work is no run.
     """
 
     folder: str | None = None
@@ -95,10 +95,10 @@ class LiveRun:
     """A run that has begun and has not ended.
 
     record: the record to log; the caller completes it before the run ends. target: the final folder of the files.
-    folder: the present folder, `<target>.unfinished`, so incomplete files never look like a result.
-    run_id: None if nothing is logged, or if the tracking server was down at the beginning.
+    folder: the present folder, `<target>.unfinished`, so that incomplete files never look like a result.
+    run_id: None if nothing is logged, or if the tracking server was down when the run began.
     in_store: whether `folder` belongs to the tracking store and is not renamed.
-    outage: the error if the tracking server could not be reached at the beginning.
+    outage: the error if the tracking server could not be reached when the run began.
     """
 
     tracker: Tracker
@@ -120,7 +120,7 @@ class LiveRun:
             self.folder = self.folder.rename(self.target)
 
     def fail(self, error: BaseException) -> None:
-        """End the run as FAILED, or as KILLED if it was interrupted, with a traceback among its files."""
+        """End the run as FAILED, or as KILLED if it was interrupted. Add a traceback to its files."""
         status = status_after(error)
         name_folder(error, self.folder)
         try:
@@ -132,7 +132,7 @@ class LiveRun:
                     self.folder = self.folder.rename(self.target.with_name(f"{self.target.name}.{status.lower()}"))
             with asked(hurried() if status == "KILLED" else {}):
                 self.end(status)
-        except Exception as lost:  # the caller raises the first error, since it matters more
+        except Exception as lost:  # the caller raises `error`, which matters more
             log.warning("The run could not be ended as %s: %s", status, lost)
 
     def end(self, status: str) -> None:
@@ -174,7 +174,7 @@ def _sync_command(tracker: Tracker) -> str:
 
 
 def name_folder(error: BaseException, folder: Path) -> None:
-    """Add the folder to an error that names no file, such as the error of a full disk."""
+    """Add the folder to an error that names no file, such as the error for a full disk."""
     if isinstance(error, OSError) and error.filename is None:
         error.filename = str(folder)
 
@@ -188,7 +188,7 @@ def begin(
 ) -> LiveRun:
     """Begin a run, and make the folder for its files. An unreachable tracking server does not stop the run.
 
-    target: the final folder of the files. adopted: a run to continue after a crash.
+    target: the final folder of the files. adopted: a run to continue after a crash; None to begin a new run.
     direct: whether files may be written straight to the folder of a local tracking store.
     """
     run_id, outage = None, None

@@ -1,4 +1,4 @@
-"""Name, params, trial key, metrics and files of a retrieval run, for single runs and for trials of a sweep."""
+"""The name, params, trial key, metrics and files of a retrieval run, which may be a trial of a sweep."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from harness.storage.typed import encoded
 from harness.tracking.mlflow_client import shown_address, without_login
 from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
 
-# Keys that decide where output goes and how it looks. They change no result.
+# Config keys that decide where output goes and how it looks, but change no result.
 ELSEWHERE = with_role(RunConfig, Role.ASIDE)
-OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # groups that some runs do not use
-RUN_FILE = "run.trec"  # file of the full lists before the gate
+OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # config groups that some runs do not use
+RUN_FILE = "run.trec"  # file of the full ranked lists before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
 LISTS = "lists.sha256"  # tag: sha256 of all ranked lists; equal for a run and the file that it exports
 SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
 CHECKED = "checked.queries"  # tag: number of queries that people have checked, if a model made some of the labels
-# Name prefixes of the numbers that are charted. Means are charted too; their names have no prefix.
+# Name prefixes of the numbers that MLflow charts. Means are charted too, but their names have no prefix.
 CHARTED = (
     "loss/", "ceiling/", "gate/threshold", "index_recall/", "ms_per_query/", "latency_", "seconds/", "queries/scored",
     "count/",
 )  # fmt: skip
-UNSAID = recipes(SweepConfig)  # groups that are not params: they only set other keys or choose the trials
+UNSAID = recipes(SweepConfig)  # config groups that only set other keys or choose the trials, so they are not params
 
 
 def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
@@ -74,7 +74,7 @@ def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Datas
 def retrieval_trial_key(
     plan: Plan, fingerprints: Mapping[str, str | None], texts: str, identify: Callable[[Node], Any] = component_identity
 ) -> str:
-    """Return the sha256 of everything that decides a run's numbers: config without paths and runtime, data, versions.
+    """Return the sha256 of all that decides a run's numbers: data, versions, and the config without paths and runtime.
 
     texts: digest of the query texts. If a language model writes the queries, the identity of the writer is part of the
     key instead, since the key is needed before the model is asked.
@@ -104,7 +104,7 @@ def trial_key_of(plan: Plan, dataset: Dataset) -> str:
 
 
 def run_name(plan: Plan, invocation: Invocation) -> str:
-    """Return the names of the chosen components and all other overrides: `bm25-kiwi-score gate.threshold=5`."""
+    """Return a name such as `bm25-kiwi-score gate.threshold=5`: the chosen components, then other overrides."""
     groups = ("retriever", *(group for group in plan.active if group not in ("llm", "answer")), "gate")
     chosen = "-".join(invocation.choices[group] for group in groups)
     known = (*ELSEWHERE, *(group for group in invocation.choices if group != "answer"), "metrics", "objective")
@@ -115,7 +115,7 @@ def run_name(plan: Plan, invocation: Invocation) -> str:
 
 
 def retrieval_params(plan: Plan, choices: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the choice in each group, and every plain value that decides a result."""
+    """Return the choice in each config group, and every plain value that decides a result."""
     found = plain_params(plan.document, choices, set(OPTIONAL) - set(plan.active))
     if plan.deciding_shard:
         found["cluster.shard"] = plan.deciding_shard
@@ -139,7 +139,7 @@ def plain_params(
 
 
 def retrieval_inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
-    """Return context -> data, for MLflow. The contexts are "documents", "queries" and "qrels"."""
+    """Return the data to log in MLflow by context: "documents", "queries" and "qrels"."""
     labelled = len(dataset.qrels.grades) if dataset.qrels else 0
     sizes = {"documents": len(dataset.documents), "queries": len(dataset.queries), "qrels": labelled}
     return {
@@ -150,7 +150,7 @@ def retrieval_inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, I
 
 
 def place_of_part(source: Mapping[str, Any], name: str) -> str:
-    """Return where a part of the data was read: its file, the folder of the data, or the name of their reader."""
+    """Return where a part of the data was read: its file, the folder of the data, or the name of the data's reader."""
     named = source.get(name) or source.get("path") or source.get("files" if name == "documents" else "testset")
     return ", ".join(named) if isinstance(named, list) else named or recorded_name(target_class(source, "dataset"))
 
@@ -183,7 +183,7 @@ def log_numbers(
 def write_metrics(
     folder: Path, record: RunRecord, found: Mapping[str, float], objective: Objective | None, light: bool = False
 ) -> None:
-    """Put the objective and the charted numbers into the record; unless `light`, write all numbers to `metrics.json`.
+    """Put the objective and the charted numbers into the record. Unless `light`, write all numbers to `metrics.json`.
 
     found: every number of the run by its logged name.
     """
@@ -195,7 +195,7 @@ def write_metrics(
 
 
 def score_files(scores: Scores, held_out: Scores | None = None) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the tables of scores and checked values, file name -> text, and the tags that describe them."""
+    """Return the files of scores and checked values as file name -> text, and the tags that describe the files."""
     files, tags = {"scores.csv": csv_text(table_columns(scores, held_out))}, {SCORED_IDS: ids_digest(scores.query_ids)}
     if checked := (held_out or scores).checked:
         files[checked_values.FILE] = checked_values.checked_table_text(checked)

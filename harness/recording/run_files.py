@@ -1,4 +1,4 @@
-"""Files of ranked lists with their scores. `harness score` logs them; other commands read them like logged runs."""
+"""Files of ranked lists with scores. `harness score` logs such a file; other commands read it like a logged run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from harness.storage.atomic import write_text
 from harness.tracking.tracker import Input, LoggedRun, NoFile, RunRecord, Tracker, mlflow_name
 
 ID = re.compile(r"[0-9a-f]{4,32}")
-SCORING = ("dataset", "missing", "public")  # keys that say how files are scored
+SCORING = ("dataset", "missing", "public")  # config keys that say how files are scored
 
 
 @dataclass(frozen=True, eq=False)
 class FileScores:
-    """A file of ranked lists with its scores, and its record as a run. config: has absolute paths."""
+    """A file of ranked lists with its scores, and its record as a run. config: the config with absolute paths."""
 
     config: ScoreConfig
     scores: Scores
@@ -62,7 +62,7 @@ class FileScores:
         return cls(config, scores, numbers, record)
 
     def write(self, folder: Path) -> None:
-        """Write the files that commands read back, and complete the record."""
+        """Write the run's files that commands read back, and complete the record."""
         shutil.copyfile(self.config.predictions, folder / retrieval_run.stored(self.config.predictions))
         files, tags = retrieval_run.score_files(self.scores)
         self.record.end_tags |= tags

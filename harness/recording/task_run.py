@@ -1,4 +1,4 @@
-"""Params, tags, trial key, metrics and files of a run of any text task."""
+"""The params, tags, trial key, metrics and files of a run of any text task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from harness.tasks.task import TextTask
 from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, RunRecord, Tracker, as_note
 
 TABLE = "tallies.csv"  # file of the counts of every item, from which commands compare runs
-WORST = 1000  # the most items, worst first, in the table on a run's page in MLflow
+WORST = 1000  # maximum number of items in the table on a run's page in MLflow; the worst items come first
 DECIDES = (
     "task",
     "metrics",
@@ -44,7 +44,7 @@ def save_view(tracker: Tracker, experiment: str, task: TextTask) -> None:
 
 
 def validated(tracker: Tracker, run: LoggedRun) -> ValidRun:
-    """Return the predictions of a run. Raise BadInput if predictions or references have changed since the scoring."""
+    """Return the predictions of a run. Raise BadInput if predictions or references have changed since the run."""
     config = logged_config(tracker, run)
     check_component(logged_value(config, "task", dict), "task")
     references, store = Path(logged_value(config, "references", str)), logged_value(config, "store.path", str)
@@ -73,7 +73,7 @@ def tags(plan: TextPlan, scored: ScoredFile) -> dict[str, str]:
 
 
 def task_trial_key(plan: TextPlan) -> str:
-    """Return the sha256 of everything that decides the numbers: task, settings, the two files, packages."""
+    """Return the sha256 of everything that decides the numbers: task, settings, both files, and package versions."""
     sha256s = [sha256_of(plan.predictions), sha256_of(plan.references)]
     versions = provenance.version_tags(provenance.packages(plan))
     settings = [plan.document[key] for key in DECIDES[1:]]
@@ -89,7 +89,7 @@ def _without_runtime(node: Node) -> dict[str, Any]:
 
 
 def task_inputs(plan: TextPlan, scored: ScoredFile) -> dict[str, Input]:
-    """Return context -> data, for MLflow. The contexts are "predictions" and "references"."""
+    """Return the data to log in MLflow by context: "predictions" and "references"."""
     rows, files = len(scored.judged.item_ids), zip(FILES, (plan.predictions, plan.references), strict=True)
     return {name: Input(file.name, scored.judged.fingerprints[name], str(file), rows) for name, file in files}
 

@@ -1,4 +1,4 @@
-"""Traces on request: the inputs and outputs of each step for a query, for MLflow's pages.
+"""Make traces for MLflow's pages on request: the inputs and outputs of each step for a query.
 
 Queries are searched in batches, so traces are made afterwards from the run's outcome, without another search.
 """
@@ -33,10 +33,10 @@ from harness.tracking.mlflow_spans import Trace, TraceSpan
 from harness.tracking.tracker import Tracker
 from retrievers.base import Ranking
 
-DOCUMENTS = 10  # documents shown per ranking
-CONTENT = 300  # characters shown of a document's text
-BATCH = 20  # traces per call, about a megabyte
-PERFECT = 1 - 1e-9  # a higher score differs from 1 only by rounding
+DOCUMENTS = 10  # number of documents shown per ranking
+CONTENT = 300  # number of characters shown of a document's text
+BATCH = 20  # number of traces per call, together about a megabyte
+PERFECT = 1 - 1e-9  # scores from here to 1 differ from 1 only by rounding
 BATCHED = "mean over the run's queries, which are searched in one batch"
 
 
@@ -61,7 +61,7 @@ def check_traces(plan: Plan, labelled: bool) -> None:
 
 
 def write_traces(plan: Plan, session: Session, outcome: Outcome, tracker: Tracker, run_id: str) -> tuple[int, str]:
-    """Write the requested traces, linked to the run. Return their number, and why some are missing ("" if complete)."""
+    """Write the requested traces, linked to the run. Return their number, and why some are missing ("" if none is)."""
     if not (rows := traced_rows(plan, outcome)):
         return 0, ""
     tracer = Tracer(plan, session.dataset, outcome, session.cache)
@@ -78,7 +78,7 @@ def write_traces(plan: Plan, session: Session, outcome: Outcome, tracker: Tracke
 
 
 def traced_rows(plan: Plan, outcome: Outcome) -> list[int]:
-    """Return the rows to trace: all rows, or with trace=errors the rows of labelled queries that score below 1."""
+    """Return the rows to trace: all rows, or with `trace=errors`, the rows of labelled queries that score below 1."""
     rows = range(len(outcome.queries))
     if plan.trace == "none":
         return []
@@ -89,7 +89,7 @@ def traced_rows(plan: Plan, outcome: Outcome) -> list[int]:
 
 
 class Tracer:
-    """Makes the traces of a run. Tokens come from the cache, where the run's retrievers have put them."""
+    """Makes the traces of a run. Tokens come from the cache, where the run's retrievers have put the tokens."""
 
     def __init__(self, plan: Plan, dataset: Dataset, outcome: Outcome, cache: Cache) -> None:
         self.plan, self.dataset, self.outcome = plan, dataset, outcome
