@@ -124,7 +124,8 @@ def evaluate(
     missing: "skip": leave out labelled queries without a list. "zero": score them as wrong.
     k: number of documents to request from a function.
 
-    If lists may have been cut, a measure that looks deeper than the longest list has no value; `absent` says why.
+    If lists may have been cut, a measure that looks deeper than the longest list has no value. Its entry in `absent`
+    says why.
     """
     return _explained("score", (), lambda: _evaluated(predictions, dataset, metrics, missing, k))
 
@@ -142,7 +143,7 @@ def _answered(command: str, words: Sequence[str]) -> CommandAnswer:
 
 
 def _overrides(command: str, words: Sequence[Any]) -> list[str]:
-    """Return the overrides of a call. Replace each Result by its run id. Use the first one's tracking store."""
+    """Return the overrides of a call. Replace Results by run ids; use the first Result's tracking store."""
     results = [one for one in words if isinstance(one, Result)]
     for one in words:
         if not isinstance(one, str | Result):

@@ -1,4 +1,4 @@
-"""Start processes that import no code from the working folder, since a stranger may have written it; find free ports.
+"""Start processes that import no code from the working folder (a stranger may have written it). Find free ports.
 
 Python puts the working folder first on the import path of `python -c`, `python -m` and workers that libraries start.
 """
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from harness.errors import BadInput
 
 T = TypeVar("T")
-SAFE = {"PYTHONSAFEPATH": "1"}  # like -P, for all Python processes that inherit this variable
+SAFE = {"PYTHONSAFEPATH": "1"}  # works like `python -P` in all Python processes that inherit this variable
 
 
 def protect() -> None:
@@ -30,7 +30,7 @@ def protect() -> None:
 def refuse_settings(file: Path, library: str, decides: str, instead: str) -> None:
     """Raise BadInput if a file with settings for a library exists.
 
-    decides: an example of what the file can decide. instead: an example of an environment variable that does the same.
+    decides: an example of what the file can decide. instead: an example of an environment variable to set instead.
     """
     if file.exists():
         raise BadInput(
@@ -40,7 +40,7 @@ def refuse_settings(file: Path, library: str, decides: str, instead: str) -> Non
 
 
 def start(words: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[Any]:
-    """Start Python with the arguments `words`. variables: added to its environment. options: of `subprocess.Popen`."""
+    """Start Python with arguments. variables: extend its environment. options: passed to `subprocess.Popen`."""
     environment = {**os.environ, **SAFE, **(variables or {})}
     return subprocess.Popen([sys.executable, "-P", *words], env=environment, **options)  # noqa: S603
 

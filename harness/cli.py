@@ -115,7 +115,7 @@ def _failed(error: Exception, command: str, words: Sequence[str]) -> int:
         message = f"{type(error).__name__}: {error}"
     _print_error(f"harness {command} failed: {message}")
     if isinstance(error, OSError) and error.filename is None:
-        _drop_output()  # otherwise the interpreter would try again to write the output
+        _drop_output()  # otherwise the interpreter would try to write the output again when it exits
     return 1
 
 

@@ -65,7 +65,7 @@ def stop_listening() -> None:
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM end only the block, even in a background command, for which shells ignore Ctrl-C."""
+    """Let Ctrl-C and SIGTERM end only the `with` block, even in a background command, where shells turn Ctrl-C off."""
     endings = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, signal.default_int_handler) for number in endings}
     try:
@@ -77,5 +77,5 @@ def until_interrupted() -> Iterator[None]:
 
 
 def exit_code() -> int | None:
-    """Return 128 + the number of the signal that interrupted the command, like shells; None without a signal."""
+    """Return 128 + the number of the signal that interrupted the command, as shells do; None without a signal."""
     return 128 + _received[-1] if _received else None

@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.25  # how often the announcing thread checks whether a stage is
 
 @dataclass(eq=False)
 class _Stage:
-    """A stage of the work. over: whether it was announced already, or needs no line since inner work shows progress."""
+    """A stage of the work. over: True once it was announced, or needs no line because inner work shows progress."""
 
     label: str
     began: float = field(default_factory=lambda: time.monotonic())
@@ -28,12 +28,12 @@ class _Stage:
 
 _stages: list[_Stage] = []  # outermost first
 _watcher: threading.Thread | None = None
-_listener: Progress | None = None  # gets the progress of counted work instead of the screen
+_listener: Progress | None = None  # receives the progress of counted work; the screen then shows none
 
 
 @contextmanager
 def stage(label: str) -> Iterator[None]:
-    """Announce a stage after 2 s unless an inner stage has begun. If announced, print its time if it took 10 s."""
+    """Announce a stage after 2 s unless an inner stage has begun. If an announced stage took 10 s, print its time."""
     global _watcher
     one = _Stage(label)
     for outer in _stages:
@@ -83,7 +83,7 @@ def told(listener: Progress) -> Iterator[None]:
 
 @contextmanager
 def watch(label: str) -> Iterator[Progress]:
-    """Yield the function `progress(done, total, unit)`; a total of 0 means unknown. The first call shows the bar."""
+    """Yield `progress(done, total, unit)`, where a total of 0 means unknown. Its first call shows the bar, if any."""
     if _listener is not None:
         yield _listener
     elif sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""`harness advise`: propose what to try next after a run, each proposal with its bound, its cost and its command."""
+"""`harness advise`: propose what to try next after a run, with the possible gain, cost and command of each proposal."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from harness.reports.tables import MARK, Cell, Column, Number, Rows, Table, best
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
 
-SHOWN = 20  # the most rows that a table on the terminal shows
+SHOWN = 20  # maximum number of rows of a table on the terminal
 
 
 def board(config: BoardConfig, invocation: Invocation) -> CommandAnswer:
@@ -88,7 +88,7 @@ def _document(one: Board) -> dict[str, Any]:
 
 
 def board_report(one: Board) -> Report:
-    """Return a report: the recommendation, runs that may equal the best, the worse runs, and the keys that matter."""
+    """Return a report of the recommendation, runs that may equal the best, worse runs, and config keys that matter."""
     found = one.leaderboard
     whole = leaderboard_table(one)
     worse = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.group == "worse"]
@@ -110,7 +110,7 @@ def _cut(rows: Sequence[Sequence[Cell]]) -> dict[str, Any]:
 
 
 def leaderboard_table(one: Board) -> Table:
-    """Return one row per run, the best first, without the columns that are empty for this board."""
+    """Return a table with one row per run, the best first. Leave out columns that would be empty."""
     runs, rows = one.runs.runs, one.leaderboard.rows
     scores = [run.score for run in runs]
     estimated = any(score.estimate for score in scores)

@@ -64,7 +64,7 @@ def _compared(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """A comparison with its files. run_id, experiment: None for a comparison of files, since it is not logged."""
+    """A comparison with its files. run_id, experiment: None for a comparison of files, which is not logged."""
 
     comparison: Comparison
     run_id: str | None
@@ -161,7 +161,7 @@ def _record(comparison: Comparison, kind: RunKind, config: CompareConfig) -> Run
 class Choice:
     """The runs to compare, and how they were chosen.
 
-    select_on: "public" if the public queries chose the runs; then the private queries compare them.
+    select_on: "public" if the runs were chosen on the public queries; they are then compared on the private queries.
     family: all runs from which the best were chosen, the best first; () if the runs were named.
     """
 
@@ -211,7 +211,7 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
     shared = dict(kind.shared(metric))
     evidence = {run.tags.get("data.evidence") for run in chosen}
     several = len({run.tags.get("data.qrels") for run in chosen}) > 1
-    if recut := several and len(evidence) == 1 and None not in evidence:  # they cut the same texts into other documents
+    if recut := several and len(evidence) == 1 and None not in evidence:  # the same texts, cut into other documents
         shared.pop("data.qrels", None)
     for run in chosen:
         require_finished(run)
@@ -229,7 +229,7 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
 def tested_family(
     tracker: Tracker, choice: Choice, config: CompareConfig, folder: Path
 ) -> tuple[np.ndarray | None, Expected | None]:
-    """Test the best run against each of the R runs of the family. Return (p-values, expected score of the best run).
+    """Test the best run against the R runs of `choice.family`. Return (p-values, expected score of the best run).
 
     p-values: float64 [R], corrected by Holm's method; NaN for the best run itself. Return (None, None) if the runs were
     named, or if the measure has no value per query.

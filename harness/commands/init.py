@@ -80,7 +80,7 @@ def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
 def _read_data(config: InitConfig, invocation: Invocation) -> tuple[dict[str, int], Better | None, Sequence[str]]:
     """Return the numbers of documents, queries and labelled queries; a better tokenizer, if any; and the next commands.
 
-    Raise BadInput if a file is invalid, or if the gate lacks labels.
+    Raise BadInput if a file is invalid, or if the gate needs labels that the data lack.
     """
     run_config = Plan.of(config.document)
     dataset = open_dataset(run_config, invocation.choices["dataset"])

@@ -29,7 +29,7 @@ from harness.reports.tables import Column, Rows, Table
 from harness.statistics.power import MOST, TellingApart, telling_apart
 from harness.tracking.tracker import Tracker
 
-BAR = 20  # a power of 100 % has a bar of so many characters
+BAR = 20  # characters of the bar for a power of 100 %
 DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> the run's param
 
 
@@ -37,7 +37,7 @@ DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key o
 class PairValues:
     """Two runs, the better first. notes: how the runs were chosen.
 
-    gaps: float64 [Q], the first run's value minus the second's on each query that counts; NaN if the measure has none.
+    gaps: float64 [Q], the first run's value minus the second's on each query that counts; NaN if a run has none.
     judges: "private " if only private queries count, "" if all queries count.
     """
 
@@ -71,8 +71,8 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
 def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
     """Return the two named runs, or the best run and the best other run that differs from it.
 
-    If a named run is a sweep, take its recommended trial. Raise BadInput unless the runs can be compared by query, and
-    all labels come from people.
+    If a named run is a sweep, take its recommended trial. Raise BadInput unless the runs can be compared by query
+    and all labels come from people.
     """
     check_by_query(asked.metric)
     if asked.runs is not None:
@@ -189,7 +189,7 @@ def _count(queries: int | None) -> str:
 
 
 def _curve(pair: PairValues, told: TellingApart) -> Table:
-    """Return the power that other numbers of queries would have, and the smallest difference that they would find."""
+    """Return a table: for other numbers of queries, the power, and the smallest difference that would be found."""
     found = told.found
     columns = [
         Column("queries", "count"),

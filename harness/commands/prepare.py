@@ -21,9 +21,9 @@ from harness.reports.result import CommandAnswer
 
 SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
 BAR = 40  # characters of the longest bar
-WORDS, LONGEST = 4, 60  # the proposed query has at most so many words and characters
-MODEL = "gpt-4o-mini"  # named in the proposed `testset draft`, which has dry_run=true and asks no model
-SHOWN = 5  # the most skipped files that are printed; the manifest lists all
+WORDS, LONGEST = 4, 60  # maximum numbers of words and of characters in the proposed query
+MODEL = "gpt-4o-mini"  # the model in the proposed command `testset draft`, whose dry_run=true asks no model
+SHOWN = 5  # maximum number of skipped files that are printed; the manifest lists all
 
 
 def prepare(config: PrepareConfig, invocation: Invocation) -> CommandAnswer:
@@ -73,7 +73,7 @@ def _picture(lengths: Lengths) -> Iterator[str]:
 
 
 def _next(config: PrepareConfig, invocation: Invocation) -> Iterator[str]:
-    """Yield commands that search the documents and draft questions. For the sample, search with dataset=chunked."""
+    """Yield commands that search the documents and draft questions. For the sample texts, use dataset=chunked."""
     folder, output = flag(invocation.config_dir), config.output
     search = ["dataset=contest", f"dataset.documents={output / DOCUMENTS}"]
     if config.files is None:

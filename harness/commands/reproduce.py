@@ -40,8 +40,8 @@ from harness.storage.cache import Cache, open_cache
 from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
 
-TOLERANCE = 1e-12  # smaller differences of metrics do not count
-LISTED = 10  # the most differences that the report shows
+TOLERANCE = 1e-12  # metrics that differ by no more than this count as equal
+LISTED = 10  # maximum number of differences in the report
 Row = dict[str, Any]  # a row of a submission
 
 
@@ -51,9 +51,9 @@ class Proof:
 
     predictions: sha256 of the logged predictions (`then`) and of the new ones (`now`: None if nothing was run).
     rows: the logged submission, without document texts. wrong: a sentence for each fault.
-    differences: {queries, first: [{query_id, query, then, now}, ...]}, the number of queries with other predictions and
-    the first of these queries; then and now are [[document, score], ...], or None if the query has no row.
-    metrics: {compared, differ: [{name, then, now}, ...], times: [...]}, the number of metrics compared, the metrics
+    differences: {queries, first: [{query_id, query, then, now}, ...]}: the number of queries whose predictions differ,
+    and the first of these queries. `then` and `now` are [[document, score], ...], or None if the query has no row.
+    metrics: {compared, differ: [{name, then, now}, ...], times: [...]}: the number of metrics compared, the metrics
     that differ (under their logged names), and the times that differ (which is not a fault).
     data: name -> fingerprint. versions: name -> {then, now} of changed versions.
     """
@@ -71,7 +71,7 @@ class Proof:
 
     @property
     def reproduced(self) -> bool | None:
-        """Return whether the run predicts the same; None if nothing was run."""
+        """Return False if there is a fault; otherwise True, or None if nothing was run."""
         return False if self.wrong else True if self.predictions["now"] else None
 
     def check_repeated(self, rows: Sequence[Row]) -> None:
@@ -107,7 +107,7 @@ def rows_sha256(rows: Iterable[Row]) -> str:
 
 
 def bare_rows(file: Path) -> list[Row]:
-    """Return the rows of a submission without document texts. Raise BadInput if the file is damaged."""
+    """Return the rows of a submission, without their document texts. Raise BadInput if the file is damaged."""
     rows = []
     for where, _, _, row in unique_rows(file, "eval_id"):
         entry(row, "topk", list, where)
@@ -134,7 +134,7 @@ REMEDY = "Put the data back, or say where the unchanged data are: data.path=FOLD
 
 
 def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
-    """Run `run` again, or with `verify_only` only check its stored predictions. Fail if anything differs."""
+    """Repeat the run `run`; with `verify_only`, only check its stored predictions. Fail if anything differs."""
     began = time.perf_counter()
     tracker = open_store(config)
     run, command = _reproducible(tracker, config)
@@ -186,7 +186,7 @@ def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun,
 
 
 def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> Plan | ScoreConfig:
-    """Return the run's logged config, checked like any config, with the paths of this command and without tracking."""
+    """Return the run's logged config, after the usual checks, with the paths of this command and without tracking."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
         if not isinstance(logged.get("retriever", {}), dict):
@@ -195,7 +195,7 @@ def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: 
         shipped = schema_defaults(cls)
         ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.Tracker"}}
-        if "cluster" in ours:  # run on this machine, but keep the run's shard size: it may change the last digits
+        if "cluster" in ours:  # use this machine, but the run's shard size, which may change the last digits
             cluster = logged.get("cluster")
             shard = cluster.get("shard") if isinstance(cluster, dict) else None
             ours["cluster"] = {"_target_": "cluster/local", "shard": shard}
@@ -243,7 +243,7 @@ def _require_same_files(run: LoggedRun, plan: Plan) -> None:
 
 
 def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]:
-    """Return the run's dataset config. Replace its paths by those in `data`, and its cache by this command's cache."""
+    """Return the run's dataset config. Replace its paths by those of the key `data`, its cache by this command's."""
     data, runtime = config.document["data"], source.get("runtime")
     new_paths = {name: path for name, path in data.items() if path is not None}
     known = [name for name in source if name in data]

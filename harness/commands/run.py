@@ -32,7 +32,7 @@ from harness.reports.tables import Table
 from harness.tracking.tracker import LoggedRun, RunRecord
 from retrievers.base import Ranking
 
-SHOWN = 5  # the most measures that are printed, the objective among them
+SHOWN = 5  # maximum number of measures that are printed, including the objective
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -40,7 +40,7 @@ class Result(Evaluation):
     """The results of one experiment, and its files.
 
     run_id: None if MLflow does not have the run.
-    gate, fusion: the rules in `gate.json` and `fusion.json`; None if the run learned none.
+    gate, fusion: the rules in `gate.json` and `fusion.json`; None if the run learned no rule.
     predictions: the documents returned, by query. data_notes: sentences about unusual data.
     best_before: the best comparable run that finished before this one.
     private_peeks: how often private scores of the experiment have been seen.
@@ -78,12 +78,12 @@ class Result(Evaluation):
 
     @property
     def predictions_sha256(self) -> str:
-        """Return the sha256 of the submission rows without document texts; `reproduce` compares it."""
+        """Return the sha256 of the submission rows without document texts, which `harness reproduce` compares."""
         return self.record.end_tags[retrieval_run.PREDICTED]
 
     @property
     def unsent(self) -> Path | None:
-        """Return the folder that waits for `harness doctor sync`; None unless the tracking server was down."""
+        """Return the folder to upload with `harness doctor sync` if the tracking server was down; otherwise None."""
         return self.record.unsent
 
     def _lines(self) -> Iterator[str]:
@@ -172,7 +172,7 @@ def run_document(one: Result) -> dict[str, Any]:
 
 
 def run_report(result: Result) -> Report:
-    """Return the result, the most important facts first, and the next commands."""
+    """Return a report of the result, with the most important facts first, followed by the next commands."""
     whole = any(word.startswith("metrics=") for word in (*result.invocation.defaults, *result.invocation.overrides))
     scores, held_out, objective = result.scores, result.held_out, result.objective
     tables: list[Table] = []

@@ -1,4 +1,4 @@
-"""`harness runs`: list an experiment's runs and sweeps, the best first; or all experiments, or a sweep's trials."""
+"""`harness runs`: list an experiment's runs and sweeps, the best first; all experiments; or a sweep's trials."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EXPERIMENTS = (Column("experiment"), *COUNTS, Column("best", "value"), Column("o
 class RunRow:
     """A run, or a sweep with its best trial.
 
-    shown: the run or the best trial, whose objective and params the row shows.
+    shown: the run, or the best trial of the sweep. The row shows its objective and params.
     trials: the number of the sweep's trials so far; None for a run.
     """
 
@@ -79,7 +79,7 @@ class RunGroup:
 
     @property
     def queries(self) -> int | None:
-        """Return the number of queries behind the objectives; None for a text task."""
+        """Return the number of queries on which the objectives were computed; None for a text task."""
         counts = (row.shown.metrics.get(SCORED_QUERIES) for row in self.rows)
         return next((int(count) for count in counts if count is not None), None)
 

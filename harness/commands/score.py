@@ -1,4 +1,4 @@
-"""`harness score`: score ranked lists or predictions of a text task from a file made elsewhere, and log a run."""
+"""`harness score`: score a file made elsewhere (ranked lists, or predictions of a text task), and log it as a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from harness.tracking.tracker import NOTE, RunRecord, as_note
 
 @dataclass(frozen=True, eq=False)
 class _Scored:
-    """A scored file. numbers: its scores in the JSON document. shown: the measure that the next commands name."""
+    """A scored file. numbers: the scores for the JSON document. shown: the measure that the next commands name."""
 
     record: RunRecord
     write: Callable[[Path], None]

@@ -76,7 +76,7 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
 
 
 def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
-    """Run the trials under a parent run: the existing one if the sweep was started before."""
+    """Run the trials under a new parent run, or under the existing one if the sweep was started before."""
     sweep.launcher.check()
     with sweep_lock(sweep.folder) as token:
         tracker = sweep.tracker()

@@ -62,14 +62,14 @@ def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
     command += ["--uvicorn-opts", shlex.join(["--app-dir", sysconfig.get_path("stdlib")])]
     if tracker.artifacts:
         command += ["--artifacts-destination", tracker.artifacts]  # for runs that are logged through this server
-    # The store's address may hold a password: pass it by the environment, since a list of processes shows arguments.
+    # The store's address may hold a password, and process lists show arguments: pass the address in the environment.
     jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # starts no job processes: the pages do not need them
     variables = jobs | os.environ | {"MLFLOW_BACKEND_STORE_URI": str(tracker.uri)}
     return children.start(command, variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
-    """Return key in the JSON document -> path of a page: the experiment's, and the latest sweep's if there is one."""
+    """Return the paths of the pages of the experiment and of its latest sweep, if any, by key in the JSON document."""
     pages = {"url": tracker.page(experiment)}
     sweeps = tracker.runs(experiment, {"harness.verb": "sweep"})
     if sweeps and "sweep.page" in sweeps[0].tags:

@@ -50,7 +50,7 @@ class Finding:
     remedy: str = ""
 
 
-QUERIES = 50  # the most queries with which a retriever is examined
+QUERIES = 50  # maximum number of queries with which a retriever is examined
 CONTRACT = "retrievers/testing.py says what a retriever must do; CONTRIBUTING.md says how to add one."
 
 
@@ -120,7 +120,7 @@ def _folder(cache: Cache, root: Path) -> Finding:
 
 
 def _excludes(file: Path) -> bool:
-    """Return whether a held lock keeps out another process of this machine."""
+    """Return whether a held lock on `file` keeps out another process of this machine."""
     from filelock import FileLock
 
     with FileLock(file):
@@ -172,7 +172,7 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
-    """List the cache's entries by size or age. If asked, remove entries unused for days, then others down to a size."""
+    """List the cache's entries by size or age. With limits, first remove entries as `_prune` does."""
     kept = open_cache(full_place(config.store.path))
     now = time.time()
     left, removed, busy = _prune(kept, config.prune.unused_days, config.prune.keep_gb, now)

@@ -68,7 +68,7 @@ def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | Bad
 
 
 def _begun(tracker: Tracker, held: Held) -> str | None:
-    """Return the id under which the server began the run; None if it did not. End duplicates left by lost replies."""
+    """Return the id under which the server began the run; None if it did not. End duplicates from lost replies."""
     claim = held.record.tags.get(CLAIM)
     running = tracker.runs(held.record.experiment, {CLAIM: claim}, "RUNNING") if claim else []
     known = held.run_id if held.run_id and tracker.has(held.run_id) else None

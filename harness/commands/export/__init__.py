@@ -1,1 +1,1 @@
-"""`harness export`: submissions, the ledger of their scores, MLflow models."""
+"""`harness export`: write submissions, keep the ledger of their scores, package MLflow models."""

@@ -30,10 +30,10 @@ from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
 
 
 def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
-    """Write the submission of the best run by `metric`, or of `run`, and enter it in the ledger."""
+    """Write the submission of `run`, by default the best run by `metric`, and enter it in the ledger."""
     kind = RunKind(config.task)
     tracker = open_store(config)
-    verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # a file of ranked lists that was scored is not exported
+    verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # scored files of ranked lists are not exported
     config, notes = settled(tracker, config, kind.name, verbs)
     if not kind.task:
         parse_measure(config.metric)

@@ -1,4 +1,4 @@
-"""`harness export record` and `export history`: show the leaderboard's scores beside our own."""
+"""`harness export record` and `export history`: enter the leaderboard's scores, and show them beside our own."""
 
 from __future__ import annotations
 
@@ -85,9 +85,9 @@ class HistoryRow:
 class Agreement:
     """How well the leaderboard's scores on a part agree with ours, over the submissions that have both scores.
 
-    drift: mean, least and greatest drift of a submission; None without submissions.
+    drift: mean, least and greatest difference (the leaderboard's score minus ours); None without submissions.
     tau: Kendall's tau-b of the two orders; None for fewer than three submissions, or if undefined.
-    swapped: pairs of submissions (a, b) where a scores higher than b here and lower on the leaderboard.
+    swapped: pairs of submissions (a, b) where `a` scores higher than `b` here, but lower on the leaderboard.
     """
 
     submissions: int
@@ -162,7 +162,7 @@ def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
-    """List all submissions. Report how the leaderboard's scores differ from ours, and whether both agree in order."""
+    """List all submissions. Report how the leaderboard's scores differ from ours, and whether their orders agree."""
     ledger = Ledger.of(config.outputs)
     known: Sequence[Submission] = ()
     if ledger.folder.is_dir():

@@ -99,7 +99,7 @@ class Submission:
     """Exported predictions, identified by their content.
 
     number: place in the order of the exports, from 1. files: paths that have had this content, the latest first.
-    exports: the first export of the content, then those of copies and of other runs with equal predictions.
+    exports: the first export of the content, then the exports of copies and of other runs with equal predictions.
     answers: part of the leaderboard -> score.
     """
 
@@ -140,7 +140,7 @@ class Ledger:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out. Raise BadInput if a line was edited, moved or removed."""
+        """Keep other processes out of the ledger. Raise BadInput if a line was edited, moved or removed."""
         self.pending.mkdir(parents=True, exist_ok=True)
         with self._log.appending() as self._add:
             yield

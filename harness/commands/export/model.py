@@ -136,7 +136,7 @@ def log_model(tracker: Tracker, served: ServedRun, name: str) -> dict[str, Any]:
 
 
 def _champion(client: MlflowClient, name: str) -> str | None:
-    """Return the version that has the alias, with its run, in words; None if no version has the alias."""
+    """Return words that name the version with the alias, and its run; None if no version has the alias."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -164,8 +164,8 @@ def load_model(folder: Path) -> Searcher:
 def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
     """Return one row per query: query_id, whether to retrieve, the gate's signal, and the documents, the best first.
 
-    table: has the column `query` with texts or `messages` with lists of {role, content}; optionally also `query_id`, by
-    default the number of the row from 0. Raise BadInput, which names the row, for anything else.
+    table: has a column `query` with texts, or a column `messages` with lists of {role, content}. The column `query_id`
+    is optional, by default the number of the row from 0. Raise BadInput, which names the row, for anything else.
     """
     from pandas import DataFrame
 

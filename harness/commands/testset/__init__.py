@@ -1,1 +1,1 @@
-"""`harness testset`: test sets for files without labels."""
+"""`harness testset`: build test sets for documents without labels."""

@@ -28,8 +28,8 @@ from harness.testset.judge.judge_record import CONTROLS, JudgeRecord, read_recor
 from harness.testset.judge.judgements import HUMAN, JUDGEMENTS, read_judged_set
 from harness.testset.pool.pool import read_pool
 
-FEWEST = 2  # checked queries that an estimate needs
-LOW = 0.4  # A kappa up to here is at best 'fair' (Landis and Koch 1977).
+FEWEST = 2  # minimum number of checked queries for an estimate
+LOW = 0.4  # A kappa of at most this value is at best 'fair' (Landis and Koch 1977).
 NUMBERS = (Column("estimate", "value", 3), Column("queries", "count"), Column("pairs", "count"))
 TITLES = {
     "agreed": "same grade",
@@ -77,7 +77,7 @@ def _too_few(progress: Progress) -> str:
 
 
 def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], more: Worth | None) -> Report:
-    """Return the report. records: records of the models that judged. more: the worth of more checked queries."""
+    """Return the report. records: records of the models that judged. more: what more checked queries would gain."""
     progress = found.progress
     title = (
         f"{folder}: {len(progress.checked)} of {counted(progress.drawn, 'drawn query')} checked in full by people; "
@@ -196,7 +196,7 @@ def _cells(one: DesignEstimate) -> list[Cell]:
 
 
 def _reasons(statistics: Mapping[str, DesignEstimate]) -> Iterator[str]:
-    """Yield why a value or interval is missing."""
+    """Yield sentences that say why values or intervals are missing."""
     notes: dict[str, list[str]] = {}
     for name, one in statistics.items():
         if one.note:

@@ -84,7 +84,7 @@ def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
-    """Raise BadInput if a file cannot be read or the test set must not be written."""
+    """Return what to draft. Raise BadInput if a file cannot be read or the test set must not be written."""
     if not config.kinds:
         raise BadInput(f"kinds is empty. Name at least one of {', '.join(KINDS)}.")
     kinds = tuple(kind for kind in KINDS if kind in config.kinds)
@@ -129,7 +129,7 @@ def _counts(
 
 
 def draft_report(found: Mapping[str, Any], measured: Measured, rejections: Sequence[Rejection]) -> Report:
-    """Return the report. found: the command's document."""
+    """Return the report. found: the command's JSON document."""
     path, spent = found["testset"], found["usage"]
     names = {"requests": "requests", "empty": "nothing to ask", "drafted": "drafted", "kept": "kept"}
     columns = [Column("kind"), *(Column(name, "count") for name in names.values())]

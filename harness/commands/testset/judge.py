@@ -48,8 +48,8 @@ def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
-    """Ask the model, append the judgements, and record how it judges. Replies are cached as they arrive, so a killed
-    command finds them when it is repeated. Judgements are written after all replies."""
+    """Ask the model, append the judgements, and record how the model judges. Replies are cached as they arrive, so that
+    a killed command finds them when it is repeated. Judgements are written after all replies."""
     before, prompts = read_records(todo.folder).get(todo.judge.by), todo.prompts
     replies = chat.ask(prompts, read_reply, "judging")
     shown = [todo.documents[pair.doc_id] for pair in todo.pending] + [one.document for one in todo.controls]
@@ -60,7 +60,7 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
     rates = judge_record.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
     found = judge_record.tally(replace(todo.judged, judgements=[*todo.judged.judgements, *added]), todo.judge.by)
     usage = encoded(chat.taken([*prompts, *todo.asked(todo.before)]))
-    if before and (before.usage.get("requests") or 0) > usage["requests"]:  # cache pruned, or controls not sent
+    if before and (before.usage.get("requests") or 0) > usage["requests"]:  # after a pruned cache, or without controls
         usage = before.usage
     manifest = read_testset_manifest(todo.folder, "testset")
     record = JudgeRecord(
@@ -107,7 +107,7 @@ def _nothing(todo: JudgingWork) -> CommandAnswer:
 
 
 def judge_report(todo: JudgingWork, record: JudgeRecord, found: Mapping[str, Any]) -> Report:
-    """Return the report. found: the command's document."""
+    """Return the report. found: the command's JSON document."""
     said = []
     if answered := found["answered"]:
         said.append(f"{counted(len(answered), 'query')} of kind unanswerable may have an answer: {some(answered)}.")

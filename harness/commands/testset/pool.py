@@ -1,4 +1,4 @@
-"""`harness testset pool`: pool pairs of a query and a document that are worth judging, from logged runs."""
+"""`harness testset pool`: collect from logged runs the pairs of query and document that are worth judging."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TestSet:
 
 
 def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
-    """Pool documents that runs retrieved, or add them to a pool, and report the number of pairs to judge."""
+    """Pool documents that runs retrieved, or add them to an existing pool. Report the number of pairs to judge."""
     path = config.testset
     read_testset_manifest(path, "testset")
     with held(path, pools.POOL, "pools for"):
@@ -111,7 +111,7 @@ def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[FullLists], list[str]]:
-    """Return (the runs to pool, by id or the best of an experiment; notes on runs that were left out)."""
+    """Return the runs to pool (those named, or the best of an experiment), and notes on runs that were left out."""
     tracker = open_store(config)
     if config.runs:
         return full_lists.named(tracker, config.runs, testset.dataset, folder), []
@@ -154,7 +154,7 @@ def _pooled(config: PoolConfig, testset: TestSet, runs: Sequence[FullLists]) -> 
 
 
 def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
-    """Yield notes on runs whose lists are not longer than the depth."""
+    """Yield notes on runs whose lists are too short for the depth."""
     for one in runs:
         if (longest := max(map(len, one.lists.values()), default=0)) < depth:
             yield (
@@ -200,7 +200,7 @@ def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> di
 
 
 def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -> Report:
-    """Return the report. found: the command's document. reach: sentences on whether judgements serve other runs."""
+    """Return the report. found: the JSON document. reach: sentences on whether the judgements serve other runs."""
     sizes, (left, unneeded) = found["per_query"], found["unjudged"].values()
     people = f", and {unneeded:,} of queries that need no retrieval, which only people judge" if unneeded else ""
     keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}
@@ -225,7 +225,7 @@ def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -
 
 
 def _run_row(pool: Pool, run_id: str) -> dict[str, Any]:
-    """Return a row of the report. pairs: pooled documents of the run. alone: documents that no other run brought."""
+    """Return a row of the report. pairs: number of its pooled documents. alone: number that only this run brought."""
     run = pool.about.runs[run_id]
     pairs = [one for one in pool.pairs if run_id in one.ranks]
     alone = sum(len(one.ranks) == 1 for one in pairs)

@@ -27,8 +27,8 @@ from harness.testset.review.server import ReviewServer
 from harness.testset.review.workbook import Questions, read_workbook, write_workbook
 from retrievers.base import Document, Query
 
-WORKBOOK = "xlsx"  # the value of `via`
-OPEN, AUDIT = "open", "audit"  # samples
+WORKBOOK = "xlsx"  # the value of the key `via` for workbooks
+OPEN, AUDIT = "open", "audit"  # values of the key `sample`
 NOTHING = {
     AUDIT: "people have judged all drawn queries. To draw more, raise audit.queries. To compare people with the model, "
     "run harness testset audit",
@@ -48,7 +48,7 @@ class ReviewWork:
 
     @classmethod
     def read(cls, config: ReviewConfig) -> ReviewWork:
-        """Read the test set, and for an audit draw its queries. Raise BadInput unless the test set is pooled."""
+        """Read the test set, and for an audit draw its queries. Raise BadInput unless the test set has a pool."""
         folder, audit = config.testset, config.audit
         judged = read_judged_set(folder)
         drawn = config.sample == AUDIT and config.from_ is None
@@ -74,7 +74,7 @@ class ReviewWork:
         return items(self.config.sample, name, self.judged, self.audit)
 
     def asked(self, name: str, by: str) -> list[Item]:
-        """Return a reviewer's items for the sample: first the judged items, then new items."""
+        """Return a reviewer's items for the sample: first the items that this reviewer has judged, then new items."""
         pooled = {(one.query_id, one.doc_id) for one in self.judged.pairs}
         mine = [
             Item(one.query_id, one.doc_id, one.round, one.sample, one.pi)
@@ -131,7 +131,7 @@ def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def check_keys(config: ReviewConfig) -> None:
-    """Raise BadInput if the config keys for workbooks do not fit together or lack via=xlsx."""
+    """Raise BadInput if the config keys for workbooks do not fit together or are given without via=xlsx."""
     output, source = config.output, config.from_
     if config.via != WORKBOOK and (output or source):
         name = "output" if output else "from"
@@ -144,7 +144,7 @@ def check_keys(config: ReviewConfig) -> None:
 def _read_workbook(config: ReviewConfig, path: Path, name: str) -> CommandAnswer:
     """Append all judgements in a workbook, or none if there is any mistake."""
     folder = config.testset
-    read_testset_manifest(folder, "testset")  # Locking the log would make the folder.
+    read_testset_manifest(folder, "testset")  # Check this first: locking the log creates a missing folder.
     with stage(f"reading {path}"), JudgementLog(folder).appending() as add:
         work = ReviewWork.read(config)
         found = read_workbook(path, name, work.judged, work.audit, judged_now())
