@@ -79,7 +79,7 @@ def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """native_id: the id as a number if the file has numbers as ids, else None."""
+    """native_id: the id as a number if the dataset's file has numbers as ids, else None."""
 
     doc_id: str
     text: str
@@ -166,7 +166,7 @@ class Ranking:
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, Mapping[str, float]], k: int | None = None) -> Ranking:
-        """Rank the documents of {query_id: {doc_id: score}}, ties by doc_id. k: most documents per query; None: all."""
+        """Rank {query_id: {doc_id: score}} by score, then by doc_id. k: maximum number per query; None: all."""
         doc_ids = tuple(sorted({doc for row in scores.values() for doc in row}))
         place = {doc: i for i, doc in enumerate(doc_ids)}
         longest = max((len(row) for row in scores.values()), default=0)
@@ -208,7 +208,7 @@ class Ranking:
     def rescored(self, scores: np.ndarray) -> Ranking:
         """Reorder the first n documents of each row by new scores.
 
-        The remaining documents follow in their old order. They score the row's lowest new score minus 1, minus 2, ...
+        The remaining documents follow in their old order, scored as the row's lowest new score minus 1, minus 2, ...
 
         scores: float64 [Q, n] with n <= K, 0 at pads.
         """
@@ -245,7 +245,7 @@ class Ranking:
 def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np.ndarray]]:
     """Return the distinct ids of all tables, ascending, and each table as int32 indices into these ids."""
     ids = list(chain.from_iterable(tables))
-    order = sorted(range(len(ids)), key=ids.__getitem__)  # sorting merges ascending tables, faster than hashing
+    order = sorted(range(len(ids)), key=ids.__getitem__)  # faster than hashing: the sort merges ascending tables
     ascending = [ids[i] for i in order]
     new = np.fromiter(map(operator.ne, ascending, [None, *ascending[:-1]]), bool, len(ids))
     places = np.empty(len(ids), np.int32)
@@ -362,8 +362,8 @@ class Retriever(Protocol):
         packages: distributions whose installed versions are part of the results' identity.
         resumes: whether `index` continues from files that an interrupted call left in the folder.
         source: the argument that names an external file or module; `identify` returns its checksum as `sha256`.
-        precomputed: whether the rankings were made elsewhere, for the dataset's queries only; no search is timed.
-        times_itself: whether `search` measures `latency_p50_ms`. The harness then makes no extra search for timing.
+        precomputed: whether the rankings were made elsewhere, for the dataset's queries only. No search is then timed.
+        times_itself: whether `search` measures `latency_p50_ms`. If so, the harness makes no extra search for timing.
 
     Class method, optional:
         identify(**arguments) -> dict: return the identity, for example with a checksum in place of a path. Default: all
@@ -379,9 +379,10 @@ class Retriever(Protocol):
     """
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
-        """Build the index of `documents`, in ascending order of doc_id, in `folder`. `search` can then be called.
+        """Write the index of `documents` to `folder`. `search` can then be called.
 
-        folder: an existing folder. It is empty, or has files of an interrupted call if the class resumes.
+        documents: in ascending order of doc_id.
+        folder: an existing folder. It is empty unless the class resumes and an interrupted call left files.
         """
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:

@@ -1,4 +1,4 @@
-"""Addresses of other machines, the secrets sent to them, and the notice that a command talks to them."""
+"""Addresses of servers, the secrets sent to them, and the notice that a command talks to them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Address:
 
 @dataclass(frozen=True)
 class Secrets:
-    """Headers whose values are in environment variables. Values are read for each attempt, never stored or shown.
+    """Headers whose values are in environment variables. Values are read for each request, never stored or shown.
 
     variables: header -> environment variable. prefix: text before each value, such as "Bearer ".
     """

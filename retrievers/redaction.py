@@ -15,7 +15,7 @@ WORD = 8  # secrets with fewer characters are matched only as whole words
 READ, SHOWN = 20_000, 60  # maximum number of characters to search for secrets, and to show in a message
 
 _USER, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
-_VARIABLES = {  # libraries read these variables; in an address, only the login is secret
+_VARIABLES = {  # libraries read these variables; of a value that is an address, only the login is secret
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
     "HF_TOKEN",
@@ -45,8 +45,8 @@ def redacted(text: str, shortest: int = SHORTEST) -> str:
 
     A service may quote a secret unchanged, in base64 (as headers encode `user:password`), or escaped as in JSON,
     Python, HTML or an address: all these forms are found. A secret of 8 or more letters and digits, with at least one
-    digit, is also found in another case, and with white space and punctuation in between. A secret without a
-    digit is not found in this way, because common words might match it (`not needed`).
+    digit, is also found in other upper or lower case, and with white space and punctuation between its characters. A
+    secret without a digit is not found in this way, because common words might match it (`not needed`).
     """
     secrets = {one for one in _secrets() if len(one) >= shortest}
     return _without(_without(text, secrets, escapes=False), secrets, escapes=True) if secrets else text

@@ -2,8 +2,8 @@
 
 The class attribute `sharding` says how a retriever's index can be cut:
 
-- "independent": `index` and `search` treat each shard as the whole corpus. Vectors computed in other batches may differ
-  in the last digits, so the cut is part of the rankings' identity.
+- "independent": `index` and `search` treat each shard as the whole corpus. Vectors may differ in the last digits if
+  they are computed in different batches, so the cut is part of the rankings' identity.
 - "summed": the retriever has the methods of `Summed`. Merged rankings equal the rankings of one index in every bit, and
   have the same identity.
 - absent: the index cannot be cut. The retriever gets the documents as a sequence that reads them from disk.

@@ -1,4 +1,4 @@
-"""A fusion that learns from labels: a fixed fusion, unless learnt weights or a small ranker help held-out queries.
+"""A fusion that learns from labels. It is a fixed fusion unless learnt weights or a small ranker help held-out queries.
 
 A grid point is a normalisation of scores or ranks, and a weight for each ranking. The objective of each query at each
 point is computed once, so learning from a part of the queries is arithmetic on a table.
@@ -80,7 +80,7 @@ class LearnedFusion:
 
 @dataclass(frozen=True)
 class Learnt:
-    """The result of learning. held_out: mean objective of each of TRIED; empty if there were too few queries."""
+    """The result of learning. held_out: mean objective of each name in TRIED; empty if there were too few queries."""
 
     rule: FusionRule
     chosen: str
@@ -131,7 +131,7 @@ class Learning:
         return self._by_rules(rules)
 
     def unseen(self, used: np.ndarray) -> Ranking:
-        """Fuse the queries `used`, bool [n], by rules learnt from other used queries. All other lists are empty."""
+        """Fuse each query of `used`, bool [n], by a rule learnt from other queries of `used`. Other lists are empty."""
         return self.crossed(self.split(INNER, 0, used))
 
     def fused(self) -> Ranking:

@@ -20,8 +20,8 @@ from retrievers.combine.fusion import LARGEST, RankPoints, SumOfPoints, normalis
 VERSION = 1  # version of fusion.json; increase it when existing rules would fuse differently
 
 
-# The features that a ranking gives a candidate. If it did not return the candidate, z_score is the ranking's lowest
-# z-score, and all other features are 0.
+# The features that a ranking gives a candidate. If the ranking did not return the candidate, z_score is the
+# ranking's lowest z-score, and all other features are 0.
 FEATURES: dict[str, Callable[[Ranking], RankPoints]] = {
     "z_score": partial(normalised, "z_score"),  # as in `WeightedSum`
     "min_max": partial(normalised, "min_max"),

@@ -27,8 +27,8 @@ class PooledCandidates(NamedTuple):
     """The documents that any ranking returned for a query, each once.
 
     docs: int32 [Q, C], indices into `doc_ids`, ascending; rows are padded with len(doc_ids).
-    slots: for each ranking, the positions of its documents in the flattened `docs`, int64 [Q, K]. Pads have
-        the positions of pads.
+    slots: for each ranking, the positions of its documents in the flattened `docs`, int64 [Q, K]. Pads of
+        the ranking have positions of pads in `docs`.
     """
 
     doc_ids: tuple[str, ...]
@@ -59,9 +59,9 @@ class SumOfPoints(ABC):
             )
 
     def fuse(self, rankings: Mapping[str, Ranking], k: int) -> Ranking:
-        """Return the k >= 0 best documents of all rankings. The order of `rankings` does not matter.
+        """Return the k best documents per query; k is at least 0. The order of `rankings` does not matter.
 
-        Raise ValueError if there is no ranking or if their queries differ, and BadInput as in `check`.
+        Raise ValueError if there is no ranking or if the rankings' queries differ, and BadInput as in `check`.
         """
         if not rankings:
             raise ValueError("there is no ranking to fuse")
@@ -180,7 +180,7 @@ class CombMNZ(WeightedSum):
     Combination of Multiple Searches).
 
     A ranking that did not return the document adds 0. A ranking with weight 0 counts, too. With `z_score` and
-    `distribution`, sums can be negative, and then fall as the count grows.
+    `distribution`, sums can be negative; a negative sum falls as the number of rankings grows.
     """
 
     recorded_as = "fusion/combmnz"
@@ -258,7 +258,7 @@ def pool_candidates(*rankings: Ranking) -> PooledCandidates:
     order = np.argsort(joined, axis=1)
     ascending = np.take_along_axis(joined, order, axis=1)
     columns = np.zeros(joined.shape, np.int64)
-    columns[:, 1:] = np.cumsum(ascending[:, 1:] != ascending[:, :-1], axis=1)  # a new document, a new column
+    columns[:, 1:] = np.cumsum(ascending[:, 1:] != ascending[:, :-1], axis=1)  # each document has one column
     candidates = np.full(joined.shape, len(doc_ids), np.int32)
     np.put_along_axis(candidates, columns, ascending, axis=1)
     slots = np.empty_like(columns)
@@ -272,7 +272,7 @@ def pool_candidates(*rankings: Ranking) -> PooledCandidates:
 def _best(candidates: PooledCandidates, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     present = candidates.docs < len(candidates.doc_ids)
     lengths = present.sum(axis=1)
-    # Columns are sorted by document: a stable sort leaves ties in that order.
+    # Columns are in document order, and a stable sort keeps ties in this order.
     order = np.argsort(np.where(present, -scores, np.inf), axis=1, kind="stable")[:, : min(k, lengths.max(initial=0))]
     filled = np.arange(order.shape[1]) < lengths[:, None]
     ranked = np.where(filled, np.take_along_axis(candidates.docs, order, axis=1), np.int32(-1))

@@ -21,7 +21,7 @@ class NoRerank:
 
 @dataclass(eq=False)
 class CrossEncoder(models.NeuralModel):
-    """Scores a pair by a classifier with one label over both texts, as sentence-transformers' CrossEncoder does.
+    """Scores a pair by a classifier that reads both texts and has one label: sentence-transformers' CrossEncoder.
 
     The model's activation, by default the sigmoid, makes scores comparable across queries.
 

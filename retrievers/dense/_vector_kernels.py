@@ -19,7 +19,7 @@ FUSED = {"contract"}
 
 @njit(cache=True, nogil=True)
 def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresholds, first, last):
-    """Add n documents, base, base + 1, ..., to the candidates of queries first..last-1.
+    """Add the documents base to base + n - 1, unless they score too low, to the candidates of queries first..last-1.
 
     The k best documents by exact score are always among the candidates. Ties go to the smaller document.
 

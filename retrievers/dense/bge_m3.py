@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-QUERY_CHARACTERS = 1 << 18  # most characters of the queries whose vectors are in memory; 1 GB with 1,024 dimensions
+QUERY_CHARACTERS = 1 << 18  # maximum characters of all queries with vectors in memory; 1 GB at 1,024 dimensions
 
 
 class Weights(NamedTuple):
@@ -109,7 +109,7 @@ class Postings(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """rows: int64 [n]. ids: tokens [n, L]. mask: bool [n, L], false for padding. states: last states [n, L, H]."""
+    """rows: int64 [n]. ids: tokens [n, L]. mask: bool [n, L], false for padding. states: last layer [n, L, H]."""
 
     rows: np.ndarray
     ids: torch.Tensor
@@ -212,10 +212,10 @@ class Sparse(_Head):
     """Learned sparse retrieval by weights of tokens.
 
     A token weighs relu(w . h + b), where h is the transformer's last state at that token; w and b make up the head. A
-    token that occurs several times in a text has its greatest weight; cls, eos, pad and unk have none. A document's
-    score is the sum, over all tokens that it shares with the query, of the product of both weights. Documents that
-    share no token are never returned. Longer queries reach higher scores, so scores are only roughly comparable across
-    queries.
+    token that occurs several times in a text has its greatest weight; cls, eos, pad and unk weigh nothing. A document's
+    score is the sum, over all tokens that it shares with the query, of the product of the token's two weights.
+    Documents that share no token with the query are never returned. Longer queries reach higher scores, so scores are
+    only roughly comparable across queries.
     """
 
     progress: Progress | None = field(default=None, init=False, repr=False)  # called while texts are encoded
@@ -306,8 +306,8 @@ class MultiVector(_Head):
     """Late interaction (Khattab & Zaharia 2020, ColBERT) of each query token with the most similar document token.
 
     A pair's score is 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1, comparable across queries. The
-    query has the |q| vectors q_i, the document the vectors d_j: each token except cls has a unit vector, W h + b,
-    normalised, where h is the transformer's last state at that token, and W and b make up the head. The paper's formula
+    query has the |q| vectors q_i, the document the vectors d_j. Each token except cls has the vector W h + b, scaled to
+    length 1, where h is the transformer's last state at that token, and W and b make up the head. The paper's formula
     uses all tokens; the released model was trained without cls and with eos.
 
     depth: number of documents to score per query, at least 1.

@@ -229,7 +229,7 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 def best_documents(search: Search, queries: np.ndarray, starts: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k documents with the best passages, (docs, scores) as in VectorHits.
+    """Return, for each query, the k documents with the best passages: (docs, scores) as in VectorHits.
 
     Passages are ordered by score, then by number. The first k different documents in this order are the best. If the
     passages found for a query belong to fewer than k documents, the search is repeated for more passages.

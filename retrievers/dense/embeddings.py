@@ -15,7 +15,7 @@ import numpy as np
 
 from retrievers.base import Progress
 
-# Vectors are written to disk when one of these limits is reached, so a killed process loses no more.
+# Vectors are written to disk when one of these limits is reached, so a killed process loses no more than this.
 WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20
 COPIED = 1 << 16  # number of rows copied at a time
 
@@ -115,7 +115,7 @@ def _owners(texts: Sequence[str]) -> np.ndarray:
 
 
 class Blocks:
-    """Arrays on disk, in files named by checksum. Leaving the context writes all parts that are still in memory."""
+    """Arrays on disk, in files named by checksum. Leaving the `with` block writes all parts still in memory."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -103,7 +103,7 @@ class LSA:
         """Return orthonormal directions by ascending variance, float32 [V, D]. weights: float32 [N, V]."""
         from scipy.linalg import eigh
 
-        # The documents' inner products give exact directions, and much faster than a randomised decomposition.
+        # Eigenvectors of the documents' inner products give exact directions, faster than a randomised decomposition.
         if weights.shape[0] > LEARNED:
             sample = np.random.default_rng(self._seed).choice(weights.shape[0], LEARNED, replace=False)
             weights = weights[np.sort(sample)]

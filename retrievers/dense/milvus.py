@@ -1,7 +1,7 @@
 """Vectors in Milvus (Wang et al. 2021, Milvus: A Purpose-Built Vector Data Management System).
 
 The server proposes documents, and the harness scores them from the cached vectors. A collection is named by a
-checksum of its vectors, so a second run finds it. Until it is complete, it has another name, and is never searched.
+checksum of its vectors, so a second run finds it. Until it is complete, it has a temporary name, and is never searched.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ URI, TOKEN = "HARNESS_MILVUS_URI", "HARNESS_MILVUS_TOKEN"
 register(TOKEN)
 ADDRESSES = f"give {URI} as http://host:port or https://host:port, or as a path that ends in .db for milvus-lite"
 INSTALL = "pip install -c constraints.txt -e '.[milvus]'"
-CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds to connect; for a request; to index, load or search
-SETTLING = 50  # how often to ask again, every 0.2 s, while the server counts fewer rows than it received
+CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds to connect; for other calls; to index, load or search
+SETTLING = 50  # maximum number of further counts, one every 0.2 s, while the server counts too few rows
 MESSAGE = 15 << 20  # maximum number of bytes of rows in a message; servers accept 64 MB, and some proxies 16 MB
 MOST_CANDIDATES = 16_384  # Milvus returns no more documents per query
 HASHED = 1 << 16  # number of rows hashed at a time
@@ -161,7 +161,7 @@ def _is_complete(milvus: Milvus, name: str, rows: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Milvus:
-    """A connection. client: a pymilvus.MilvusClient. address: its address for messages, without a password."""
+    """A connection. client: a pymilvus.MilvusClient. address: the server's address, without a password."""
 
     client: Any = field(repr=False)
     address: str
@@ -230,7 +230,7 @@ def _opened(_process: int, uri: str, token: str) -> Milvus:
 
 
 def _client_class() -> Any:
-    """Import pymilvus without its variables and its `.env` file. A path in MILVUS_URI would break the import."""
+    """Import pymilvus, but hide MILVUS_* variables and `.env` from it: a path in MILVUS_URI would break the import."""
     before = dict(os.environ)
     for name in filter(lambda name: name.startswith("MILVUS_"), before):
         del os.environ[name]

@@ -39,7 +39,7 @@ CHUNK = 4096  # number of texts or pairs tokenized and sorted by length at a tim
 PACKAGES = ("huggingface_hub", "torch", "sentence_transformers")  # these find, download and load models
 INSTALL = "pip install 'retrieval-harness[dense]'"
 TIMEOUT = 5.0  # seconds to wait for the hub's first response
-GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Linux on Windows
+GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA (two), AMD, WSL
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -73,7 +73,7 @@ class ModelSource:
 class NeuralModel(ModelSource):
     """Base of components that compute with a model. `ModelSource` explains the arguments model, revision and path.
 
-    max_length: tokens after which a text is cut, special tokens included, from 3 to the model's limit; None: the limit.
+    max_length: maximum number of tokens per text, special tokens included, 3 to the model's limit; None: this limit.
     dtype: the number format of the computation; `auto`: see `dtype_for`.
     device: cpu, cuda, cuda:1, mps, ...; None: the best available device.
     batch_tokens: number of tokens in a batch, padding included, at least 1; None: 2,048 on cpu, 32,768 elsewhere.
@@ -199,7 +199,7 @@ def dtype_for(dtype: str, device: str | None) -> str:
 
 
 def token_batches(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Yield indices of texts, longest first, in batches of one text or of at most `limit` tokens with padding."""
+    """Yield indices of texts, longest first, in batches of one text or of at most `limit` tokens, padding included."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
@@ -214,10 +214,10 @@ def batches_by_length(
     limit: int,
     done: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield batches, as indices int64 [n], of inputs of similar length, longest first, with at most `limit` tokens.
+    """Group N inputs of similar length into batches of at most `limit` tokens. Yield each batch's indices, int64 [n].
 
-    CHUNK inputs at a time are tokenized, just before their batches are yielded. Batches do not depend on `done`, so an
-    interrupted computation resumes with the same batches.
+    The longest inputs come first. CHUNK inputs at a time are tokenized, just before their batches are yielded. Batches
+    do not depend on `done`, so an interrupted computation resumes with the same batches.
 
     characters: the length of each of the N inputs.
     count_tokens: indices (int64 [n]) -> numbers of tokens (int [n]).
@@ -276,7 +276,7 @@ def not_finite(what: str) -> BadInput:
 
 
 def check_scores(pairs: Sequence[tuple[str, str]], scores: np.ndarray) -> None:
-    """Raise BadInput, with a pair (query, document), unless all scores are finite."""
+    """Raise BadInput that names a pair (query, document), unless all scores are finite."""
     for query, document in (pairs[place] for place in np.flatnonzero(~np.isfinite(scores)).tolist()):
         raise not_finite(f"the query {query[:60]!r} with the document {document[:60]!r}")
 

@@ -70,10 +70,10 @@ class VectorIndex(Protocol):
         """Open the files that `build` wrote to `folder`."""
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """Return the k best documents per query, none for a query of zeros. A smaller k gives the first of these.
+        """Return the k best documents per query, none for a query of zeros. A smaller k gives the first of them.
 
         queries: float32 [Q, D]. Raise ValueError unless they are finite.
-        measure: whether to spend time on measuring the index's quality, too.
+        measure: whether to measure the index's quality as well, which takes time.
         """
 
 
@@ -348,7 +348,7 @@ def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> C
     from retrievers.dense import _vector_kernels
 
     n, slack = len(queries), rounding(queries, longest)
-    # A product that may overflow is useless. 0 replaces it, and an infinite slack makes every document a candidate.
+    # A query whose products may overflow becomes 0 here; its infinite slack makes every document a candidate.
     finite = np.where(np.isfinite(slack)[:, None], queries, np.float32(0))
     docs, scores = np.empty((n, _room(k)), np.int32), np.empty((n, _room(k)))
     sizes, thresholds = np.zeros(n, np.int64), np.full(n, -np.inf, np.float32)
@@ -415,7 +415,7 @@ def _room(k: int) -> int:
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
-    """Return, as float64 [Q], the error bound of inner products computed in float32; infinity if one may overflow.
+    """Return, as float64 [Q], the error bound of inner products computed in float32; infinity if they may overflow.
 
     For D dimensions and any order of summation, the bound is gamma * |query| * longest, with gamma = D u / (1 - D u)
     and u = 2 ** -24. Another 0.1 % covers float64's rounding; the last term covers underflow.

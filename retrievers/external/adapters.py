@@ -5,7 +5,7 @@
 
     search = adapters.langchain(my_retriever, key="doc_id")
 
-Each function returns at most k pairs (doc_id, score) per text, best first. If a library finds passages, a document
+Each `search` returns at most k pairs (doc_id, score) per text, best first. If a library finds passages, a document
 takes the place of its best passage. If a library gives no scores, rank r gets the score 1 / r.
 This module imports no library.
 """
@@ -30,7 +30,7 @@ def langchain(retriever: Any, key: str | None = None) -> Search:
 def llama_index(retriever: Any, key: str | None = None) -> Search:
     """Adapt a LlamaIndex `BaseRetriever`.
 
-    key: the metadata key that holds the doc_id; None: the id of the node's document, or else of the node.
+    key: the metadata key that holds the doc_id; None: the id of the node's document or, without one, of the node.
     """
 
     def doc_id(node: Any) -> str:
@@ -59,7 +59,7 @@ def rank_bm25(bm25: Any, doc_ids: Sequence[str], tokenize: Tokenize) -> Search:
 
 
 def bm25s(retriever: Any, doc_ids: Sequence[str], tokenize: Tokenize) -> Search:
-    """Adapt an indexed `bm25s.BM25` without a corpus. `rank_bm25` explains the arguments."""
+    """Adapt an indexed `bm25s.BM25` that was made without the argument `corpus`. `rank_bm25` explains the arguments."""
 
     def find(text: str, k: int) -> Found:
         places, scores = retriever.retrieve([tokenize(text)], k=min(k, len(doc_ids)), show_progress=False)

@@ -187,7 +187,7 @@ def _here(name: str) -> ModuleSpec | None:
 
 
 def spec_of(module: str) -> ModuleSpec | None:
-    """Return the spec of a module, installed or in the working folder, or None. No package is imported."""
+    """Return the spec of a module, installed or in the working folder; None if there is none. Nothing is imported."""
     top, *inner = module.split(".")
     try:
         spec = importlib.util.find_spec(top)

@@ -37,7 +37,7 @@ _STEP = re.compile(
     r"""|\['(?P<quoted>[^']+)'\](?P<also_optional>\??)"""
     r"""|\[(?P<index>\d{1,6}|\*)\]"""
 )
-_SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # in the name of a parameter
+_SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # in names of secret parameters
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a valid name of a header (RFC 9110, 5.6.2)
 
 

@@ -56,9 +56,9 @@ class TooLarge(Exception):
 
 
 class Connections:
-    """The open connections of a client. Other machines are reached through the environment's proxy.
+    """The open connections of a client. A server on another machine is reached through the environment's proxy.
 
-    The socket's timeout when a reply begins limits the time of the whole reply, headers included.
+    The socket's timeout at the start of a reply limits the time of the whole reply, headers included.
     """
 
     def __init__(self, address: Address, parallel: int) -> None:
@@ -195,7 +195,7 @@ class HttpReply:
     status: int = 200
 
     def json(self) -> Any:
-        """Return the parsed body. Raise FailedAttempt, which allows another attempt, if it is not JSON."""
+        """Return the parsed body. If the body is not JSON, raise FailedAttempt, which allows another attempt."""
         try:
             return json.loads(self.text)
         except (ValueError, RecursionError):
@@ -257,8 +257,9 @@ class HttpClient:
     def answers(self, count: int, request: MakeRequest, read: Callable[[int, HttpReply], _T]) -> Iterator[Answer[_T]]:
         """Yield the answers to `count` requests as they arrive.
 
-        If all attempts at a request fail, no further request starts, and Unanswered is raised after the answers to the
-        requests under way. If the caller is interrupted or stops iterating, these requests end after `GRACE_SECONDS`.
+        If all attempts at a request fail, no further request starts. The requests under way are still answered; then
+        Unanswered is raised. If the caller is interrupted or stops iterating, requests under way end after
+        `GRACE_SECONDS`.
 
         read: (number of the request, reply) -> answer; may raise FailedAttempt.
         """
@@ -423,7 +424,7 @@ def _join(threads: Sequence[threading.Thread]) -> None:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Return the seconds to wait by the header Retry-After, a number or a date (RFC 9110, 10.2.3); 0 without it."""
+    """Return the seconds that the header Retry-After, a number or a date (RFC 9110, 10.2.3), asks to wait; else 0."""
     value = headers.get("Retry-After", "")
     with suppress(ValueError):
         return max(0.0, float(value))

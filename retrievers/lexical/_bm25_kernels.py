@@ -130,7 +130,8 @@ def _first_threshold(sums, floor, k):
     """Return a value just below a score that at least k documents of the block reach; -inf if no such score is known.
 
     The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. If it is
-    above 0, these documents have terms of the query. So most documents of the first block never become candidates.
+    above 0, these documents have terms of the query. With this threshold, most documents of the first block never
+    become candidates.
     """
     if k > GROUPS:
         return -np.inf

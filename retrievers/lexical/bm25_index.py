@@ -38,7 +38,7 @@ from retrievers.base import cores, in_parts, load_array, order_rows, read_only
 from retrievers.lexical.tokenize import Tokens
 
 CHUNK = 1 << 16  # number of postings scored at a time, to limit temporary arrays
-KNOWN = 8  # number of query vocabularies whose term numbers are kept for the next shards that the process searches
+KNOWN = 8  # number of query vocabularies with cached term numbers; a process's next shards reuse the numbers
 
 
 class Parameters(NamedTuple):
