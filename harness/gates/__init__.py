@@ -1,1 +1,1 @@
-"""Which queries get documents, and how many: signals, thresholds, gates that learn from labels."""
+"""Decide which queries get documents, and how many: signals, thresholds, and gates that learn from labels."""

@@ -1,9 +1,9 @@
-"""Fit thresholds to labels, exactly, for many weightings of the queries at once, and evaluate them on held-out queries.
+"""Fit optimal thresholds for many weightings of the queries at once, and evaluate thresholds on held-out queries.
 
 A rule turns a query's signal into the number of documents to show. It has *levels* from the most to the least
 confident, such as (3, 0) for a gate or (1, 2, 3, 0), and a threshold between neighbouring levels. A query gets the
 first level whose threshold its signal reaches. The payoff of each level is known for each query, so sorting once is
-enough to try all thresholds. A bootstrap sample or a training fold is one weighting: how often it contains each query.
+enough to try all thresholds. A weighting says how often a bootstrap sample or a training fold contains each query.
 
 Shapes: B weightings, n queries, L levels.
 """
@@ -18,7 +18,7 @@ import numpy as np
 from harness.errors import BadInput
 from harness.statistics.bootstrap import draws
 
-_CELLS = 1 << 20  # weights processed at once, to limit the memory
+_CELLS = 1 << 20  # maximum number of weights processed at once, to limit the memory
 CLOSE = 1e-9  # sums of objectives with a smaller difference count as equal
 RESAMPLES = 2000
 
@@ -51,9 +51,10 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
     """Return the best thresholds for each weighting, float64 [B, L - 1], descending in each row.
 
     Dynamic programming over the sorted queries finds the optimal borders between levels. Each border then moves
-    to the middle of its plateau: the neighbouring borders that earn less by at most one standard error of the paired
-    difference (after the one-standard-error rule of Breiman et al. 1984). A level that earns no more than the next
-    level is left out. If showing documents for every query earns as much, the last threshold is -inf.
+    to the middle of its plateau. The plateau consists of the neighbouring borders whose objective is lower by at most
+    one standard error of the paired difference (after the one-standard-error rule of Breiman et al. 1984). A level that
+    is no better than the next level is left out. If it is as good to show documents for every query, the last
+    threshold is -inf.
 
     weights: float64 [B, n], how often each query counts; 0 if held out.
     payoff: float64 [n, L], the objective of each query at each level.
@@ -64,7 +65,7 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
 
 
 def threshold_plateau(signal: np.ndarray, payoff: np.ndarray) -> tuple[float, float]:
-    """Return the range of the last threshold in which the objective is within one standard error of the best."""
+    """Return the range of the last threshold where the objective is within one standard error of the best objective."""
     _, bottom, top = _fit(np.ones((1, len(signal))), signal, payoff)
     return float(bottom[0]), float(top[0])
 
@@ -98,7 +99,7 @@ def level_at(signal: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 
 
 def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return the fold of each query, int [n]. Queries that need retrieval are spread evenly, as are all others."""
+    """Return the fold of each query, int [n]. Spread the queries that need retrieval evenly, and all others too."""
     generator = np.random.default_rng(seed)
     fold = np.empty(len(needs), int)
     assigned = 0
@@ -110,7 +111,7 @@ def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def split(needs: np.ndarray, count: int, seed: int, number: int) -> np.ndarray:
-    """Return each query's fold, int [n], of at most `count` folds. Each `number` below 1,000 gives another split."""
+    """Split the queries into at most `count` folds: int [n]. Each `number` below 1,000 gives another split."""
     return folds(needs, min(count, len(needs)), 1000 * seed + number)
 
 
@@ -129,7 +130,7 @@ def held_out(fold: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray, fold: np.ndarray) -> np.ndarray:
-    """Return each weighting's sum of the objective, float64 [B], with thresholds fitted without each query's fold."""
+    """Return each weighting's sum of the objective, float64 [B]. A query's thresholds are fitted without its fold."""
     training, evaluation = (weights[:, None] * np.stack(parts) for parts in zip(*held_out(fold), strict=True))
     thresholds = fit(training.reshape(-1, len(signal)), signal, payoff)
     earned = payoff[np.arange(len(signal)), level_at(signal, thresholds)]
@@ -137,7 +138,7 @@ def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray,
 
 
 def bootstrap(signal: np.ndarray, payoff: np.ndarray, seed: int) -> Mapping[str, tuple[float, float]]:
-    """Return 95 % percentile intervals of the last "threshold" and the mean "objective", from RESAMPLES samples."""
+    """Return 95 % percentile intervals from RESAMPLES samples: of the last "threshold", and of the mean "objective"."""
     drawn = np.vstack(list(draws(seed, len(signal), RESAMPLES))).astype(np.float64)
     thresholds = fit(drawn, signal, payoff)
     means = (payoff[np.arange(len(signal)), level_at(signal, thresholds)] * drawn).sum(axis=1) / len(signal)
@@ -161,7 +162,7 @@ def _at(values: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """Return the number of queries above each border between levels, int [B, L - 1], for the greatest total."""
+    """Return the borders between levels with the greatest total, as numbers of queries above them, int [B, L - 1]."""
     # Of equally good borders, take the first, so that useless levels stay empty. Of equally good last borders, take the
     # border that withholds documents from the fewest queries.
     place = np.arange(len(legal))

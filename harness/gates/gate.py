@@ -1,4 +1,4 @@
-"""Gates decide which queries get documents, and how many. This module has the gates that learn nothing."""
+"""Gates decide which queries get documents, and how many. The gates in this module learn nothing."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from retrievers.base import AtMost
 
 Threshold = Annotated[float, AtMost(1e9, "no signal is as large")]
 TopK = Annotated[int, AtMost(100_000, "no ranking is as long")]
-ALL = np.iinfo(np.int32).max  # documents shown by a gate that sets no limit
+ALL = np.iinfo(np.int32).max  # the number of documents that a gate without a limit shows
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
     """The decision of a gate for Q queries. Fields are None if the gate has not read or learnt them.
 
-    shown: int64 [Q], the most documents that each query gets; 0 for no documents.
+    shown: int64 [Q], the maximum number of documents for each query; 0 for no documents.
     signal: float64 [Q], the basis of the decision; higher if the query more likely needs retrieval.
     fitted: everything learnt from labels, as plain JSON.
-    out_of_fold: int64 [R, Q], `shown` by rules learnt without the query's label, in R repetitions.
+    out_of_fold: int64 [R, Q], `shown` as decided by rules learnt without the query's label, in R repetitions.
     folds: int64 [R, n], the fold of each query in `Payoff.rows`, in each repetition.
     curve: the objective at every threshold.
     """
@@ -61,7 +61,7 @@ class Gate(Protocol):
 
 
 class NoGate:
-    """Gives every query its documents. The signal is the top score, and decides nothing."""
+    """Gives every query its documents. The signal is the top score, but decides nothing."""
 
     recorded_as = "gate/none"
     learns = False

@@ -1,8 +1,8 @@
 """Gates that learn from labels and are scored on queries whose labels they have not seen.
 
 A gate learns a *rule*, which turns signals into the number of documents that a query gets. The run saves the rule as
-JSON. A rule also applies to unlabelled queries. For out-of-fold results, the queries of each fold are decided by a rule
-learnt from all other folds.
+JSON. A rule also applies to unlabelled queries. For out-of-fold results, a rule learnt from all other folds decides the
+queries of each fold.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from retrievers.base import AtMost
 QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
 Folds = Annotated[int, AtMost(1_000, "a rule is learnt for each fold")]
 Repeats = Annotated[int, AtMost(1_000, "everything is learnt again each time")]
-INNER = 5  # number of folds into which the queries to learn from are split, to choose by cross-validation
+INNER = 5  # number of folds of the training queries, for choices by cross-validation
 STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to try for the logistic regression
 
 
@@ -148,7 +148,7 @@ class Learner:
             "in_sample": float(earned[np.arange(len(rows)), level].mean()),
             "notes": notes,
         }
-        if rule.plain:  # resampling would ignore that learnt coefficients depend on the queries too
+        if rule.plain:  # for other rules, resampling would ignore that the coefficients depend on the queries too
             summary["plateau"] = [json_number(end) for end in calibration.threshold_plateau(signal[rows], earned)]
             intervals = calibration.bootstrap(signal[rows], earned, payoff.seed)
             summary |= {f"{name}_interval": [json_number(end) for end in ends] for name, ends in intervals.items()}
@@ -156,7 +156,7 @@ class Learner:
 
 
 class AutoGate(Learner):
-    """Chooses one signal and a threshold on it by the objective on held-out queries. Arguments: see `Learner`."""
+    """Chooses a signal by the objective on held-out queries, and fits a threshold on it. Arguments: see `Learner`."""
 
     recorded_as = "gate/auto"
 
@@ -193,7 +193,7 @@ class DepthGate(AutoGate):
 class ClassifierGate(Learner):
     """Logistic regression of "needs retrieval" on standardised signals, with a threshold on the logit.
 
-    The regularisation strength is the strength with the lowest log loss on held-out queries. The threshold is fitted to
+    The regularisation strength is the one with the lowest log loss on held-out queries. The threshold is fitted to
     the logits of held-out queries.
 
     embedding: whether to use the query's embedding too. All its values together weigh as much as one signal.
@@ -235,7 +235,7 @@ class ClassifierGate(Learner):
 def _logistic(
     columns: np.ndarray, share: np.ndarray, needs: np.ndarray, earned: np.ndarray, used: np.ndarray, fold: np.ndarray
 ) -> tuple[np.ndarray, float, float]:
-    """Return centre, scale and weights (float64 [3, F]), intercept, and threshold on the logit, from `used` queries."""
+    """From the `used` queries, return (centre, scale, weights) as float64 [3, F], the intercept, and the threshold."""
     centre, spread = columns[used].mean(axis=0), columns[used].std(axis=0)
     flat = spread <= 1e-12 * np.abs(columns[used]).max(axis=0, initial=0)
     scale = np.where(flat, 1.0, spread) * share

@@ -33,7 +33,7 @@ The conversation may be in any language; 한국어 대화에도 yes 또는 no로
 Answer with one word: yes or no."""
 
 REQUEST = {"max_tokens": 16}
-EXPECTED = 2  # tokens of an answer
+EXPECTED = 2  # typical number of tokens in an answer
 ANSWERS = {"yes": 1.0, "예": 1.0, "네": 1.0, "true": 1.0, "no": 0.0, "아니오": 0.0, "아니요": 0.0, "false": 0.0}
 
 
@@ -42,7 +42,7 @@ class LlmGate:
     """Gives a query its documents if a language model says that the conversation needs documents.
 
     prompt: the instruction before the conversation; None for PROMPT.
-    request: fields of the requests, which override fields in `llm.request`; None for REQUEST. A None field is left out.
+    request: fields of the requests, which override `llm.request`; None for REQUEST. A field that is None is left out.
     """
 
     recorded_as = "gate/llm"
@@ -82,7 +82,7 @@ class LlmGate:
 
 
 def transcript(query: Query) -> str:
-    """Return a conversation for the model, with a line `role: content` for each turn."""
+    """Return a conversation as text for the model, with a line `role: content` for each turn."""
     return "\n".join(f"{turn.role}: {turn.content}" for turn in query.turns)
 
 

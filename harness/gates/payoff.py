@@ -16,7 +16,7 @@ from retrievers.base import Ranking
 
 
 def fixed_mean(name: str, learner: str = "gate") -> Measure:
-    """Return the measure. Raise BadInput unless it is a mean over the same queries for all decisions of a gate."""
+    """Return the measure `name`. Raise BadInput unless it is a mean over the same queries whatever a gate decides."""
     measure = parse_measure(name)
     if measure.family not in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
         raise BadInput(
@@ -35,7 +35,7 @@ def payoffs(
     split: Split = Split(),  # noqa: B008 (frozen)
     multi_turn: Mapping[str, bool] | None = None,
 ) -> Payoff:
-    """Return each query's objective if its first 0 to `top_k` candidates are shown. objective: see `fixed_mean`."""
+    """Return each query's objective for showing its first 0, 1, ... `top_k` candidates. objective: see `fixed_mean`."""
     measure = fixed_mean(objective)
     labelled = [query_id for query_id in candidates.query_ids if query_id in qrels.grades]
     place = {query_id: row for row, query_id in enumerate(candidates.query_ids)}
@@ -72,9 +72,9 @@ class Payoff:
         unlabelled or not part of the objective's mean.
     rows: int [n], the queries to learn from: labelled, in the selected part, and part of the objective's mean.
     needs: bool [Q], whether a query needs retrieval. name: the objective. seed: seed of the folds and the bootstrap.
-    unseen: a function if a fusion learnt the order of the candidates from the same labels, else None. The function
-        takes bool [n], the queries that may be learnt from. It returns values [Q, N + 1] for the order that the fusion
-        learns from only these queries; the order of each such query's candidates does not depend on its own label.
+    unseen: None unless a fusion learnt the order of the candidates from the same labels. If it did, a function that
+        takes bool [n], the queries that may be learnt from, and returns `values` for the order that the fusion learns
+        from only these queries. No such query's own label affects the order of its candidates.
     """
 
     values: np.ndarray
@@ -85,7 +85,7 @@ class Payoff:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
 
     def within(self, used: np.ndarray) -> Payoff:
-        """Return the payoff for learning only from the queries `used`, bool [n]. Other queries' values are invalid."""
+        """Return the payoff for learning only from the queries `used`, bool [n]. All other values are invalid."""
         return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:

@@ -27,7 +27,7 @@ _INFINITE = ("inf", "-inf")  # infinite thresholds, as `json_number` writes them
 
 @dataclass(frozen=True)
 class Rule:
-    """Decides how many documents a query gets, by thresholds on a weighted sum of signals.
+    """Decides by thresholds on a weighted sum of signals how many documents a query gets.
 
     The sum is `intercept` plus (value - centre) / scale * weight for each feature and each value of the embedding.
 
@@ -71,7 +71,7 @@ class Rule:
         columns = np.stack([signal_of(inputs, name, source, self.k) for source, name in self.features], axis=1)
         if self.plain:
             return columns[:, 0]
-        # Sum each row by itself: the rounding of a matrix product depends on the number of queries.
+        # Sum each row by itself, since the rounding of a matrix product depends on the number of queries.
         total = ((columns - self.centre) / self.scale * self.weights).sum(axis=1) + self.intercept
         if self.embedding:
             vectors = (inputs.embeddings() - np.array(self.embedding_centre)) / self.embedding_scale
@@ -91,7 +91,7 @@ class Rule:
 
     @classmethod
     def from_json(cls, content: Any, where: str = "rule") -> Rule:
-        """Return the rule that `to_json` wrote. Raise BadInput with the name of the wrong field for other content."""
+        """Return the rule that `to_json` wrote. For other content, raise BadInput with the name of the wrong field."""
         thresholds = content.get("thresholds") if isinstance(content, dict) else None
         if isinstance(thresholds, list):
             content = content | {"thresholds": [float(one) if one in _INFINITE else one for one in thresholds]}
@@ -108,7 +108,7 @@ class Rule:
 
 
 class FittedGate:
-    """Applies the rule of another run. file: the gate.json of the other run."""
+    """Applies the gate rule of another run. file: the gate.json of that run."""
 
     recorded_as = "gate/fitted"
     learns = False

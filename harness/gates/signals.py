@@ -29,7 +29,7 @@ class GateInputs(Protocol):
     """The data that a gate may read. Rankings and signals have one row per query (Q).
 
     Implementations compute slow values only when a method is called. Slow signals are kept as long as their
-    `GateInputs` exists, all other signals as long as their ranking exists.
+    `GateInputs` exist, all other signals as long as their ranking exists.
     """
 
     @property
@@ -123,7 +123,7 @@ def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.n
 def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
     """Return all pairs (source, signal) to try. The source is None if the signal reads only the query."""
     all_sources = list[str | None](sources)
-    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # two rankings have the same agreement either way
+    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # of two rankings, both have the same agreement
     tried: dict[Reads, list[str | None]] = {"query": [None], "ranking": all_sources, "rankings": all_sources[:compared]}
     return [(source, name) for name in names for source in tried[signal_spec(name).reads]]
 
@@ -132,7 +132,7 @@ def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[s
 
 
 class _Head(NamedTuple):
-    """First and second score, and mean and population standard deviation of the first k scores; float64 [Q] each."""
+    """The first two scores, and mean and population standard deviation of the first k scores; float64 [Q] each."""
 
     top: np.ndarray
     second: np.ndarray
@@ -154,7 +154,7 @@ def _head(ranking: Ranking, *, k: int) -> _Head:
 
 @remembered
 def _corpus(ranking: Ranking) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of the corpus (the mean over all columns) and whether this score is about 0; [Q] each."""
+    """Return the score of the corpus (the mean over all columns) and whether this score is about 0, [Q] each."""
     columns = max(ranking.scores.shape[1], 1)
     mean = ranking.scores.sum(axis=1) / columns
     return mean, np.abs(mean) <= _FLAT * np.abs(ranking.scores).sum(axis=1) / columns
@@ -313,7 +313,7 @@ def background(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 def random_queries(texts: Sequence[str], queries: Sequence[Query], count: int = 200) -> list[Query]:
     """Return meaningless queries with ids "random-0", "random-1", ..., always the same for a corpus and its queries.
 
-    Each has as many words as a random real query, but at least one. Each word comes from a random document.
+    Each has as many words as a randomly drawn real query, but at least one. Each word comes from a random document.
     Raise BadInput if no document has words.
     """
     worded = np.flatnonzero(np.fromiter((bool(text) and not text.isspace() for text in texts), bool, len(texts)))

@@ -1,1 +1,1 @@
-"""How runs are logged and read: MLflow, CSV, Weights & Biases, and the outbox for a server that is down."""
+"""Log runs to MLflow, CSV or Weights & Biases, read them back, and save them while a server is down."""

@@ -1,4 +1,4 @@
-"""Files of runs in MLflow, and the hashes that runs log when they end. Files that were edited later are refused."""
+"""Read and write files of runs in MLflow. A run logs its files' hashes when it ends; files edited later are refused."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Table = Mapping[str, Sequence[Any]]  # column -> values
 class RunFiles:
     """The files of a tracking store's runs.
 
-    The folders of an experiment's runs are in one place. It is opened once; MLflow's client would open it for each run.
+    The folders of an experiment's runs are in one place. This class opens the place once, not once for each run.
     """
 
     def __init__(self, client: MlflowClient, uri: str) -> None:
         self._client, self._uri = client, uri
         self._uris: dict[str, str] = {}  # run id -> URI of its files
-        self._around = ("", "")  # parts of the latest run's URI before and after its id; equal within an experiment
-        self._opened: dict[str, ArtifactRepository] = {}  # URI before the run's id -> the opened place
+        self._around = ("", "")  # the latest run's URI before and after the run's id; equal within an experiment
+        self._opened: dict[str, ArtifactRepository] = {}  # part of a URI before the run's id -> the opened place
 
     def note(self, info: RunInfo, latest: bool = False) -> None:
         """Remember where a run's files are. latest: whether this process has just begun the run."""
@@ -44,12 +44,12 @@ class RunFiles:
         self._uris.pop(run_id, None)
 
     def place(self, run_id: str) -> Path | None:
-        """Return a run's folder on this machine; None for an unknown run, or a run on a server."""
+        """Return a run's folder on this machine; None if the run is unknown or on a server."""
         return _local(self._uris.get(run_id, ""))
 
     def upload(self, run_id: str, folder: Path) -> None:
         opened, inside = self._at(run_id)
-        opened.log_artifacts(str(folder), inside)  # one after another, since parallel uploads took longer
+        opened.log_artifacts(str(folder), inside)  # one file after another, since parallel uploads took longer
 
     def upload_tables(self, run_id: str, tables: Mapping[str, Table]) -> None:
         """Store tables under their file names, in the form that MLflow's pages read."""
@@ -63,14 +63,14 @@ class RunFiles:
 
         Raise NoFile if the run has no such file.
         """
-        guessed = _local(run_id.join(self._around))  # correct if this is a run of the latest run's experiment
+        guessed = _local(run_id.join(self._around))  # correct if the latest run belongs to the same experiment
         own = self.place(run_id)
         for artifacts in filter(None, (own, guessed)):
             if (artifacts / name).is_file():
                 return artifacts / name
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            if own and own.is_dir() and not (own / name).exists():  # MLflow would search for a long time
+            if own and own.is_dir() and not (own / name).exists():  # MLflow would search for the file for a long time
                 raise FileNotFoundError
             opened, inside = self._at(run_id)
             return Path(opened.download_artifacts(f"{inside}/{name}" if inside else name, str(folder)))
@@ -78,7 +78,7 @@ class RunFiles:
             raise NoFile(f"Run {run_id} has no file {name!r} ({type(why).__name__}). Choose another run.") from why
 
     def _at(self, run_id: str) -> tuple[ArtifactRepository, str | None]:
-        """Return the opened place of the run's experiment, and the path of the run's files in it."""
+        """Return the opened place of the run's experiment, and the path of the run's files in that place."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         if run_id not in self._uris:
@@ -111,14 +111,14 @@ def seal(record: RunRecord, folder: Path) -> None:
 
 
 def require_sealed(record: RunRecord, folder: Path) -> None:
-    """Raise BadInput with the names of files of a saved run that have changed since `seal`."""
+    """Raise BadInput with the names of a saved run's files that have changed since `seal`."""
     then, now = _read(record.end_tags, record.name), _hashes(record, folder)
     if changed := [name for name in sorted(then | now) if then.get(name) != now.get(name)]:
         raise BadInput(f"{some(changed)} changed since the run was saved. Put them back, or remove the folder.")
 
 
 def verify(run: LoggedRun, name: str, file: Path) -> None:
-    """Raise BadInput with the names of run and file if the file has changed since the run logged it."""
+    """Raise BadInput with the names of the run and the file if the file has changed since the run logged it."""
     then, now = _read(run.tags, run.named).get(name), sha256_of(file)
     if then is None:
         raise BadInput(
@@ -133,7 +133,7 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
 
 
 def fetch_verified(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
-    """Return the verified file from `fetch`. For a missing file, raise BadInput if the run logged it, else NoFile."""
+    """Return the verified file from `fetch`. Raise BadInput if a logged file is missing, NoFile for any other file."""
     try:
         file = fetch()
     except NoFile as why:

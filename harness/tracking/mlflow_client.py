@@ -25,7 +25,7 @@ SCHEME = "sqlite:///"
 HEADER = b"SQLite format 3\0"
 JOURNAL = slice(18, 20)  # header bytes that are 2 with a write-ahead log: https://www.sqlite.org/fileformat.html
 TABLES = {"alembic_version", "experiments", "runs"}  # every version of MLflow makes these tables
-# (table, column, condition) where MLflow 3 records the locations of files.
+# (table, column, condition) for each place where MLflow 3 records locations of files.
 LOCATIONS = (
     ("experiments", "artifact_location", "1"),
     ("runs", "artifact_uri", "1"),
@@ -36,8 +36,8 @@ LOCATIONS = (
     ("trace_tags", "value", "key = 'mlflow.artifactLocation'"),
     ("webhooks", "url", "1"),
 )
-STEPS = 100_000  # number of SQLite's steps between two checks of the time
-CHECK_SECONDS = 20.0  # limit of a thorough check, enough for about a gigabyte
+STEPS = 100_000  # number of SQLite's steps between two looks at the clock
+CHECK_SECONDS = 20.0  # time limit of a thorough check, enough for about a gigabyte
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # low bytes of error codes; higher bytes are details
 
 
@@ -54,7 +54,7 @@ def uri_of(database: Path) -> str:
 def fault(database: Path, thorough: bool = False) -> str | None:
     """Return the fault of MLflow's database as the end of a sentence; None if no fault is found.
 
-    thorough: read the whole file. Without this, the check takes milliseconds for a file of any size.
+    thorough: whether to read the whole file; if not, the check takes milliseconds for a file of any size.
     """
     if not database.is_file():
         return "is not a file"
@@ -72,14 +72,14 @@ def fault(database: Path, thorough: bool = False) -> str | None:
             connection.set_progress_handler(lambda: time.monotonic() > deadline, STEPS)
             [found] = connection.execute("PRAGMA quick_check(1)").fetchone()
             return None if found == "ok" else f"is damaged ({' '.join(found.split())})"
-    except sqlite3.DatabaseError as error:  # MLflow itself describes all other errors, such as a lock
+    except sqlite3.DatabaseError as error:  # MLflow itself reports all other errors, such as a lock
         return f"is damaged ({error})" if is_damage(error) else None
-    except UnicodeDecodeError:  # from names of tables, or from a message of SQLite with such a name
+    except UnicodeDecodeError:  # in a table's name, or in a message of SQLite with such a name
         return "is damaged (it holds text that is not UTF-8)"
 
 
 def addresses(database: Path) -> list[str]:
-    """Return the addresses of other machines where MLflow keeps files of this database's runs."""
+    """Return the addresses of remote machines where MLflow keeps files of this database's runs."""
     with closing(_reading(database)) as connection:
         known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         found = [
@@ -127,9 +127,9 @@ QUIET = {
 ONCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}  # environment variables that make MLflow send each request once
 TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 AT_AN_END = 5  # seconds to wait for a server after Ctrl-C
-OPENINGS = 3  # attempts to open a local database, 0.4 s in total; MLflow's own attempts take 103 s
+OPENINGS = 3  # number of attempts to open a local database, 0.4 s in total; by default, MLflow tries for 103 s
 HIDDEN = "/…"  # replaces the path of an address
-AGAIN_SECONDS = 60.0  # pause before a server that did not answer is called again
+AGAIN_SECONDS = 60.0  # seconds before a server that did not answer is called again
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -165,7 +165,7 @@ def shown_address(uri: str | None) -> str:
 
 
 def without_secrets(uri: str) -> str:
-    """Return a server's address without user and password, which go to MLflow through the environment."""
+    """Return a server's address without user and password. Pass these two to MLflow through the environment."""
     parts = urlsplit(uri)
     if parts.scheme not in ("http", "https") or "@" not in parts.netloc:
         return uri
@@ -208,7 +208,7 @@ def open_client(uri: str) -> MlflowClient:
 
 
 def make_database(database: Path) -> None:
-    """Make MLflow's SQLite database under a temporary name: an incomplete database cannot be repaired."""
+    """Make MLflow's SQLite database under a temporary name first, since an incomplete database cannot be repaired."""
     unfinished = database.with_name(f"{database.name}.unfinished")
     _remove(unfinished)  # left by a killed process
     for ending in ("-wal", "-shm"):  # left by a database that was moved; SQLite would write them into the new database
@@ -241,7 +241,7 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
 
 
 def name_places(database: Path, chosen: bool) -> None:
-    """Print the hosts where a database keeps files. Raise BadInput if there is a host and the database is not `chosen`.
+    """Print the hosts where a database keeps files. If the database is not `chosen` and has a host, raise BadInput.
 
     chosen: whether the user has named the database.
     """
@@ -256,7 +256,7 @@ def name_places(database: Path, chosen: bool) -> None:
 
 @functools.cache
 def _write_lazily() -> None:
-    """Make commits return before the disk has the data. With write-ahead logging, a killed process loses nothing."""
+    """Make commits return before the data are on disk. With write-ahead logging, a killed process loses nothing."""
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
@@ -271,7 +271,7 @@ def _write_lazily() -> None:
 def reaching(method: Callable[P, T]) -> Callable[P, T]:
     """Make a tracker's method raise `Unreachable` if the server is down.
 
-    For `AGAIN_SECONDS` after that, such methods raise it at once, without a request to the server.
+    For `AGAIN_SECONDS` after that, the tracker's wrapped methods raise it at once, without a request to the server.
     """
 
     @functools.wraps(method)

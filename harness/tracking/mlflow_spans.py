@@ -1,7 +1,7 @@
 """Store traces in MLflow's tracking store completely, or raise an error.
 
-MLflow's own tracing drops spans when its queue is full, and sends all spans of a process to one address. Here, finished
-traces go to the store of a given client, many in one call.
+MLflow's own tracing drops spans when its queue is full, and sends all spans of a process to one address. This
+module sends finished traces to the store of a given client, many in one call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TraceSpan:
 
     @property
     def ns(self) -> int:
-        """Return the duration in nanoseconds, at least the time of the children."""
+        """Return the duration in nanoseconds, which is at least the total duration of the children."""
         return max(round(1e6 * self.ms), sum(child.ns + GAP for child in self.children))
 
 
@@ -60,7 +60,7 @@ def write_spans(client: MlflowClient, run_id: str, experiment_id: str, traces: S
     converted = [_stored(trace) for trace in traces]
     try:
         TracingClient(client.tracking_uri).log_spans(experiment_id, [span for spans in converted for span in spans])
-    except NotImplementedError as error:  # the server is too old, or does not tell its version
+    except NotImplementedError as error:  # the server is too old, or does not report its version
         raise MlflowException(f"traces cannot be stored: {error}") from error
     client.link_traces_to_run([spans[0].trace_id for spans in converted], run_id)
 
@@ -77,7 +77,7 @@ def _stored(trace: Trace) -> list[MlflowSpan]:
 def _flat(
     span: TraceSpan, extra: Mapping[str, str], start: int, context: SpanContext, parent: SpanContext | None
 ) -> Iterator[MlflowSpan]:
-    """Yield a span and the spans inside it. extra: attributes of only this span. start: ns since 1970."""
+    """Yield a span and the spans inside it. extra: attributes of only this span. start: nanoseconds since 1970."""
     from mlflow.entities import Span as MlflowSpan
     from mlflow.tracing.constant import SpanAttributeKey
     from mlflow.tracing.utils import generate_mlflow_trace_id_from_otel_trace_id

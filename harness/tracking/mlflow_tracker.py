@@ -57,8 +57,8 @@ def begin_once(
 ) -> tuple[Run, bool]:
     """Return a RUNNING run, and whether the server may begin a second run for the same request.
 
-    MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. Here, the request is
-    sent once, and is only repeated if no run with the claim in `tags` is found.
+    MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. This
+    function sends the request once, and repeats it only if no run with the claim in `tags` is found.
     """
     from mlflow.exceptions import MlflowException
 
@@ -82,19 +82,19 @@ def running_claims(client: MlflowClient, experiment_id: str, claim: str) -> list
     return list(client.search_runs([experiment_id], wanted))
 
 
-SECTION = "sweep"  # id of the section of a sweep's charts; it comes before MLflow's own charts of every metric
-SCATTERED = 6  # the most params that get a chart each; MLflow limits the length of a saved view
-RUNS = 100  # the most runs drawn in a chart
+SECTION = "sweep"  # id of the section with a sweep's charts, which comes before MLflow's own charts of every metric
+SCATTERED = 6  # maximum number of params that get a chart each, since MLflow limits the length of a saved view
+RUNS = 100  # maximum number of runs drawn in a chart
 
 
 def experiment_page(experiment_id: str, view: str | None) -> str:
-    """Return the path of an experiment's page of runs and charts, not of MLflow's page for agents."""
+    """Return the path of the experiment page with runs and charts, instead of MLflow's page for agents."""
     shown = f"&viewStateShareKey={view}" if view else ""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
 
 
 def charts(metric: str, params: Sequence[str]) -> dict[str, Any]:
-    """Return a saved view's charts: parallel coordinates of all params, and the metric by each of the first params.
+    """Return a saved view's charts: parallel coordinates of all params, and the metric against each of the first few.
 
     metric, params: MLflow's names.
     """
@@ -117,12 +117,12 @@ def _chart(uuid: str, kind: str) -> dict[str, Any]:
     return {"uuid": uuid, "type": kind} | about
 
 
-ATTEMPTS = 5  # attempts to log data that other processes log at the same moment
-PARAM_LIMIT = 6000  # characters; MLflow refuses longer params
+ATTEMPTS = 5  # number of attempts to log data that other processes log at the same moment
+PARAM_LIMIT = 6000  # maximum number of characters; MLflow refuses longer params
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
-LEAST_DIGITS = 4  # digits of the shortest abbreviated id
+LEAST_DIGITS = 4  # minimum number of digits of an abbreviated id
 BEGINNING = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS}}}")
-NAMED = 10  # the most runs named in a message
+NAMED = 10  # maximum number of runs named in a message
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
 SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
 RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # filter: runs with scores
@@ -146,12 +146,12 @@ class MlflowTracker(Tracker):
     def __init__(self, uri: str | None = None, detail: Detail = "full") -> None:
         try:
             urlsplit(uri or "").port  # noqa: B018
-        except ValueError as error:  # the address is not shown: it may hold a password
+        except ValueError as error:  # the address is not shown, since it may hold a password
             raise BadInput(f"uri is not an address: {error}.") from None
         super().__init__(detail)
         self.uri = uri
         self.database: Path | None = None  # the file of a local tracking store
-        self.down_until = 0.0  # no call before this time, in monotonic seconds
+        self.down_until = 0.0  # time of the next possible call to the server, in monotonic seconds
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
         self._files: RunFiles | None = None
@@ -163,7 +163,7 @@ class MlflowTracker(Tracker):
         return database is None or database.exists()
 
     def connect(self, outputs: Path) -> None:
-        """Open the tracking store. A lock keeps two processes from making a local store at once.
+        """Open the tracking store. Make a missing local store under a lock, so that no two processes make it at once.
 
         Raise Damaged for a damaged file, NoAnswer if a server does not answer, BadInput if the store cannot be used.
         """
@@ -211,7 +211,7 @@ class MlflowTracker(Tracker):
     def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str:
         """Make a RUNNING run together with its tags in one call. `finish` logs everything else.
 
-        adopted: a run to continue after a crash; if its params differ from the record's, it is ended as KILLED.
+        adopted: a run to continue after a crash. If its params differ from the record's, end it as KILLED instead.
         """
         if adopted is not None:
             params = {NOT_IN_NAMES.sub("_", name): _param(value) for name, value in record.params.items()}
@@ -245,7 +245,7 @@ class MlflowTracker(Tracker):
             self.files.upload(run_id, record.folder)
         if record.tables:
             self.files.upload_tables(run_id, record.tables)
-        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files, whose hashes are in tags
+        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files: the tags have their hashes
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
 
@@ -281,7 +281,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def leaders(self, experiment: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> list[LoggedRun]:
-        """Return the two finished runs with the highest objective. Of equal runs, the earlier run comes first."""
+        """Return the two finished runs with the highest objective. Of equally good runs, take the earlier first."""
         experiment_id = self._experiment_id(experiment)
         wanted = [*_has_tags(tags), *(f"params.`{name}` = '{_param(value)}'" for name, value in params.items())]
         wanted.append("attributes.status = 'FINISHED'")
@@ -303,7 +303,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def run(self, run_id: str) -> LoggedRun:
-        """Return the run of any experiment with this id, or the only run whose id begins with these 4 or more digits.
+        """Return the run of any experiment with this id, or the only run whose id begins with it (4 or more digits).
 
         Raise BadInput if there is no such run, if there are several, or if the run was deleted.
         """
@@ -344,7 +344,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def count_private_view(self, experiment: str, count: int = 1) -> int:
-        """Add to the number of runs that have shown their private scores, and return the sum."""
+        """Add `count` to the number of runs that have shown their private scores, and return the sum."""
         from mlflow.exceptions import MlflowException
 
         experiment_id = self._experiment_id(experiment)
@@ -353,7 +353,7 @@ class MlflowTracker(Tracker):
             try:
                 self.client.set_experiment_tag(experiment_id, PRIVATE_VIEWS, str(seen))
                 break
-            except MlflowException as error:  # another process has set the tag for the first time
+            except MlflowException as error:  # another process has just set the tag for the first time
                 if "IntegrityError" not in str(error) or attempt == ATTEMPTS - 1:
                     raise
         return seen
@@ -370,7 +370,7 @@ class MlflowTracker(Tracker):
     ) -> str:
         """Save a view of the runs with these tags, best first by the first metric, and return the path of its page.
 
-        tags: tag -> value; None matches any value, and makes the tag a column. metrics, params: the other columns.
+        tags: tag -> value; None matches any value, and adds a column for the tag. metrics, params: the other columns.
         """
         columns = [f"params.`{name}`" for name in params]
         columns += [f"tags.`{name}`" for name, value in tags.items() if value is None]

@@ -1,4 +1,4 @@
-"""Save runs that could not be logged because the tracking server was down, until `doctor sync` uploads them."""
+"""While the tracking server is down, save runs in folders, from which `doctor sync` uploads them later."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Held:
 def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str, folder: Path) -> Path:
     """Save a run in `<folder>.unsent` or the first unused `<folder>-n.unsent`, and return that folder.
 
-    `record.folder` is moved there; it is None if the files are in the tracking store.
+    Move `record.folder` there, unless it is None because the files are in the tracking store.
     """
     names = (f"{folder.name}{'' if n == 1 else f'-{n}'}{ENDING}" for n in itertools.count(1))
     held = next(place for name in names if not (place := folder.with_name(name)).exists())

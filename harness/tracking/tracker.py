@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 TIMES = ("ms_per_query", "latency_")  # name prefixes of metrics that differ between equal runs
 LESS_IS_BETTER = (*TIMES, "loss/")  # name prefixes of metrics that are lower in better runs
-METRICS = "metrics.json"  # file of every number of a run that is logged in full; MLflow itself has the charted numbers
+METRICS = "metrics.json"  # file with every number of a run, unless detail is "light"; MLflow has the charted numbers
 RETRIEVAL = "retrieval"  # the task of runs without a tag `task`
-OBJECTIVE = "objective"  # metric that decides the order of runs, and prefix of the names of its interval and tags
+OBJECTIVE = "objective"  # metric that decides the order of runs; also the prefix of the names of its interval and tags
 OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
 ESTIMATE = ("value", "low", "high", "checked", "others")  # fields of an `Estimate`, logged as `estimate_value`, …
 
@@ -39,7 +39,7 @@ def mlflow_name(name: str) -> str:
 
 
 def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> Objective | None:
-    """Return a run's score by a measure, out of fold if the run has such a score; None if it has no score.
+    """Return a run's score by a measure, preferably out of fold; None if the run has no score by this measure.
 
     logged: the run's metrics by MLflow's names. name: a measure, such as `ndcg@10`, or another logged number.
     """
@@ -60,13 +60,13 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-CLAIM = "harness.claim"  # tag: name of the claim by which the next command ends the run if its process dies
+CLAIM = "harness.claim"  # tag: name of the claim by which, if the run's process dies, the next command ends the run
 NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
-TAG_LIMIT = 8000  # characters; MLflow cuts longer tags
+TAG_LIMIT = 8000  # maximum number of characters; MLflow cuts longer tags
 
 
 def as_note(text: str) -> str:
-    """Return a description for MLflow's pages: with space between cells, and cut after a line if too long."""
+    """Return a description for MLflow's pages. Add space between table cells, and cut a long text after a line."""
     text = re.sub(r"^\| (?!---).*", lambda row: row[0].replace(" |", "&emsp;|"), text, flags=re.MULTILINE)
     return text if len(text) <= TAG_LIMIT else text[: TAG_LIMIT - 2].rpartition("\n")[0] + "\n…"
 
@@ -83,13 +83,13 @@ class Input:
 
 @dataclass
 class RunRecord:
-    """One run to log. Names such as `ndcg@10` are translated to MLflow's spelling by the tracker.
+    """One run to log. The tracker translates names such as `ndcg@10` to MLflow's spelling.
 
     shows_private: whether the run shows scores of the private part.
     inputs: context ("documents", "queries", "qrels"; "predictions", "references") -> the data that was read.
     tables: file name -> column -> values. folder: the folder whose files become the run's artifacts.
-    began, ended: milliseconds since 1970; 0 for the time when the tracker begins or ends the run.
-    unsent: the folder of the saved run if the tracking server was down.
+    began, ended: milliseconds since 1970; 0 to use the time when the tracker begins or ends the run.
+    unsent: the folder where the run was saved because the tracking server was down; None if it was not saved.
     """
 
     experiment: str
@@ -119,7 +119,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """A run in the tracking store, with MLflow's names. began: milliseconds since 1970."""
+    """A run in the tracking store. Its metrics and params have MLflow's names. began: milliseconds since 1970."""
 
     run_id: str
     name: str
@@ -162,11 +162,11 @@ class LoggedRun:
 
     @property
     def select_on(self) -> str:
-        """Return "all" or "public", the labelled queries that decide the order of runs."""
+        """Return which labelled queries decide the order of runs: "all" or "public"."""
         return self.objective.select_on if self.objective else self.params.get("select_on", "all")
 
     def score(self, name: str, select_on: str) -> Objective | None:
-        """Return the run's own objective if it is this measure, else the result of `measured`."""
+        """Return the run's own objective if its measure is `name`, else the result of `measured`."""
         own = self.objective
         if own and (own.name, own.select_on) == (name, select_on):
             return own
@@ -183,7 +183,7 @@ class NoFile(BadInput):
 class Tracker:
     """Logs and reads runs. Methods raise `Unreachable` if the tracking server is down.
 
-    This class logs nothing and does not import MLflow. Subclasses that only write runs give them no ids, so no command
+    This class logs nothing and does not import MLflow. Subclasses that only write runs give runs no ids, so no command
     can read these runs.
 
     detail: "light" leaves out some files of a run. choice: the tracker's name in `tracking=`.

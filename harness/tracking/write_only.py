@@ -42,7 +42,7 @@ class CsvTracker(Tracker):
         return Path(self._path).absolute() if self._path else (self.outputs or Path()) / TABLE
 
     def connect(self, outputs: Path) -> None:
-        """Raise BadInput if the table cannot be read, before anything is computed."""
+        """Before anything is computed, raise BadInput if the table cannot be read."""
         super().connect(outputs)
         self._columns()
 
@@ -67,7 +67,7 @@ class CsvTracker(Tracker):
 
 
 class WandbTracker(Tracker):
-    """Sends each run when it ends: params and tags as its config, metrics as its summary. Files are not sent.
+    """Sends each run when the run ends: params and tags as its config, metrics as its summary. Files are not sent.
 
     The experiment is the project. WANDB_API_KEY or an earlier `wandb login` identifies the user. With
     WANDB_MODE=offline, runs wait in `<outputs>/wandb` for `wandb sync`.
@@ -83,7 +83,7 @@ class WandbTracker(Tracker):
         self._entity = entity
 
     def connect(self, outputs: Path) -> None:
-        """Raise BadInput if the package or the key is missing, before anything is computed."""
+        """Before anything is computed, raise BadInput if the package or the key is missing."""
         super().connect(outputs)
         for folder in ("wandb", ".wandb"):
             place = Path(os.environ.get("WANDB_DIR") or ".", folder, "settings")
