@@ -45,7 +45,7 @@ def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path
 def best_repeatable(
     tracker: Tracker, wanted: Wanted, top: int, dataset: Dataset, folder: Path
 ) -> tuple[list[FullLists], list[str]]:
-    """Return (the full lists of the `top` best configurations that have some, notes on left-out runs).
+    """Return (the full lists of the `top` best configurations with full lists, notes on left-out runs).
 
     Raise BadInput if no configuration has full lists that fit the dataset.
     """

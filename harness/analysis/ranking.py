@@ -152,7 +152,7 @@ def require_finished(run: LoggedRun) -> None:
 
 
 def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
-    """Return the measure that a command about these runs must name; None if it is the objective of all of them."""
+    """Return the measure that a command about these runs must name; None if it is the objective of all these runs."""
     return None if list(_ranked_by(runs)) == [metric] else metric
 
 
@@ -205,7 +205,7 @@ def is_same(one: LoggedRun, other: LoggedRun) -> bool:
 
 
 def best_run(tracker: Tracker, wanted: Wanted) -> LoggedRun:
-    """Return the best finished run, the earliest of equal ones. Raise BadInput if there is none."""
+    """Return the best finished run; of equal runs, the earliest. Raise BadInput if there is none."""
     return distinct(rank(tracker, wanted).runs)[0].run
 
 
@@ -375,7 +375,7 @@ def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
 
 
 def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
-    """Return (the runs without files that were scored on other queries than the retrieval runs, a note on these files).
+    """Leave out files that were scored on other queries than the retrieval runs. Return (the other runs, a note or []).
 
     Otherwise a file that was scored without the difficult queries would come first. Without retrieval runs, the files
     on the most frequent set of queries remain, or on the larger set if two sets are equally frequent.

@@ -22,7 +22,7 @@ COLOURS = {
     "not_found_or_misranked": "#5b6fb0",
 }
 QUICK = {"compress_level": 1}  # writes a PNG in a third of the time; the file is a fifth larger
-LONGEST = 28  # the most characters of a label
+LONGEST = 28  # a label has at most this many characters
 WIDTH = 9  # inches
 FONT = 8
 

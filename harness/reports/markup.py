@@ -124,12 +124,12 @@ def estimated(found: Estimate, name: str) -> str:
 
 
 def raw(found: Estimate, value: float) -> str:
-    """Return in words the raw mean over the labels by people and by a model. found: the estimate of the same mean."""
+    """Return a phrase with the raw mean over labels by people and by a model. found: the estimate of the same mean."""
     return f"raw {value:.4f}, {raw_share(found)}"
 
 
 def raw_share(found: Estimate) -> str:
-    """Return in words the share of the labels that a model wrote."""
+    """Return a phrase with the share of the labels that a model wrote."""
     return f"with a model's labels for {100 * found.share:.0f} % of the queries"
 
 

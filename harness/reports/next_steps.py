@@ -1,4 +1,4 @@
-"""Command lines to run next, ready to be copied, with the words that find the runs of the command that prints them."""
+"""Commands to run next, ready to be copied. Their words find the same runs as the command that prints them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class CommandAnswer:
         return document
 
     def emit(self, style: str) -> None:
-        """Print the answer. style: "json", one of FORMATS for tables to paste, or any other for the report."""
+        """Print the answer. style: "json", one of FORMATS for tables to paste, or any other word for the report."""
         if self.shown is None:
             return
         if style in FORMATS:

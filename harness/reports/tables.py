@@ -26,7 +26,7 @@ FORMATS = ("markdown", "latex", "csv")
 INTERVAL = "95 % interval"
 MARK = "†"
 MANY = 2  # if more columns have intervals, LaTeX puts the intervals on a second line
-PASTED = 3  # most decimals of a pasted number
+PASTED = 3  # a pasted number has at most this many decimals
 GAP = 2  # characters between columns of a terminal
 WHOLE = 18  # a terminal never breaks a word of at most this many characters
 FOLDED = 10  # the fewest characters to which a column of long texts shrinks
@@ -122,7 +122,7 @@ class Table:
 
 
 def best_marked(cells: Sequence[Number]) -> list[Number]:
-    """Return the numbers, with the highest and all that look equal to it when pasted in bold; one alone stays plain."""
+    """Make the highest number bold, and all numbers that look equal to it when pasted. A single number stays plain."""
     known = [one.value for one in cells if not math.isnan(one.value)]
     if len(known) < 2:
         return [*cells]
@@ -165,7 +165,7 @@ def _shown(cell: Cell, column: Column, digits: int) -> str:
 def on_screen(table: Table, drawn: bool = False) -> Table:
     """Return the table as texts, with intervals in a column after their numbers.
 
-    drawn: whether to add a nameless column with the differences as Numbers after the intervals of differences.
+    drawn: whether to add a nameless column after the intervals of differences, with the differences as Numbers.
     """
     columns: list[Column] = []
     cells: list[Sequence[Cell]] = []
@@ -227,7 +227,7 @@ def terminal_table(table: Table, width: int) -> RichTable:
 
 
 def _breaks(cells: Iterable[str]) -> bool:
-    """Return whether a terminal may break these texts over lines: one is long or has several words."""
+    """Return whether a terminal may break these texts over lines. It may if one is long or has several words."""
     return any(len(line) > WHOLE or " " in line for one in cells for line in one.split("\n"))
 
 

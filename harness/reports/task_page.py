@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEMPLATE = TEMPLATES / "task.html"
-LIMIT = 1000  # the most items on a page
+LIMIT = 1000  # a page shows at most this many items
 VALUE, INTERVAL, ABSENT = "#2e5eaa", "#8fa8c8", "#8b929a"
 MARKS = {"tp": "#1d7a4f", "fp": "#c22f44", "fn": "#b05c00", "fr": "#7a4fa3"}
-MOST = 20  # the most kinds in a figure
+MOST = 20  # a figure shows at most this many kinds
 ROW = 0.3  # inches for each row of a figure
 
 

@@ -129,7 +129,7 @@ def notes_of(scores: Scores) -> list[str]:
 
 
 def checked_notes(scores: Scores) -> list[str]:
-    """Return notes on labels that come partly from a model, and how to judge more documents; [] without such labels."""
+    """Return notes on labels that come partly from a model and on judging more documents; [] without such labels."""
     if scores.checked is None:
         return []
     said = [

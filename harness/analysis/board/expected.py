@@ -221,7 +221,7 @@ def expected_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: st
 
 
 def shown_of_run(tracker: Tracker, run: LoggedRun, metric: str, select_on: str | None = None) -> Expected | None:
-    """Return `expected_of_run`. If the score rests on private queries, count one more look at the private scores."""
+    """Return the result of `expected_of_run`. If it rests on private queries, count one more look at their scores."""
     found = expected_of_run(tracker, run, metric, select_on)
     if found and found.how == "private":
         tracker.count_private_view(run.experiment)
@@ -238,7 +238,7 @@ def of_experiment(
     try:
         check_by_query(asked.metric)
         found = chosen_runs(tracker, replace(asked, runs=None))
-    except BadInput:  # fewer than two runs have such a measure
+    except BadInput:  # the measure has no values by query, or fewer than two runs differ
         return None
     with tempfile.TemporaryDirectory() as folder:
 
@@ -255,7 +255,7 @@ def of_experiment(
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
     """Return the replay of the sweep whose best trial scores the same as the best run, or None.
 
-    Of several such sweeps, take the sweep with the most trials among the runs.
+    If there are several such sweeps, take the sweep with the most trials among the runs.
     """
     best, metric, select_on = family.runs[0], family.metric, family.select_on
     found = []
@@ -273,7 +273,7 @@ def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
 
 
 def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
-    """Return the mean over queries, each scored by the run that is best on the other folds. Equal runs are averaged.
+    """Return the mean over queries, each scored by the run that is best on the other folds; tied runs are averaged.
 
     values: of R runs on n >= 2 queries, float64 [R, n].
     needs: bool [n], whether a query needs retrieval; the folds are stratified by this.

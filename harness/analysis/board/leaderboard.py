@@ -1,8 +1,9 @@
-"""The leaderboard: runs by score, with their costs, whether the queries tell them from the best, and a recommendation.
+"""The leaderboard: runs by score, with their costs, a test of each run against the best run, and a recommendation.
 
 The recommended run has the highest score. Among runs with equal scores, a run that asks no language model is preferred,
 then the quickest run, then the run with the smallest index, then the first run. A second run is named if the queries do
-not tell it from the recommended run and it alone asks no language model or it takes at most a tenth of the time.
+not tell it from the recommended run, and if it has one of two advantages: it alone asks no language model, or it takes
+at most a tenth of the time.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ class Row:
     run: the place in `BoardRuns.runs`. value: the score that decides the order.
     group: "same" if the run is not told apart from the best; None if nothing was tested.
     difference: the mean of this run minus the mean of the best run, over the queries that count in both.
-    p, p_holm: from the paired randomisation test against the best run; NaN for the best run itself and if labels come
-        partly from a model.
+    p, p_holm: from the paired randomisation test against the best run, without and with Holm's correction; NaN for the
+        best run itself and if labels come partly from a model.
     ms: milliseconds per query, without a language model's time; None if unknown.
     mb: megabytes of the indexes; None if unknown.
     asks_model: whether the run asks a language model about each query.
-    changed: {key, above, here} for each setting that differs from the run above; None for an absent setting.
+    changed: {key, above, here} for each setting with another value in the run above; None for an absent setting.
     public, private: scores and ranks on these parts; None unless the public part decides the order.
     """
 
@@ -230,7 +231,7 @@ def _cheaper(best: Row, other: Row) -> Words | None:
 
 
 def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
-    """Return sentences about the run at a place: what to expect, the score of the best run per query, its losses."""
+    """Return sentences about the run at a place: the expected score, the mean of the best value per query, losses."""
     ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # the measures of text tasks are not means over items
     return (*([expected.words] if expected else []), *ceiling, *_lost(runs, place))
 

@@ -23,10 +23,10 @@ from harness.reports.run_page import TABLE
 from harness.tracking.tracker import LoggedRun, NoFile
 from retrievers.base import one_word
 
-DEPTH = 5  # the most documents shown of a list
+DEPTH = 5  # at most this many documents of a list are shown
 DETAILED = 200  # the number of best runs shown with scores, signals and the documents before the gate
-MOST_TEXT = 600  # the most characters shown of a document
-REMEMBERED = 100_000  # parsed lines of predictions that are kept, since similar runs share many lines
+MOST_TEXT = 600  # at most this many characters of a document are shown
+REMEMBERED = 100_000  # at most this many parsed lines of predictions are kept, since similar runs share many lines
 GATE = "gate.json"
 
 
@@ -63,7 +63,7 @@ class Retrieved:
 
 
 def files_of(runs: Sequence[LoggedRun]) -> list[tuple[LoggedRun, str]]:
-    """Return (run, file name) in the order in which a ListReader reads: of runs after DETAILED, only predictions."""
+    """Return (run, file name) in the order of reading. After the first DETAILED runs, only predictions are read."""
     found = []
     for place, run in enumerate(runs):
         found.append((run, RunKind().predictions(run)))
@@ -78,7 +78,7 @@ class ListReader:
     _known: dict[bytes, tuple[str, Returned]] = field(default_factory=dict)
 
     def returned(self, run: LoggedRun) -> dict[str, Returned] | None:
-        """Return query_id -> the run's list; None if the file is gone. Raise BadInput if the file is damaged."""
+        """Return query_id -> the run's list; None if the predictions are gone. Raise BadInput if they are damaged."""
         file = self._download(run, RunKind().predictions(run))
         if file is None:
             return None
@@ -110,7 +110,7 @@ class ListReader:
             raise BadInput(f"Run {run.named}: {error}") from None
 
     def gate(self, run: LoggedRun, learnt: bool = True) -> SignalRule | None:
-        """Return the rule of a run's gate; None without a threshold or a logged rule. learnt: read learnt ones, too."""
+        """Return the rule of a run's gate; None if no threshold or rule is logged. learnt: read learnt rules, too."""
         if run.params.get("gate") == "score":
             source, signal, threshold = (run.params[f"gate.{name}"] for name in ("source", "signal", "threshold"))
             name = signal if source == "null" else f"{source} {signal}"

@@ -30,9 +30,9 @@ from harness.tracking.tracker import LoggedRun
 LEAST_QUERIES = 10  # with fewer queries, no shares are computed
 WORTH_SAYING = 0.01  # smaller shares of pairs of keys are not shown
 SEED, RESAMPLES = 0, 2000
-MOST_MAPPED = 10  # the most keys with heat maps: the keys that matter most
+MOST_MAPPED = 10  # at most this many keys have heat maps: the keys that matter most
 MOST_CELLS = 1000  # larger heat maps are left out
-SHOWN = 5  # the most keys shown on a terminal
+SHOWN = 5  # a terminal shows at most this many keys
 COLUMNS = (
     Column("key"),
     Column("values", "count"),
@@ -109,7 +109,7 @@ class KeyGroup:
 
     paired: whether the effects of pairs of keys are known.
     pairs: the pairs of keys with a clear effect and a share of at least WORTH_SAYING.
-    rest: the share that neither keys nor pairs explain; None if no share is known.
+    rest: the share of the variance that neither keys nor pairs explain; None if no share is known.
     spread: the standard deviation of the scores over all combinations of tried values; None if no share is known.
     whole: whether every combination of tried values ran.
     beyond_chance: whether a test at .05 tells the runs apart.
@@ -223,7 +223,7 @@ class Matters:
     """The keys that matter among runs.
 
     left_out: the number of queries without a value in some run.
-    groups: each has the keys of the same runs; the group with the most runs comes first.
+    groups: each has the keys that the same runs have; the group with the most runs comes first.
     axes: every key that varies, with its original values. In `groups`, numbers may be binned.
     """
 
@@ -389,7 +389,7 @@ class Plateau:
 
     @property
     def beside(self) -> int:
-        """The place of the better of the values next to the plateau; the best value's place if all are on it."""
+        """The place of the better of the values next to the plateau; the best value's place if all values are on it."""
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 
@@ -412,7 +412,7 @@ class Plateau:
 def plateau_of(
     key: VariedKey, keys: Sequence[VariedKey], values: np.ndarray, averages: np.ndarray | None, grows: bool = False
 ) -> Plateau | None:
-    """Return the shape around the best value of a key; None unless the key is a number with LEAST values to compare.
+    """Return the shape around the best value of a key; None unless the key is a number with at least LEAST values.
 
     key: from `comparable`. keys: all keys, from `varied`. values: scores by query, float64 [R, Q], finite, best first.
     averages: float64 [L, Q], the mean score of each value of the key over the other keys; None if unknown.
@@ -427,7 +427,7 @@ def plateau_of(
 
 
 def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
-    """Return the best run with the key and the runs that differ from it in this key alone, one for each value."""
+    """Return the best run with the key and the runs that differ from that run in this key alone, one for each value."""
     best = int(np.argmax(key.having))
     places = np.array([one.places for one in others]).reshape(-1, len(key.places))
     alike = np.flatnonzero((places == places[:, [best]]).all(axis=0) & key.having)

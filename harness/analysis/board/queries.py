@@ -29,16 +29,16 @@ from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import one_word
 
 PARTS = ("data.documents", "data.queries", "data.qrels")
-DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value; FEWER_DIGITS if there are more than LISTED pairs
-LISTED = 65_536  # the most distinct pairs (value, kind of loss) for values with DIGITS decimals
+DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value, see LISTED
+LISTED = 65_536  # with more distinct pairs (value, kind of loss), values have FEWER_DIGITS instead of DIGITS
 _DEFLATED = -15  # zlib's wbits for raw deflate, "deflate-raw" of DecompressionStream
-MISSED = 5  # the most relevant documents that are shown although they rank below DEPTH in a list
-RELEVANT = 20  # the page has at least this many relevant documents of a query if there are, the highest grades first
-BLOCK = 64  # documents that are packed together
-TEXTS, LEAST_TEXT = 6_000_000, 90  # the most characters of all texts of documents; a text gets at least LEAST_TEXT
-QUERY_TEXT = 300  # the most characters of a query's title on the page
-NAMED = 5  # the most runs that a notice names
-ITEMS = 1000  # the most items of a text task whose texts are on the page
+MISSED = 5  # at most this many relevant documents that rank below DEPTH in a list are shown, too
+RELEVANT = 20  # the page has at least this many relevant documents of a query, those with the highest grades, or all
+BLOCK = 64  # the number of documents that are packed together
+TEXTS, LEAST_TEXT = 6_000_000, 90  # at most TEXTS characters of documents in all; no text is cut below LEAST_TEXT
+QUERY_TEXT = 300  # a query's title on the page has at most this many characters
+NAMED = 5  # a notice names at most this many runs
+ITEMS = 1000  # the page has the texts of at most this many items of a text task
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Notice:
     """A note on something that a board does not show. The page has the words.
 
     kind: "unread": data could not be read again. "unmarked": labels have changed. "gone": lists were deleted.
-        "best": only the best runs have details. "cut": documents have no text. "items": only some items have texts.
+        "best": only the best runs have details. "cut": some documents lack texts. "items": only some items have texts.
     """
 
     kind: str
@@ -102,7 +102,7 @@ def packed_json(value: Any) -> str:
 
 
 def packed_places(places: np.ndarray) -> dict[str, Any]:
-    """Pack integers >= 0 as {bits, data}: little-endian, each in 8, 16 or 32 bits, the fewest that hold the largest."""
+    """Pack integers >= 0 as {bits, data}: little-endian, all in 8, 16 or 32 bits, as the largest requires."""
     most = int(places.max(initial=0))
     bits = next(one for one in (8, 16, 32) if most < 2**one)
     return {"bits": bits, "data": packed(places.astype(f"<u{bits // 8}").tobytes())}
@@ -157,8 +157,8 @@ def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
 def item_details(runs: BoardRuns, found: Submissions) -> dict[str, Any]:
     """Return the details of submissions to a text task.
 
-    `about` has the texts of an item, and in `said` the prediction of each run in marked pieces, or None. Only the ITEMS
-    items on which the runs differ most have texts and predictions.
+    `about` has the texts of an item. Its key `said` has the prediction of each run in marked pieces, or None. Only the
+    ITEMS items on which the runs differ most have texts and predictions.
     """
     spread = np.nan_to_num(runs.values.max(axis=0) - runs.values.min(axis=0))
     listed = {*np.argsort(-spread, kind="stable")[:ITEMS].tolist()}
@@ -255,7 +255,7 @@ class Collected:
             lists: [number of documents returned, places of the first documents].
             texts: the searched texts.
             grades: {document: grade}, or None.
-            scores: the scores of a list.
+            scores: the scores of each list.
             seen: {run: [place in scores or None, the gate's signal or None, [document, rank] of relevant documents
                 below the list, 1 for a list from before the gate]}.
         documents: [id, title, beginning of the text or None], in blocks. `about` names a document by its place.

@@ -188,7 +188,7 @@ def check_by_query(metric: str) -> None:
 
 
 def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.ndarray:
-    """Return the queries or items that judge the runs, bool [N]. Raise BadInput if none is left to judge them."""
+    """Return the queries or items that judge the runs, bool [N]. Raise BadInput if there are none."""
     if select_on == "all":
         return np.ones(len(public), bool)
     if public.all():

@@ -18,12 +18,12 @@ from harness.tracking.tracker import LoggedRun
 
 FIRST = ("retriever", "gate")  # settings whose values are in every short name
 SAID = {"top_k": "top"}  # key -> its name in a short name
-LONGEST = 30  # the most characters of a value in a short name
+LONGEST = 30  # a value in a short name has at most this many characters
 Params = Mapping[str, str]
 MOST_VALUES = 12  # a numeric key with more values is binned, unless the values recur
 RECUR = 4  # values recur if each has at least this many runs on average
-MOST_BINS = 8  # the most bins of a numeric key
-ABSENT = "none"  # the value of a choice that a run lacks
+MOST_BINS = 8  # a numeric key has at most this many bins
+ABSENT = "none"  # stands for a choice that a run lacks
 BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever asks for them
 
 
@@ -59,11 +59,11 @@ def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, l
 
 
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
-    """Return a short name for each run that is unique among these runs, for example `hybrid_light · auto`.
+    """Return a short name for each run, unique among these runs, for example `hybrid_light · auto`.
 
     A name has the retriever and the gate. Equal names get the fewest other settings that tell the runs apart, without
-    values that more than half of these runs have. Names that are still equal get the beginning of the id. A scored file
-    keeps its run's name.
+    values that more than half of these runs have. Names that are still equal get the beginning of the run's id. A
+    scored file keeps its run's name.
     """
     made = [run.params if run.has_settings else {} for run in runs]
     names = [
@@ -173,7 +173,7 @@ class VariedKey:
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> VariedKey:
-        """Return the key, binned into at most `bins` bins of about equally many runs if its numbers hardly recur."""
+        """Return the key. Numbers that hardly recur are binned into at most `bins` bins of about equally many runs."""
         count = len(self.values)
         if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
             return self
@@ -225,7 +225,7 @@ def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
 
 
 def runs_by_keys(keys: Sequence[VariedKey]) -> list[tuple[np.ndarray, list[VariedKey]]]:
-    """Return for each set of runs (the runs, bool [R]; the keys that exactly these have), the largest set first."""
+    """Return (a set of runs, bool [R]; the keys that exactly these runs have) for each set, the largest set first."""
     found: dict[bytes, list[VariedKey]] = {}
     for key in keys:
         found.setdefault(key.having.tobytes(), []).append(key)

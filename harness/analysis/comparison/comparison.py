@@ -80,7 +80,7 @@ class RunScores:
 
     metrics: measure -> mean over the queries or items that judge.
     intervals: measure -> 95 % bootstrap interval of the mean. Measures without an interval are left out.
-    estimates: measure -> estimate, if labels come partly from a model; then `metrics` are raw. Otherwise None.
+    estimates: None unless labels come partly from a model; otherwise measure -> estimate, and `metrics` are raw.
     out_of_fold: whether `metrics` and `losses` are out of fold, because the run learnt from the labels.
     as_written: measure -> mean over the logged lists.
     losses: kind of loss -> its part of 1 − modified_map@3.
@@ -159,7 +159,7 @@ class Unjudged:
     """The share of judged documents among the first k documents of each run.
 
     judged: label -> mean share over the queries with documents; NaN without such queries.
-    documents: the documents to judge first, from runs with a smaller share than another run.
+    documents: the documents to judge first, from runs with a smaller share of judged documents than another run.
     """
 
     k: int
@@ -178,7 +178,8 @@ class Comparison:
     judges: "private " with select_on=public; otherwise "".
     left_out: sentences about measures that are not compared.
     splits: differences by part. changed: the queries or items with the largest differences of each pair.
-    shake_up: None if a part is empty, or if the runs have different public parts.
+    shake_up: how ranks shift over new draws of the public part; None if a part is empty, or if the runs have different
+        public parts.
     pairs: the number of pairs that p of the metric is corrected for.
     expected: what to expect of the experiment's best run on new queries; None if unknown or if the run is not compared.
     unjudged: None if the labels do not say which documents were judged.
@@ -256,7 +257,7 @@ class Comparison:
 
 
 def kinds_in_words(whose: Mapping[str, str]) -> str:
-    """Return for example `out of fold`, or `in sample (A) or out of fold (B, C)`. whose: kind -> labels."""
+    """Return for example `out of fold`, or `in sample (A) or out of fold (B, C)`. whose: kind -> labels of runs."""
     return next(iter(whose)) if len(whose) == 1 else " or ".join(f"{kind} ({who})" for kind, who in whose.items())
 
 

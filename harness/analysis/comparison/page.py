@@ -35,8 +35,8 @@ from harness.statistics.split import Standing
 from harness.tasks.task import GIVEN
 from harness.tracking.tracker import Tracker
 
-PLACES = 5  # the most pairs that a note names
-WIDE = 6  # the most columns of measures in a pasted table; more measures become rows
+PLACES = 5  # a note names at most this many pairs
+WIDE = 6  # if there are more measures, a pasted table has a row for each, instead of a column
 ALONE = "Each p is for one pair and one measure, without correction."
 
 

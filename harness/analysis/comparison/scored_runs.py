@@ -53,10 +53,10 @@ from harness.statistics.split import Score, Standing, Standings, standings
 from harness.tasks.scored_file import check_measure, measure_all, measure_kind, strata, summaries
 from harness.tracking.tracker import LoggedRun, Tracker
 
-CHANGED = 10  # the most queries or items shown for each pair of runs
-DOCUMENTS = 3  # the most documents shown of each list
+CHANGED = 10  # at most this many queries or items are shown for each pair of runs
+DOCUMENTS = 3  # at most this many documents of each list are shown
 GAP = 0.05  # a larger difference in the share of judged documents gives a warning
-NAMED = 10  # the most documents that a sentence names
+NAMED = 10  # a sentence names at most this many documents
 CHECKED_NOTE = (
     "A model wrote the labels of {} % of the queries. So the verdict uses estimates of the scores that people's labels "
     "would give (PPI++). Raw numbers, and numbers by query or kind of query, rest on all labels. They and their p are "
@@ -139,12 +139,12 @@ class RetrievalRuns:
 
     @property
     def strata(self) -> np.ndarray:
-        """int [N], the stratum of each query from which the public part is drawn."""
+        """int [N], the stratum of each query. The public part is drawn by stratum."""
         return 2 * self.runs[0].table.needs + self.runs[0].table.multi_turn
 
     @property
     def apart(self) -> tuple[LoggedRun, LoggedRun] | None:
-        """(A run whose public part differs from the first run's, the first run); None if all public parts are equal."""
+        """(A run with another public part than the first run, the first run); None if all public parts are equal."""
         first = self.runs[0].run
         return next(((run.run, first) for run in self.runs if (run.table.public != self.public).any()), None)
 
@@ -158,7 +158,7 @@ class RetrievalRuns:
         return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return (measures that count the same queries in all runs, notes). Raise BadInput if they lack `metric`."""
+        """Return (measures that count the same queries in all runs, notes). Raise BadInput unless `metric` is one."""
         first, *others = [run.values for run in self.runs]
         applies = [name for name, values in first.items() if not np.isnan(values).all()]
         shared = [name for name in applies if all(name in values for values in others)]
@@ -238,7 +238,7 @@ class RetrievalRuns:
         ]
 
     def changed(self, pair: Pair, row: int, values: Mapping[str, float]) -> Changed:
-        """Return the documents of both runs of a pair for a query. values: label of a run -> its value on the query."""
+        """Return a query with the documents of each run of a pair. values: label of a run -> its value."""
         query_id, known = self.runs[0].table.query_ids[row], self._known
         documents = {}
         for label in values:

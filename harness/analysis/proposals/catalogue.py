@@ -31,12 +31,12 @@ BIGRAMS = 0.2  # BM25 on bigrams, if tokenizers split word forms inconsistently,
 OTHER_BIGRAMS = -0.05  # in other languages: McNamee and Mayfield (2004) found that n-grams help inflected words only
 ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # encoders without a download, added to BM25
 MODEL = 0.3  # a large model on this machine, as an encoder or a reranker
-MODEL_ALONE = 0.2  # such a model as an encoder without BM25
+MODEL_ALONE = 0.2  # a large model as an encoder without BM25
 LEXICAL = 0.1  # BM25 added to an encoder
 LEARNED_FUSION, WEIGHTS, FUSIONS, PASSAGES, BM25 = 0.08, 0.03, 0.02, 0.03, 0.03
 DEEPER, LAST_TURN, REWRITTEN, BEYOND = 0.05, 0.05, 0.3, 0.04
-STALE = 0.6  # the factor of a share for each value of the key that was tried without success
-LEFT = 0.15  # the factor of a share if the run already has a gate that learns
+STALE = 0.6  # a share is multiplied by this for each value of its key that was tried without success
+LEFT = 0.15  # the share of a gate is multiplied by this if the run already has a gate that learns
 
 COMPONENTS = {  # choice of retriever -> its component rankings
     "hybrid_lexical": ("bm25", "bigram"),
@@ -232,7 +232,7 @@ def _tokenizers(setup: Setup) -> Iterator[Proposal]:
 def _mixtures(setup: Setup) -> Iterator[Proposal]:
     names = setup.names
     if not names <= ADDED.keys():
-        return  # retrievers of another kind, such as a search engine
+        return  # a component is of another kind, such as a search engine
     for choice, encoder, share in _mixture_shares(setup):
         changes = {"retriever": [choice], **({"encoder": [encoder]} if encoder else {})}
         parts = COMPONENTS[choice]

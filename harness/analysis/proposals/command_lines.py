@@ -36,7 +36,7 @@ NEGLIGIBLE = 0.01  # a smaller loss is not worth another run
 ONCE = with_role(RunConfig, Role.ONCE)  # keys that are for a single run
 SWEPT = ("retriever", "tokenizer", "encoder", "fusion", "rerank", "gate")  # groups that sweep=auto chooses from
 BUDGET = "10m"  # the budget of sweep=auto
-MOST = 3  # the most commands printed at once
+MOST = 3  # at most this many commands are printed at once
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _short(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class NextCommands:
-    """The next commands after a run: the best proposal of each kind, added to the proposals before it."""
+    """The next commands after a run. Each adds the best proposal of a further kind to the command before it."""
 
     setup: Setup
     invocation: Invocation

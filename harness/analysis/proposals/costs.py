@@ -44,7 +44,7 @@ LEARNING = {"gate/auto": 0.3, "gate/depth": 0.5, "gate/classifier": 3.0, "fusion
 
 @dataclass(frozen=True)
 class Cost:
-    """A cost. seconds: None if unknown. reason: a phrase about what takes the time or is unknown."""
+    """A cost. seconds: None if unknown. reason: a phrase that says what takes the time, or what is unknown."""
 
     seconds: float | None
     reason: str
@@ -64,7 +64,7 @@ class Workload:
 
     @property
     def parts(self) -> Iterator[tuple[Node, Mapping[str, Any]]]:
-        """(retriever, identity of its ranking)."""
+        """Pairs (retriever, identity of its ranking)."""
         return zip(self.plan.retriever.values(), self.rankings, strict=True)
 
     @property
