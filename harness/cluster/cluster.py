@@ -77,14 +77,13 @@ class Local:
 
 
 def _part(progress: Progress, before: int, size: int, total: int, unit: str) -> Progress:
-    """Return a progress function for one job that reports overall progress. before: the total size of earlier jobs."""
+    """Return a function that turns one job's progress into overall progress. before: the total size of earlier jobs."""
     reached = 0
 
     def count(done: int, of: int, _: str) -> None:
         nonlocal reached
-        if (
-            of and (now := size * done // of) > reached
-        ):  # a job may count several things one after the other, each from 0
+        # A job may count several things one after the other, each from 0.
+        if of and (now := size * done // of) > reached:
             reached = now
             progress(before + now, total, unit)
 

@@ -62,7 +62,7 @@ class RayCluster:
         self._address, self._cores, self._gpus = address, encoding_cores, float(encoding_gpus)
 
     def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
-        """Do as in `Cluster`. Also raise BadInput if the cluster cannot be joined or its nodes cannot do the work."""
+        """Run as in `Cluster`. Also raise BadInput if the cluster cannot be joined or its nodes cannot do the work."""
         if not work.jobs:
             return []
         connection = connect(self._address)
@@ -214,7 +214,7 @@ class _ShardJobs:
                 raise (Failed if kind == "failed" else BadInput)(value)
 
     def _move(self, job: int, problem: str, number: str) -> None:
-        """Move a job that met a full disk to another node. Raise Failed if none is left, or at a second full disk."""
+        """Move a job that met a full disk to another node. Raise Failed if it was moved before or no other is left."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         full = {number, *self._full.values()}

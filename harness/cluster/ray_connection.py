@@ -52,7 +52,7 @@ class RayNode:
     gpus: float
 
     def share(self, gpus: float) -> int:
-        """Return the cores of each worker if each takes `gpus` GPUs (0: one worker takes all cores); 0 if none fits."""
+        """Return each worker's cores if each takes `gpus` GPUs (0: one worker takes all cores); 0 if no worker fits."""
         count = int(self.gpus / gpus) if gpus else 1
         return max(1, self.cores // count) if count and self.cores else 0
 
@@ -79,9 +79,8 @@ def ray_module() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
     os.environ.setdefault("RAY_task_oom_retries", str(TRIES - 1))  # by default, Ray tries for ever
-    os.environ.setdefault(
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0"
-    )  # otherwise Ray warns that this will be the default
+    # Without this variable, Ray warns that 0 will be the default.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
         import ray._private.worker

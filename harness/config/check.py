@@ -22,7 +22,7 @@ OTHERS = "outputs=FOLDER, store.path=FOLDER"
 
 @dataclass(frozen=True)
 class Invocation:
-    """The command line behind a config. choices: group -> choice. defaults: overrides of harness.yaml and recipes."""
+    """The command line behind a config. choices: group -> choice. defaults: overrides from harness.yaml and recipes."""
 
     choices: Mapping[str, str]
     overrides: tuple[str, ...]

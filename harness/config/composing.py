@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from harness.config.leash import LeashedLoader
 
-MOST = 1000  # the most sets of choices whose configs a composer keeps
+MOST = 1000  # the maximum number of sets of choices whose configs a composer keeps
 ONE = threading.RLock()  # the lock of Hydra's state, which belongs to the whole process
 
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags of a command line. show: the part of the config to print. package: print only this key of it."""
+    """The flags of a command line. show: the part of the config to print. package: print only this key."""
 
     show: str | None
     resolve: bool
@@ -73,7 +73,7 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Request:
-    """The quoted overrides of a command. before: of harness.yaml and recipes. given: of the command line."""
+    """The quoted overrides of a command. before: from harness.yaml and recipes. given: from the command line."""
 
     command: str
     flags: Flags
@@ -102,7 +102,7 @@ class Request:
         return [*self.before, *self.given]
 
     def checked(self, plain: dict[str, Any], choices: Mapping[str, Any], given: Sequence[str]) -> Checked:
-        """Return the checked config and its command line. given: all overrides, or the overrides of one job (`-m`)."""
+        """Return the checked config and its command line. given: the overrides as typed or, with `-m`, of one job."""
         plugins.permit(self.allowed)  # again, since this may be a worker
         config = check_values(with_metrics(plain), primary(self.command))
         words, before = tuple(map(unquoted, given)), tuple(map(unquoted, self.before))
@@ -116,7 +116,7 @@ Checked = tuple[dict[str, Any], Invocation]
 def compose(command: str, words: Sequence[str], silent: bool = False) -> Checked:
     """Return the checked config of a command line. Raise BadInput and Hydra's errors.
 
-    The process stays as it is: arguments, working folder, logging, Hydra's state. Threads wait for each other.
+    The process keeps its arguments, working folder, logging and Hydra's state. Threads wait for each other.
     words: overrides and `--config-dir=FOLDER`. silent: print no note that harness.yaml is used.
     """
     check_flags(words)
@@ -301,7 +301,7 @@ class Composer:
         return [one for one in overrides if one not in inner or _key(one) in keys]
 
     def partial(self, fixed: Sequence[str], swept: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Return key -> the swept choices (group=choice) that have it, for keys that only some swept choices have.
+        """Return key -> the swept choices (group=choice) that have the key, for keys that only some of them have.
 
         swept: key -> its overrides. Raise Hydra's exceptions, also for a key that no choice has.
         """

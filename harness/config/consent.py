@@ -1,7 +1,7 @@
 """Decide which keys only the command line (or a call in Python) may set.
 
 `harness.yaml` and the config of a logged run may come from a stranger. They may not set keys with the role `ACTS`, nor
-keys whose names say where data or secrets go. The places that they write to must be inside the working folder.
+keys whose names say where data or secrets go. Places that they name for output must be inside the working folder.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _roles(key: str) -> Role:
 
 
 def consent_refusal(key: str, value: object, folder: Path) -> str:
-    """Return why a file in a folder may not set a key to a value, as a sentence without its end; "" if it may."""
+    """Return why a file in a folder may not set a key to a value, as the start of a sentence; "" if it may."""
     said = f"the command line{f' or in {ENVIRONMENT[key]}' if key in ENVIRONMENT else ''}"
     if needs_command_line(key):
         return f"{key} can only be given on {said}"

@@ -1,12 +1,12 @@
-"""Read `harness.yaml` in the working folder: defaults for every command here.
+"""Read `harness.yaml` in the working folder: defaults for every command that runs there.
 
 Each line is `key: value`, with the keys of the command line:
 
     dataset: contest
     dataset.path: data
 
-The file may come from a stranger. It may set only keys of shipped configs, only to plain values, and no key that needs
-the command line (`consent`).
+The file may come from a stranger. It may set only keys of shipped configs, only to plain values, and no key that only
+the command line may set (see `consent`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Defaults:
     replaced: tuple[str, ...] = ()
 
     def note(self) -> str:
-        """Return the note that the file is used; "" if the command takes no line of it."""
+        """Return the note that the file is used; "" if none of its lines concerns the command."""
         without = f", without {', '.join(self.replaced)}" if self.replaced else ""
         return f"Defaults: {FILE}{without}" if self.settings or self.replaced else ""
 

@@ -17,8 +17,8 @@ LEAST, MOST = 60, 100  # the least and the greatest width of a line
 COLUMN = 27  # the column where comments begin
 CHOICES = 17  # the column where descriptions of choices begin
 ONLY_WITH = {"encoder": "${encoder}", "index": "${index}", "llm": "${llm}"}  # group -> reference to its component
-REFUSED = (("run", "task"),)  # (command, group) with only one possible choice, so help leaves it out
-LONGEST = 40  # the most characters of a value that is shown in full
+REFUSED = (("run", "task"),)  # (command, group): help leaves out the group, since only one choice is possible
+LONGEST = 40  # the maximum number of characters of a value that is shown in full
 
 
 def help_page(command: str, words: Sequence[str]) -> str:

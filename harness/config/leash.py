@@ -39,7 +39,7 @@ from harness.config.places import conf_folder
 from harness.config.schema import Key, check_value, schema_defaults
 from harness.errors import BadInput
 
-MOST = 1_000_000  # the most characters that a key may have once its references are resolved
+MOST = 1_000_000  # the maximum number of characters of a key's value once its references are resolved
 REFERENCE = re.compile(r"\$\{([^${}:]+)\}")  # not `${resolver:...}`, which has a colon
 COMPUTED = re.compile(r"\$\{[^${}:]*(\$\{[^{}]*\}[^${}:]*)+\}")
 
@@ -173,7 +173,7 @@ class LeashedLoader(ConfigLoaderImpl):
     ) -> DictConfig:
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
         self._name = config_name or "common"
-        # In a sweep, each trial takes only the keys inside groups that its choices have.
+        # A sweep leaves out keys inside groups: each trial later takes the keys that its choices have.
         whole_sweep = config_name == "sweep" and run_mode == RunMode.MULTIRUN
         inner = [one for one in overrides if whole_sweep and is_inner(one, self._is_group)]
         others = [one for one in overrides if one not in inner]

@@ -2,7 +2,7 @@
 
 A plug-in is an entry point of the group `retrieval_harness.components` that names a package with a folder `conf/`. The
 yaml files in this folder are choices of config groups, and classes of the package are components. A plug-in is found
-without an import. `harness doctor`, and any command that uses a broken plug-in, say what is wrong with it.
+without importing it. `harness doctor`, and any command that uses a broken plug-in, say what is wrong with it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ from harness.errors import BadInput, did_you_mean
 from retrievers.external.function import open_here, spec_of
 
 GROUP = "retrieval_harness.components"
-GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate")  # open to plug-ins
+GROUPS = (
+    "dataset",
+    "retriever",
+    "tokenizer",
+    "encoder",
+    "index",
+    "fusion",
+    "rerank",
+    "gate",
+)  # plug-ins may add to these
 PROVIDER = "plug-in"  # names the config folders of plug-ins to Hydra
 ALLOW = "plugins.allow"  # the key with the modules whose functions a config may name
 OURS = ("harness", "retrievers")

@@ -33,7 +33,7 @@ class Role(enum.Flag):
     READS: the key names a file or folder that is read. So does every key of type `Path` without WRITES.
     WRITES: the key names a file or folder that is written.
     LOCATES: the key says where runs are logged. Suggested next commands repeat it.
-    ASIDE: the key changes only the place or look of output. It is not in names, params or trial keys, and not swept.
+    ASIDE: the key changes only the place or look of output. It is not in names, params or trial keys, nor swept.
     FIXED: the key has one value for a whole sweep.
     ONCE: the key belongs to one run, and proposals do not repeat it.
     ACTS: the key runs code, opens this machine to others, overwrites or deletes. Only the command line may set it.

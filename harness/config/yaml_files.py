@@ -14,7 +14,7 @@ from harness.errors import BadInput
 
 # PyYAML raises these for impossible dates and numbers, deep nesting, and tags such as `!!bool x`.
 UNREAD = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
-MOST = 10_000  # the most values that the aliases of a file may repeat
+MOST = 10_000  # the maximum number of values that the aliases of a file may repeat
 
 
 def text_of(path: Path) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Values:
-    """An axis with listed values, as an override writes them. ordered: whether they are numbers that rise or fall."""
+    """An axis with listed values, as an override writes them. ordered: whether these are rising or falling numbers."""
 
     texts: tuple[str, ...]
     ordered: bool
@@ -102,7 +102,7 @@ class Interval:
 
 
 Axis = Values | Interval
-MOST = 100_000  # the most values of an axis, and the most trials of a grid; checking so many takes minutes
+MOST = 100_000  # the maximum number of values of an axis and of trials of a grid; checking so many takes minutes
 
 
 def axis_of(override: Override) -> Axis:
@@ -125,7 +125,7 @@ def axis_of(override: Override) -> Axis:
     if isinstance(sweep, RangeSweep):
         _check_range(key, sweep)
         values = [*sweep.range()]
-    else:  # the list of a choice, since the iterator of shuffle() has another order at every start
+    else:  # a choice's list: the iterator of shuffle() would give another order at every start
         values = sweep.list if isinstance(sweep, ChoiceSweep) else [*override.sweep_iterator()]
     if not values:
         raise BadInput(f"{key}={override.get_value_string()} has no values: give at least one.")

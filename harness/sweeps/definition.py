@@ -60,7 +60,7 @@ class Way(Protocol):
     """A way to choose the trials of a sweep."""
 
     name: str = ""  # the name of the parent run; "" names it after the swept keys
-    per_job: int = 25  # the most trials in a job if jobs run in parallel
+    per_job: int = 25  # the maximum number of trials in a job if jobs run in parallel
 
     def check(self, config: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
         """Raise BadInput if this way cannot use the swept keys or the fixed overrides."""
@@ -85,7 +85,7 @@ class Sweep:
     fixed: the overrides that all trials share. points: the trials of a grid; [] for a search.
     anchor: the key of a trial that can run. Together with the axes, it identifies a search.
     partial: key that only some trials have -> the choices that have the key, as group=choice.
-    config: the config of one trial, the first whose config can be read.
+    config: the config of the first trial whose config can be read.
     """
 
     launcher: HydraLauncher
@@ -105,7 +105,7 @@ class Sweep:
 
     @property
     def trials_per_job(self) -> int | None:
-        """The most trials in a job; None: no limit."""
+        """The maximum number of trials in a job; None: no limit."""
         return self.config.trials_per_job or (None if self.launcher.serial else self.way.per_job)
 
     @cached_property

@@ -45,7 +45,7 @@ def write_boards(execution: Execution, summary: SweepSummary, folder: Path, plac
     """Write `board.html`, or `board-0.html`, `board-1.html` … for groups of trials.
 
     Write no board for a text task, for an objective that is not a mean over queries, for fewer than two different
-    trials, for trials that are not uploaded, and for select_on=public, since a board shows all private scores.
+    trials, or for trials that are not uploaded. Write none with select_on=public, since a board shows private scores.
     """
     kind, config, tracker = execution.sweep.kind, execution.sweep.config, execution.tracker
     shown = kind.task is None and tracker.keeps_runs and config.select_on == "all"
@@ -89,7 +89,7 @@ class Ending:
     automatic: Automatic | None
 
     def finish(self, raised: BaseException | None) -> CommandAnswer:
-        """Sum up the sweep and close the parent run. raised: an error that ended the sweep early; raised again."""
+        """Sum up the sweep and close the parent run. raised: an error that ended the sweep early, raised again."""
         interrupted = isinstance(raised, KeyboardInterrupt)
         if raised is not None:
             self.execution.close_running("KILLED" if interrupted else "FAILED")
@@ -247,9 +247,9 @@ def expected(
     config: RunConfig,
     replay: Replay | None = None,
 ) -> Expected | None:
-    """Return the expected score of the experiment's best run among those that are comparable with the trial `best`.
+    """Return the expected score of the experiment's best run. Leave out runs that cannot be compared with `best`.
 
-    If the trials are not logged, only the trials of the sweep count. Return None if the objective is not a mean over
+    If the trials are not logged, only the sweep's own trials count. Return None if the objective is not a mean over
     queries, or if there is only one run.
     """
     objective = config.objective

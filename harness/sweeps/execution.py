@@ -27,9 +27,8 @@ class Forecast:
 
     def __init__(self, sweep: Sweep, finished: Mapping[str, TrialResult]) -> None:
         self._sweep, self._finished = sweep, finished
-        self._cached: dict[
-            str, bool
-        ] = {}  # digest of a ranking -> whether the ranking was in the cache at the first plan
+        # Digest of a ranking -> whether the ranking was in the cache when it was first planned.
+        self._cached: dict[str, bool] = {}
 
     def __call__(self, trials: Sequence[Trial]) -> dict[str, Any]:
         runnable = [trial for trial in trials if not trial.error]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 class Trial:
     """One point of a sweep.
 
-    overrides: the swept overrides, key=value. plan: None if it could not be made. error: why the trial cannot run.
+    overrides: the swept overrides, key=value. plan: None if no plan could be made. error: why the trial cannot run.
     data, rules: digests of the scoring data and of the scoring rules. Trials are comparable if both are equal.
     ranking_keys: the digests of the component rankings.
     unwritten: (number of queries that a language model must still write, digest of the queries).
@@ -99,19 +99,18 @@ class Planner:
         self.config: SweepConfig | None = None  # the config of the first trial that can be read
         self.rankings: dict[str, dict[str, Any]] = {}  # digest of a component ranking -> its identity
         self._datasets: dict[str, DataFacts | Exception] = {}
-        self._refused: dict[
-            str, BadInput | None
-        ] = {}  # digest of what decides whether a trial can run -> why it cannot, None if it can
+        # Digest of what decides whether a trial can run -> why the trial cannot run, None if it can.
+        self._refused: dict[str, BadInput | None] = {}
         self._identities: dict[str, dict[str, Any]] = {}
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-        """Return a trial's fixed overrides and its own overrides, both without keys that the trial's choices lack."""
+        """Return a trial's fixed overrides and its own overrides, both without keys that its choices do not have."""
         kept = set(self.composer.applicable([*self.fixed, *overrides]))
         return [one for one in self.fixed if one in kept], tuple(one for one in overrides if one in kept)
 
     def trial(self, number: int, overrides: Sequence[str]) -> Trial:
-        """Return the trial of these overrides. Store BadInput in its `error`, and raise Hydra's errors."""
+        """Return the trial of these overrides. Store a BadInput in the trial's `error`. Raise Hydra's errors."""
         try:
             fixed, applicable = self.words(overrides)
             trial = Trial(number, applicable)
@@ -125,10 +124,8 @@ class Planner:
             self.config = self.config or SweepConfig.of(config)
             run = {name: value for name, value in config.items() if name in self._run_keys}
             cache = config["store"] | {"path": full_place(config["store"]["path"])}
-            run |= {
-                "outputs": str(Path(config["outputs"]).absolute()),
-                "store": cache,
-            }  # workers may run in other folders
+            # Paths are absolute, since workers may run in other folders.
+            run |= {"outputs": str(Path(config["outputs"]).absolute()), "store": cache}
             (self._describe_text if "task" in run else self._describe_retrieval)(trial, run, choices)
             chosen_by = [run[name] for name in ("public", "seed")] if config["select_on"] == "public" else []
             trial.rules = digest([RunKind(run.get("task")).rules, run["objective"], chosen_by])
@@ -224,7 +221,7 @@ def swept_values(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return every combination of the overrides. The last key changes fastest. Raise BadInput for more than MOST."""
+    """Return all combinations of overrides; the last key changes fastest. Raise BadInput for more than MOST."""
     if (count := math.prod(map(len, axes.values()))) > MOST:
         sizes = " x ".join(f"{len(values):,} of {key}" for key, values in axes.items())
         raise BadInput(
@@ -242,7 +239,7 @@ class SweepObjective(NamedTuple):
 
 
 def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
-    """Group trials by their expensive steps. depths: ranking key -> depth. most: the most trials in a job."""
+    """Group trials by their expensive steps. depths: ranking key -> depth. most: the maximum per job."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.job_key, []).append(trial)

@@ -1,7 +1,7 @@
 """Which of a sweep's best trials to take, and where to try more values.
 
 If trials with equal scores differ in keys that are not numbers, prefer a trial that asks no language model, then the
-quickest one. Then take the middle of the plateau: on other queries, scores change first at the edges of a plateau.
+quickest one. The remaining trials form a plateau. Take its middle: on other queries, scores change first at the edges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Others = tuple[tuple[str, str], ...]  # (key, value) of a trial, for some of it
 
 # numbers of n trials -> the objective of each trial for each query, float64 [n, Q]
 ByQuery = Callable[[Sequence[int]], np.ndarray]
-NEAR = 0.05  # the distance from an end of an interval, as a share of its length, below which a value is at the end
+NEAR = 0.05  # a value counts as at an end of an interval if it is nearer to the end than this share of the length
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Points:
         return list(dict.fromkeys(key for trial in trials for key in self.texts[trial]))
 
     def line(self, trial: int, key: str) -> list[int]:
-        """Return this trial and all trials that differ from it only in the numeric `key`, sorted by its value."""
+        """Return this trial and all trials that differ from it only in the numeric `key`, sorted by this key."""
         return self._lines[key][self._others(trial, key)]
 
     @cached_property
@@ -68,7 +68,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The trial to take. tied: all trials with its score, the trial included. reason: "" if no other trial ties."""
+    """The trial to take. tied: this trial and all others with the same score. reason: "" if there are no others."""
 
     trial: int
     tied: tuple[int, ...]
@@ -115,7 +115,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """Return the tied trial with the most steps to the nearest worse trial along any key, and the reason in words."""
+    """Return the tied trial that is most steps away from worse trials, along any one key, and the reason in words."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []
@@ -160,7 +160,7 @@ class Edge:
 def edges(
     points: Points, best: int, axes: Mapping[str, Axis], by_query: ByQuery, grows: Callable[[str], bool]
 ) -> list[Edge]:
-    """Return the keys whose best value lies at an edge and beats other values beyond chance, by the rule of boards.
+    """Return the keys whose best value lies at an edge and beats other values beyond chance, as boards define it.
 
     grows: key -> whether the objective grows with the key by construction.
     """

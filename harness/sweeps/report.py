@@ -35,8 +35,8 @@ Swept = Mapping[str, Sequence[str | float | None]]
 Places = tuple[np.ndarray, list[str]]
 
 ABSENT = "–"  # stands for the value of a key that a trial lacks
-MOST_KEYS = 12  # the most keys in one figure
-MOST_BINS = 8  # the most groups of a key's values when its effect is estimated
+MOST_KEYS = 12  # the maximum number of keys in a figure
+MOST_BINS = 8  # the maximum number of groups into which a key's values are put to estimate its effect
 TRIAL, GOOD, BEST = "#8fa8c8", "#2e5eaa", "#d1495b"
 POLL_SECONDS = 0.2
 
@@ -148,7 +148,7 @@ def _write_figures(summary: SweepSummary, folder: Path, suffix: str) -> None:
 
 
 def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure:
-    """Draw a panel for each swept key, with all trials, and the best and the median objective at each of its values.
+    """Draw a panel for each swept key, with all trials, and the best and the median objective for each value.
 
     If there are more than 12 keys, draw only the 12 with the largest effect.
     axes: swept key -> its value in each of T trials, all numbers or all texts; None if the trial lacks the key.
@@ -213,7 +213,7 @@ def _places(given: Sequence[str | float | None]) -> tuple[np.ndarray, list[str]]
 
 
 def _strongest(keys: dict[str, Places], values: np.ndarray) -> dict[str, Places]:
-    """Return the MOST_KEYS keys whose values (or groups of them) differ most in the mean objective. Keep the order."""
+    """Return the MOST_KEYS keys whose values (or groups of values) differ most in mean objective. Keep the order."""
     done = np.isfinite(values)
 
     def effect(name: str) -> float:
@@ -272,7 +272,7 @@ def _failures(values: np.ndarray) -> str:
 def watch_trials(
     context: Context, known: Collection[TrialResult], total: int, trials: Mapping[int, Trial]
 ) -> Iterator[None]:
-    """Follow the journal while jobs run. Print a line for each trial on a terminal; elsewhere, some counts."""
+    """Follow the journal while jobs run. On a terminal, print a line for each trial; elsewhere, only counts."""
     over, terminal = threading.Event(), sys.stderr.isatty()
     position = read_journal(context)[1]
 

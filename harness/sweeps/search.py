@@ -1,7 +1,7 @@
 """The ways to choose the trials of a sweep: a whole grid, the batches of an Optuna sampler, or `sweep=auto`.
 
-A study saves every proposed point and its values in an SQLite file. A new sampler draws each point. It gets the earlier
-points, and its seed is made of the search's seed and the point's number, so a restart proposes the same points.
+A study saves every proposed point and its values in an SQLite file. A new sampler draws each point. The sampler gets
+the earlier points and a seed made of the search's seed and the point's number, so a restart proposes the same points.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Sampler = Literal["random", "tpe", "cmaes", "gp"]
 
 Trials = Annotated[int, AtMost(100_000, "every proposal reads all earlier trials")]
 STARTUP = 10  # points that tpe and gp draw at random before they fit a model
-PATIENCE = 20  # the most tried points that a sampler may propose in a row; then a point is drawn at random
+PATIENCE = 20  # after this many proposals in a row that were already tried, a point is drawn at random
 STUDY = "study.db"  # a file in the folder of a sweep
 _BATCH_END = "batch_end"  # an attribute of each stored point: the number of points at the end of its batch
 
@@ -311,7 +311,7 @@ class Study:
             return None
         import optuna
 
-        # In memory, repeated proposals stay running trials, which samplers avoid. Only the new point is saved.
+        # Repeated proposals stay in memory as running trials, which samplers avoid. Only the new point is saved.
         memory = optuna.create_study(directions=self._stored.directions)
         memory.add_trials(trials)
         numbers = sum(axis.ordered for axis in self._space.values())

@@ -69,12 +69,8 @@ NEVER = (  # reasons why a job would never start, unless the cluster changes
     "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS",
     "PartitionNodeLimit", "PartitionTimeLimit", "not permitted to use this partition",
 )  # fmt: skip
-FOR_NOW = (
-    "not available now",
-    "down, drained",
-    "partition not available",
-    "is busy",
-)  # words of sbatch about a job that would only have to wait
+# Words of sbatch about a job that would only have to wait.
+FOR_NOW = ("not available now", "down, drained", "partition not available", "is busy")
 SILENT = ("contact slurm controller", "timed out")  # words that commands print if the controller does not answer
 
 LOOK_SECONDS = 1.0  # time between two checks for results
@@ -116,7 +112,7 @@ class State:
 
 
 def try_submission(script: str) -> None:
-    """Raise BadInput with SLURM's answer if SLURM would never take the job, and Failed if it does not answer."""
+    """Raise BadInput with SLURM's answer if SLURM would never take the job, and Failed if SLURM does not answer."""
     try:
         asked = _run(["sbatch", "--test-only"], script)
     except SlurmSilent as error:
@@ -194,7 +190,7 @@ class Element:
     """One job of the sweep: submitit sends it to a worker and calls it there.
 
     Before SLURM ends a job, it sends SIGTERM (cancelled, preempted) or SIGUSR2 (out of time). submitit ignores SIGTERM.
-    For SIGUSR2 it raises an error, which a trial would record as its own. Here, both signals end the job.
+    On SIGUSR2, it raises an error, which a trial would record as its own. Here, both signals end the job.
     """
 
     launcher: BaseSubmititLauncher
@@ -344,10 +340,8 @@ class Waiting:
     def _states(self) -> dict[str, State]:
         if self.on_slurm:
             return states(self.array)
-        names = {
-            "RUNNING": "RUNNING",
-            "FINISHED": "FAILED",
-        }  # only states of jobs without a result are used: one that finished has failed
+        # Only the states of jobs without a result are used: if such a job has finished, it has failed.
+        names = {"RUNNING": "RUNNING", "FINISHED": "FAILED"}
         return {job.job_id: State(names.get(job.state, "CANCELLED")) for job in self.jobs.values()}
 
     def _collect(self) -> None:
@@ -376,9 +370,8 @@ class Waiting:
         self.answers, now = True, time.monotonic()
         of = {number: known.get(self.jobs[number].job_id) for number in self.open}
         gone = [number for number, state in of.items() if state is None or state.is_over or state.never_starts]
-        self.over = {
-            number: self.over.get(number, now) for number in gone
-        }  # leaves out jobs that SLURM has started again
+        # This forgets jobs that SLURM has started again.
+        self.over = {number: self.over.get(number, now) for number in gone}
         self._say({number: state for number, state in of.items() if state})
         if late := [number for number in gone if now - self.over[number] >= GRACE_SECONDS]:
             last = (ended(self.array) if self.on_slurm else {}) | known

@@ -33,7 +33,7 @@ SHOWN = 10  # how many of the best trials are listed
 
 @dataclass(frozen=True)
 class System:
-    """Values of all swept keys that do not separate the groups, with the trial and the score in each group.
+    """A value for each swept key that does not separate the groups, with the trial and the score in each group.
 
     values: the scores; NaN if the group has no such trial.
     mean: the mean over the groups; NaN if a value is missing or the groups have different rules.
@@ -98,7 +98,7 @@ class SweepSummary:
     """The trials of a sweep and their results, keyed by number.
 
     run_id: the id of the parent run. skipped: the keys of trials that finished before this start.
-    expected: the expected score, on new queries, of the best run in the experiment comparable with these trials.
+    expected: the expected score on new queries of the experiment's best run that is comparable with these trials.
     apart: swept key -> the values that separate these trials from the other groups.
     groups: a summary for each group of comparable trials; () if all are comparable. With groups, `best` is None.
     """
@@ -233,7 +233,7 @@ class SweepSummary:
 
     @property
     def front(self) -> list[int]:
-        """The Pareto front, best first: no other trial is better in one objective without being worse in another."""
+        """The Pareto front, best first: a trial is in it unless another is better in one objective, worse in none."""
         whole = [number for number in self.finished if np.isfinite(self.rows[number].values).all()]
         points = np.array([self.rows[number].values for number in whole]).reshape(-1, len(self.objectives))
         points *= [1 if direction == "maximize" else -1 for _, direction in self.objectives]
@@ -300,7 +300,7 @@ class SweepSummary:
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str | None]]:
-        """Return swept key -> its value in each trial, None if absent; numbers if all values of a key can be."""
+        """Return swept key -> its value in each trial, None if absent. A key's values are numbers if all can be."""
         rows = [swept_values(trial.overrides) for trial in self.trials.values()]
         keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
         return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}
@@ -334,7 +334,7 @@ class SweepSummary:
         return metrics | {f"trials/{name}": float(count) for name, count in self.counts().items()}
 
     def parent_tags(self, pages: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags of the parent run. pages: label of a group, or "" -> link to the list of its trials."""
+        """Return the tags of the parent run. pages: a group's label, "" without groups -> link to its trials."""
         if all(part.best is None for part in self.parts):
             return {}
         tags = {NOTE: as_note(self._note(pages))} | ({"sweep.page": page} if (page := pages.get("")) else {})

@@ -115,7 +115,7 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 PATIENCE = 60.0  # seconds that a job waits for a tracking server
 JOURNAL = "journal.jsonl"  # a file in the folder of a sweep
-COMPUTED, REUSED = "computed", "reused"  # values of the tag `member_tag`
+COMPUTED, REUSED = "computed", "reused"  # values of the tag that `member_tag` names
 
 
 @dataclass(frozen=True)
@@ -316,7 +316,7 @@ def claim_sweep(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class JournalLine:
-    """A trial's result, and the token of the start of the sweep that wrote it."""
+    """A trial's result, and the token of the sweep's start that wrote the line."""
 
     token: str
     result: TrialResult

@@ -1,6 +1,7 @@
 """The loop of `sweep=auto`: try systems within the budget, choose the best configuration, and score the choice.
 
-Labels do not decide which systems are tried, so the replays, each without one fold, find all rankings in the cache.
+A replay repeats the choice once for each fold, without the fold's labels. Labels do not decide which systems are
+tried, so a replay finds all rankings in the cache.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from harness.sweeps.trials import dataset_of
 if TYPE_CHECKING:
     from harness.sweeps.execution import Execution
 
-VERSION = 2  # increase it if the same labels would lead to another choice
+VERSION = 2  # increase it if a change of the code leads from the same labels to another choice
 SYSTEMS = 0.6  # the share of the budget for component rankings
 LEARNING = 0.25  # the share of the budget for each kind of gate, including the replays
 REPLAYS = "replays"  # folder in the cache
@@ -55,7 +56,7 @@ class AutoLoop:
         self._sweep, self._budget = sweep, seconds
         self._log = StepLog(sweep.folder / "steps.jsonl")
         self._numbers: dict[Words, int] = {}
-        self._made: set[str] = set()  # what the systems that were tried have computed
+        self._made: set[str] = set()  # what the systems tried so far have computed
         began = time.perf_counter()
         self._space, self._costs = space_and_costs(sweep)
         self._untried = list(self._space.left_out)
@@ -120,7 +121,7 @@ class AutoLoop:
         return tuple(kept)
 
     def _values(self, execution: Execution, asked: Sequence[Words]) -> dict[Words, float]:
-        """Run the trials without results. Return the objective of every trial, NaN if the trial failed."""
+        """Run the trials that have no result yet. Return the objective of every trial, NaN if the trial failed."""
         planned: dict[Words, Trial] = {}
         for words in asked:
             number = self._numbers.setdefault(words, len(self._numbers))
@@ -150,7 +151,7 @@ class AutoLoop:
 
     def _replay(self, space: SearchSpace, arithmetic: Arithmetic, number: int) -> Replayed:
         config, labelled = self._sweep.config, arithmetic.labelled(space.baseline)
-        named = str(space).replace(SearchSpace.__name__, "Menu", 1)  # earlier replays are cached by this name
+        named = str(space).replace(SearchSpace.__name__, "Menu", 1)  # replays are cached by this older name
         made_of = [VERSION, self._sweep.anchor, named, config.seed, config.select_on, number]
 
         def build(folder: Path) -> None:
@@ -165,7 +166,7 @@ class AutoLoop:
 
 
 def space_and_costs(sweep: Sweep) -> tuple[SearchSpace, CostModel]:
-    """Return what a sweep may try, and the cost model. Raise BadInput if fewer than two queries have labels."""
+    """Return the search space and the cost model. Raise BadInput if fewer than two queries have labels."""
     base = sweep.planner.trial(0, ())
     if base.error:
         raise base.error

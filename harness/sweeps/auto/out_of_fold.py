@@ -33,10 +33,10 @@ from harness.sweeps.trials import dataset_of
 from retrievers.base import Progress, Ranking
 
 FOLDS = 10
-REPEATS = 3  # the most repeats of the cross-validation; the budget may allow fewer
+REPEATS = 3  # the maximum number of repeats of the cross-validation; the budget may allow fewer
 LEAST = 20  # with fewer labelled queries, intervals and tests mean little
 RESAMPLES = 10_000
-SHOWN = 12  # the most lines about systems that were not tried
+SHOWN = 12  # the maximum number of lines about systems that were not tried
 _SPLITS = 500  # seeds of the folds begin here; gates use lower seeds for their own folds
 
 # (configuration, queries with known labels) -> the objective of each query. See `Arithmetic.values`.
@@ -70,7 +70,7 @@ class _Retrieved:
 
 @dataclass(eq=False)
 class Arithmetic:
-    """Computes the values of configurations, each once, with all labels or with some labels hidden."""
+    """Computes and keeps the values of configurations, with all labels or with some labels hidden."""
 
     planner: Planner
     _retrieved: dict[Words, _Retrieved] = field(default_factory=dict)
@@ -79,12 +79,12 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """Return a payoff. `rows`: the queries that rank configurations. `needs`: whether a query needs documents."""
+        """Return a payoff. Its `rows` are the queries that rank configurations; `needs`: which need documents."""
         made = self._retrieve(words)
         return made.payoff(next(iter(made.rankings.values())))
 
     def values(self, words: Words, known: np.ndarray) -> np.ndarray:
-        """Return the objective of each query, float64 [Q]; NaN for queries that its mean leaves out.
+        """Return the objective of each query, float64 [Q]; NaN for queries that the objective's mean omits.
 
         known: int [n], the queries whose labels a gate or fusion may learn from. For a query in `known`, the gate or
         fusion learns without the query's own label, as in a trial. For any other query, it learns from all of `known`.
@@ -124,7 +124,10 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class Replayed:
-    """values: each query's score, with the configuration chosen without its fold. chosen: each fold's configuration."""
+    """The result of a replay.
+
+    values: each query's score, with the configuration chosen without the query's fold. chosen: one for each fold.
+    """
 
     values: tuple[float, ...]
     chosen: tuple[Words, ...]
@@ -133,7 +136,7 @@ class Replayed:
 def replay(
     space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
-    """Repeat the procedure for each fold, without its queries. number: the number of this repeat; decides the folds."""
+    """Repeat the procedure without each fold's queries. number: the number of this repeat, which decides the folds."""
     rows = labelled.rows
     fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []
@@ -155,8 +158,8 @@ def replay(
 class Procedure:
     """The score of the procedure on queries whose labels it has not seen, and the score of the baseline.
 
-    value: the mean over queries and repeats. low, high: its 95 % interval; NaN if there is none.
-    winner: the configuration that was chosen with all labels has this value on the same labels.
+    value: the mean over queries and repeats. low, high: the 95 % interval of `value`; NaN if there is none.
+    winner: the value, on all labels, of the configuration that was chosen with all labels.
     baseline: the value of the first configuration. difference: value - baseline.
     p: the p-value of a paired randomisation test. agreement: the share of folds that chose the winner.
     """

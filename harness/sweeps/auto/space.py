@@ -18,7 +18,7 @@ from harness.sweeps.plan import Planner, Trial
 
 Words = tuple[str, ...]  # the overrides of a trial, as key=value
 
-LEADERS = 3  # the number of systems that are tried with other orders and with gates
+LEADERS = 3  # how many systems are tried with other fusions, with other weights and with gates
 ORDERS = ("fusion", "weights")  # kinds of proposals that reorder the same documents; fusions are tried first
 VARIATIONS = ("tokenizer", "bm25", "query", "reranker")  # kinds of proposals that are tried one by one
 
@@ -46,7 +46,7 @@ class Untried:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The systems and gates to try. The first of each form the baseline. Promising, cheap systems follow it."""
+    """Systems and gates to try. The first of each make up the baseline. Promising, cheap systems follow."""
 
     systems: tuple[Candidate, ...]
     gates: tuple[Words, ...]
@@ -187,7 +187,7 @@ class SpaceFinder:
 
 
 def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
-    """Put the baseline first. Sort the others by promise per second of work that systems before them have not done."""
+    """Put the baseline first. Sort the other systems by promise per second of work that no earlier system has done."""
     always = replace(costs, cache=None)  # without the cache, a restarted sweep has the same order
     first, *left = found
     ordered, made = [first], set(first.work.makes)
