@@ -45,7 +45,7 @@ SENTENCE_END = r"""[.!?]["'”’)\]]*\s+|\n\s*\n"""
 PARAGRAPH = re.compile(r"\n\s*\n")
 BLOCKS = 256  # number of blocks between two reports of progress
 
-Share = Callable[[float], None]  # takes the share of a text that is done, in [0, 1]
+Share = Callable[[float], None]  # called with the share of a text that is done, in [0, 1]
 
 
 def compiled(separator: str) -> re.Pattern[str]:
@@ -91,7 +91,7 @@ def by_kiwi(text: str, share: Share) -> np.ndarray:
 
 
 def cut_long(text: str, borders: np.ndarray, size: int) -> np.ndarray:
-    """Add boundaries until at most `size` characters lie between two of them."""
+    """Add boundaries until at most `size` characters lie between neighbouring boundaries."""
     added: list[int] = []
     for place in np.flatnonzero(np.diff(borders) > size).tolist():
         start, end = int(borders[place]), int(borders[place + 1])
@@ -156,14 +156,14 @@ def _patterns(argument: Any) -> Iterator[Any]:
 
 PLACEHOLDERS = ("name", "stem", "path")
 _SHOWN = "{name}, {stem}, {path}"
-LONGEST = 2_000  # the most characters of a template, since the note is indexed with every chunk
+LONGEST = 2_000  # maximum length of a template in characters: the note is indexed with every chunk
 
 
 @dataclass(frozen=True)
 class Note:
     """A template with placeholders. `{{` and `}}` stand for braces.
 
-    {name}: the file's name up to its first underscore or its suffix: `Tesla` for `Tesla_KR.txt`.
+    {name}: the file's name up to its first underscore, else up to its suffix: `Tesla` for `Tesla_KR.txt`.
     {stem}: the file's name without its suffix. {path}: the path in `files.jsonl`.
     """
 

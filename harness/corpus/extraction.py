@@ -171,7 +171,7 @@ def _held() -> tuple[int, int] | None:
     return int(size) * resource.getpagesize(), int(resident) * resource.getpagesize()
 
 
-HEAD = 1024  # number of first bytes that are examined
+HEAD = 1024  # number of bytes at the start of a file that are examined
 _OFFICE = "Save it as PDF, HTML or text"
 _HANGUL = "Save it as HWPX in Hangul (Save As), or as PDF"
 _PICTURE = "It needs OCR: give the text that OCR finds"
@@ -219,7 +219,7 @@ class Reader:
     """A reader of a file format. Increase `version` when the same file gives another text.
 
     read: returns the texts of a file's pages, or one text; raises BadInput that names the path.
-    suffixes: endings of names, in lower case. largest: most bytes of a file. package: the library that parses.
+    suffixes: endings of names, in lower case. largest: maximum bytes of a file. package: the library that parses.
     begins: bytes that the beginning of a file contains; empty for text.
     apart: whether to parse in a separate process. paged: whether the texts are pages.
     """

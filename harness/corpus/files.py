@@ -172,7 +172,7 @@ class _Search:
         ]
 
     def _may_enter(self, folder: Path, parent: Path) -> bool:
-        """Return False for a link to a folder that contains it or is outside the base. parent: its folder, resolved."""
+        """Return False for a link whose target contains it or is outside the base. parent: its resolved folder."""
         if not folder.is_symlink():
             return True
         if parent.is_relative_to(folder.resolve()):

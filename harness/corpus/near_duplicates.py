@@ -26,9 +26,9 @@ from retrievers.base import Progress, cores
 
 THRESHOLD = 0.8  # least similarity of near-duplicates
 BANDS, ROWS = 20, 6
-BLOCK = 1 << 21  # number of characters that are signed, or of bytes that are compared, at a time
-LEADERS = 3  # number of documents in a bucket that are compared with all others
-COMPARISONS = 40  # the most comparisons of a document, since a bucket of unlike documents must not take quadratic time
+BLOCK = 1 << 21  # number of characters signed at a time, and of bytes compared at a time
+LEADERS = 3  # number of documents per bucket that are compared with all others in the bucket
+COMPARISONS = 40  # maximum comparisons per document: a bucket of unlike documents must not take quadratic time
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ class _Grouped(NamedTuple):
     ids: np.ndarray  # uint8 [places, ID_BYTES]
     spans: np.ndarray  # int32 [places, 2]
     order: np.ndarray  # places, grouped by document
-    starts: np.ndarray  # where each document begins in `order`, and the length of `order`
+    starts: np.ndarray  # where each document begins in `order`, then the length of `order`
     firsts: np.ndarray  # the first place of each document, ascending
 
 

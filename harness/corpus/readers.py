@@ -87,7 +87,7 @@ def _check_printed(data: bytes, path: Path) -> None:
     zero = data.find(b"\0")
     if zero >= 0:
         start = data[:1000]
-        every_other = max(start[::2].count(0), start[1::2].count(0)) > len(start) / 5  # like Western texts in UTF-16
+        every_other = max(start[::2].count(0), start[1::2].count(0)) > len(start) / 5  # zeros, as in Western UTF-16
         hint = " Is it UTF-16 without a byte order mark? Save it as UTF-8." if every_other else ""
         line = data.count(b"\n", 0, zero) + 1
         raise BadInput(f"{path}:{line}: byte 0x00 at {zero:,}: the file is binary, not text.{hint}")
@@ -117,11 +117,11 @@ def _uncertain(data: bytes, at: int, path: Path, declared: str) -> BadInput:
 
 
 _SPACES = re.compile(r"[ \t\n\r\f\xa0]+")
-_BLANK_LINE = 2  # line breaks that make a blank line; no more are kept
+_BLANK_LINE = 2  # number of line breaks that make a blank line; longer runs are cut to it
 
 
 class Lines:
-    """Join texts by the line breaks that the blocks between them require, like `innerText` of the HTML Standard."""
+    """Join texts with the line breaks that their blocks require, like `innerText` of the HTML Standard."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -193,7 +193,7 @@ _BLOCKS = frozenset(
 _DECLARED = re.compile(
     rb"""<(?:meta\b[^>]{0,500}?\bcharset|\?xml\b[^>]{0,500}?\bencoding)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE
 )
-_HEAD = 4096  # number of first bytes in which a page may declare its encoding
+_HEAD = 4096  # number of bytes at the start of a page that are searched for its encoding
 
 
 def read_html(path: Path) -> list[str]:

@@ -53,10 +53,10 @@ class Dataset:
 
     @cached_property
     def fingerprints(self) -> dict[str, str | None]:
-        """The sha256 of "documents", "queries", "qrels", and the "evidence" from which the labels were made.
+        """Part -> its sha256. Parts: "documents", "queries", "qrels" and "evidence" (from which labels were made).
 
-        They depend on ids, titles, texts, turns, grades and the order of queries. They do not depend on line ends,
-        `source`, the order of keys, documents and labels, or whether an id is a number in its file.
+        They depend on ids, titles, texts, turns, grades and the order of queries. They do not depend on line ends, on
+        `source`, on the order of keys, documents or labels, or on whether an id is a number in its file.
         """
         queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
         found = {"documents": fingerprint_of(self.documents), "queries": _sha256(queries), "qrels": None}
@@ -68,7 +68,7 @@ class Dataset:
 
 
 def checked_dataset(source: Source, name: str, documents: Sequence[Document] | None = None) -> Dataset:
-    """Read a source. Raise BadInput if its labels name unknown queries, or unknown documents as relevant.
+    """Read a source. Raise BadInput if its labels name a query or a relevant document that it lacks.
 
     Empty documents and unlabelled queries are kept, and `notes` reports them.
     documents: the source's documents in ascending order of doc_id; None to read them here.
@@ -95,7 +95,7 @@ def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None 
     """Return the queries to search, in order, each with one user turn.
 
     text: `user_turns` joins all user turns with a space; `last` takes the last one; `file` reads the texts from `file`,
-    JSON lines {eval_id, standalone_query}. Raise BadInput unless the file has each query once, and no other query.
+    JSON lines {eval_id, standalone_query}. Raise BadInput unless the file has exactly the dataset's queries, each once.
     """
     if text not in _TEXTS:
         raise BadInput(f"query.text={text!r} is not one of {', '.join(_TEXTS)}.{did_you_mean(text, _TEXTS)}")

@@ -3,7 +3,7 @@
 documents.jsonl: {docid, title, content, src, spans: [{text, start, end}, ...]}, one line per document.
 texts/TEXT.txt:  the extracted text with the id TEXT.
 files.jsonl:     {path, text, ...}, one line per file; `text` is the id of the file's text.
-near_duplicates.jsonl: {a, b, similarity}, one line per pair of near-duplicates; `a` and `b` are their ids.
+near_duplicates.jsonl: {a, b, similarity}, one line per pair of near-duplicates; `a` and `b` are document ids.
 manifest.json:   {version, ...}, written last: a folder without it is unfinished.
 """
 

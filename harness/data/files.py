@@ -24,7 +24,7 @@ DAMAGED = (OSError, EOFError, zlib.error)  # raised by reading a file or a gzip 
 # Limits for damaged or hostile files: a line or a JSON file takes several times its size in memory.
 BLOCK = 1 << 20  # bytes that are read at once
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
-UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # a file may unpack to this many bytes, or to this many times its size
+UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # limits of unpacked size, in bytes and as a factor; the greater one counts
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # escaped surrogate; encoding the parsed text fails if it is unpaired
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object", bool: "true or false"}
 
@@ -115,7 +115,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield (line number, object) of every line. Raise BadInput for other JSON, duplicate keys and infinite numbers."""
+    """Yield (line number, object) per line. Raise BadInput for non-objects, duplicate keys and infinite numbers."""
     for number, line in numbered_lines(path):
         yield number, _row(line, path, number)
 
@@ -144,7 +144,7 @@ def text_file(path: Path, most: int) -> str:
     raw = bytearray()
     try:
         with open_unpacked(path) as file:
-            while len(raw) <= most and (block := file.read(BLOCK)):  # one read would reserve `most` bytes
+            while len(raw) <= most and (block := file.read(BLOCK)):  # file.read(most) would reserve `most` bytes
                 raw += block
     except DAMAGED as error:
         raise _unreadable(path, error) from None

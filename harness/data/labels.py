@@ -2,8 +2,8 @@
 
 {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}
 
-A document in neither list is unjudged. A row in the contest's form, {eval_id, relevant}, does not say which documents
-were judged. If its `relevant` is empty, the query needs no retrieval.
+A document in neither `relevant` nor `not_relevant` is unjudged. A row in the contest's form, {eval_id, relevant}, does
+not say which documents were judged. If its `relevant` is empty, the query needs no retrieval.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
 def qrels_of(labels: Iterable[Label]) -> Qrels:
     """Return the labels of all queries.
 
-    If only some labels say which documents were judged, then in all other labels just the relevant documents count as
+    If only some labels say which documents were judged, only the relevant documents of the other labels count as
     judged.
     """
     rows = list(labels)

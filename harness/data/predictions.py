@@ -25,10 +25,10 @@ _TREC_FIELDS = 6  # query_id Q0 doc_id rank score tag
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Ranked lists of Q queries, in the file's order and with its duplicates.
+    """Ranked lists of Q queries, in the file's order, with duplicates kept.
 
     docs: int32 [Q, K], indices into the unique `doc_ids`; -1 pads the end of a row.
-    whole: whether the lists hold all documents that the system ranked, as in a TREC run. Other lists may be cut.
+    whole: whether the lists hold all documents that the system ranked, as in a TREC run; if False, they may be cut.
     """
 
     query_ids: tuple[str, ...]

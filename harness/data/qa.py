@@ -74,7 +74,7 @@ class Squad:
 class Autorag:
     """AutoRAG's parquet files: corpus.parquet {doc_id, contents}, qa.parquet {qid, query, retrieval_gt}.
 
-    retrieval_gt: a list of ids, or of lists of ids, all relevant. If it has no id, the query needs no retrieval.
+    retrieval_gt: a list of ids, or a list of lists of ids, all relevant. If it has no id, the query needs no retrieval.
     corpus, qa: a file to use instead of the one in the folder.
     """
 

@@ -74,7 +74,7 @@ class Qrels:
             yield sorted(self.checked.strata.items())
 
     def sources(self) -> Iterator[Any]:
-        """Yield the evidence of each query, the same however the texts are cut; nothing if `places` is None."""
+        """Yield each query's evidence, which does not depend on how texts are cut; nothing if `places` is None."""
         for query_id in sorted(self.grades) if self.places is not None else ():
             pieces = self.evidence.get(query_id, ())
             yield query_id, sorted((*_place(one.span), float(one.grade)) for one in pieces)

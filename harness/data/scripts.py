@@ -14,8 +14,8 @@ from retrievers.base import Document
 
 _SAME = {"CJK": "HAN", "HIRAGANA": "HAN", "KATAKANA": "HAN"}  # Japanese mixes all of these scripts
 SAMPLE, LENGTH = 300, 1000  # number of documents in a sample, and of characters read from each
-KOREAN = 0.2  # least share of Hangul among the letters of Korean texts
-ENGLISH = 0.03  # least share of FUNCTION_WORDS among the words of English texts
+KOREAN = 0.2  # texts are Korean if Hangul has at least this share of the letters
+ENGLISH = 0.03  # texts are English if FUNCTION_WORDS have at least this share of the words
 FUNCTION_WORDS = frozenset({"the", "of", "and", "to", "in", "is", "for", "that"})
 STEMMERS = {"Korean": "kiwi", "English": "snowball"}  # language -> tokenizer that knows its word forms
 UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # scripts without spaces between words
@@ -69,7 +69,7 @@ class Writing:
 
     @property
     def reads_bigrams(self) -> bool:
-        """Whether character bigrams usually help: words are inflected as in Korean, or not separated by spaces."""
+        """Whether character bigrams usually help: they do in Korean, and in scripts without spaces between words."""
         return self.language == "Korean" or self.script in UNSPACED
 
     def better_tokenizer(self, own: str | None) -> Better | None:

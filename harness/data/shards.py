@@ -37,8 +37,8 @@ TEXTS, ENDS, NUMBERS = "documents.txt", "ends.npy", "numbers.npy"
 TABLE, IDS, ID_ENDS = "corpus.json", "ids.txt", "id_ends.npy"
 FIELDS = 4  # number of texts of a document in documents.txt
 BLOCK = 1024  # number of documents read at a time
-OPEN_SHARDS = 32  # number of shards kept open for lookups of single documents; each takes two open files
-FIRST_EMPTY = 5  # greatest number of ids of empty documents in the table
+OPEN_SHARDS = 32  # maximum number of shards kept open for lookups of single documents; each has two open files
+FIRST_EMPTY = 5  # maximum number of ids of empty documents that the table lists
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 T = TypeVar("T")
@@ -79,7 +79,7 @@ def documents_by_id(documents: Sequence[Document]) -> Mapping[str, Document]:
 
 
 def empty_documents(documents: Sequence[Document]) -> tuple[int, Sequence[str]]:
-    """Return (number of documents without text, ids of the first ones)."""
+    """Return (number of documents without text, ids of the first few of them)."""
     if isinstance(documents, ShardedDocuments):
         return documents.empty, documents.first_empty
     empty = [document.doc_id for document in documents if not document.indexed_text.strip()]
@@ -125,7 +125,7 @@ class ShardWriter:
         self._digest.update(row)
 
     def close(self) -> str:
-        """Write the rest. Return the shard's fingerprint."""
+        """Finish the shard's files. Return the shard's fingerprint."""
         self._file.close()
         np.save(self._folder / ENDS, np.frombuffer(self._ends, np.int64))
         np.save(self._folder / NUMBERS, np.frombuffer(self._numbers, np.bool_))
@@ -230,7 +230,7 @@ class CorpusWriter:
                 self._first_empty.append(document.doc_id)
 
     def cut(self, fingerprint: str) -> None:
-        """End the shard of all documents added since the last call. fingerprint: from `ShardWriter.close`."""
+        """End a shard, which holds the documents added since the last call. fingerprint: from `ShardWriter.close`."""
         self._shards.append((fingerprint, len(self._ends)))
         self._ends_file.write(self._ends.tobytes())
         self._ends = array("q")
@@ -295,7 +295,7 @@ def _table(path: Path) -> tuple[str, int, tuple[str, ...], list[tuple[str, int]]
 
 
 class _ById(Mapping[str, Document]):
-    """doc_id -> document, by binary search in the mapped ids. They are in order, as UTF-8 sorts like code points."""
+    """doc_id -> document, by binary search in the mapped ids. Their bytes ascend too: UTF-8 sorts like code points."""
 
     def __init__(self, folder: Path, documents: Sequence[Document]) -> None:
         self._folder, self._documents = folder, documents

@@ -24,7 +24,7 @@ MOST_GRADE = 1_000_000  # greatest grade, so that sums over the longest list nei
 
 
 class Source(Protocol):
-    """The files of a dataset. Methods read them, and raise BadInput for errors in them."""
+    """The files of a dataset. Each method reads files, and raises BadInput for errors in a file."""
 
     @property
     def qrels_file(self) -> Path | None:
@@ -32,7 +32,7 @@ class Source(Protocol):
         ...
 
     def documents(self) -> Iterable[Document]:
-        """Return each document once, in any order; `Streamed` if a corpus may be larger than memory."""
+        """Return each document once, in any order. Return `Streamed` if a corpus may be larger than memory."""
         ...
 
     def queries(self) -> list[Query]:
@@ -86,7 +86,7 @@ def grade_of(value: Any, what: str, where: str, remedy: str = "") -> float:
 
 
 def turns(row: Mapping[str, Any], where: str, key: str = "msg") -> tuple[Turn, ...]:
-    """Return the conversation in row[key], objects {role, content}. Raise BadInput without a turn by the user."""
+    """Return the conversation in row[key], a list of {role, content}. Raise BadInput if it has no turn by the user."""
     conversation = tuple(_turn(turn, where, key) for turn in field(row, key, list, where))
     if not any(turn.role == "user" for turn in conversation):
         raise BadInput(f"{where}: {key} has no user turn. Add one, or remove the query.")

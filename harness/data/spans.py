@@ -24,7 +24,7 @@ class Span:
     end: int
 
     def overlap(self, other: Span) -> int:
-        """Return the number of shared code points; 0 in different texts."""
+        """Return the number of shared code points; 0 if the texts differ."""
         return max(0, min(self.end, other.end) - max(self.start, other.start)) if self.text == other.text else 0
 
 
@@ -82,11 +82,14 @@ class Places:
             self._longest[text] = max(end - start for start, end, _ in rows)
 
     def covers(self, evidence: Span) -> dict[str, float]:
-        """Return doc_id -> greatest share of the evidence in one place of the document, in (0, 1], ordered by place."""
+        """Return doc_id -> greatest share of the evidence that one place of the document contains, in (0, 1].
+
+        Documents are in the order of these places.
+        """
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):
             if (share := cover(place, evidence)) > found.get(doc_id, 0.0):
-                found.pop(doc_id, None)  # move it to the end, in the order of the best places
+                found.pop(doc_id, None)  # insert it at the end again: documents are ordered by their best places
                 found[doc_id] = share
         return found
 
@@ -102,9 +105,9 @@ def label(
 ) -> tuple[dict[str, float], list[EvidenceFinding]]:
     """Return (doc_id -> grade, findings) for one query.
 
-    Every document with at least half of a piece of evidence gets the grade of the piece; of several pieces, the
-    greatest grade. If no document has half, the one with most of the piece gets the grade; of several, the one that
-    begins first.
+    Every document with at least half of a piece of evidence gets the grade of the piece, or the greatest grade of
+    several pieces. If no document has half of a piece, the document with most of it gets the grade; if several tie, the
+    document that begins first.
     """
     grades: dict[str, float] = {}
     findings: list[EvidenceFinding] = []

@@ -67,7 +67,7 @@ def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray
 
 @dataclasses.dataclass
 class _EncodedLines:
-    """Encoded lines of a ranking. depth: documents in each of `rows`. lines: (row, number of documents) -> line."""
+    """Encoded lines of a ranking. depth: number of documents in each row. lines: (row, number of documents) -> line."""
 
     depth: int = -1
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -80,7 +80,7 @@ def _encoded_lines(candidates: Ranking) -> _EncodedLines:
 
 
 def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
-    """Return the text of a validated contest file, with documents' texts in all references."""
+    """Return the text of a validated contest file, with the documents' texts added to all references."""
     lines = []
     for number, row in json_lines(path):
         references = field(row, "references", list, f"{path}:{number}") if "references" in row else ()

@@ -28,7 +28,7 @@ from retrievers.base import Document, Query
 def find_again(
     lost: Sequence[Evidence], text_ids: Sequence[str], text_of: Callable[[str], str]
 ) -> list[Evidence | None]:
-    """Return each piece of evidence at its new place, or None if no text has the passage or if several places tie.
+    """Return each piece of evidence at its new place, or None if no text has the passage, or if several places tie.
 
     The new place is the one that keeps the most characters of the prefix and suffix, counted outwards from the passage.
     text_of: text id -> text; called once for each text.
@@ -211,7 +211,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # the fingerprint shows them already: they have no labels and no evidence
+        counts_unanswerable=False,  # unanswerable queries show in the fingerprint anyway, without labels or evidence
         evidence=evidence,
         places=spans,
         findings=tuple(findings),

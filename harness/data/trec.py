@@ -177,7 +177,7 @@ def judged_pairs(qrels: Qrels) -> Iterator[tuple[str, str, float]]:
 
 
 def trec_qrels_lines(qrels: Qrels) -> Iterator[str]:
-    """Yield a line `query_id 0 doc_id grade` for each of `judged_pairs`, with white space in ids percent-encoded."""
+    """Yield a line `query_id 0 doc_id grade` per pair of `judged_pairs`, with white space in ids percent-encoded."""
     for query_id, doc_id, grade in judged_pairs(qrels):
         yield f"{one_word(query_id)} 0 {one_word(doc_id)} {grade_text(grade)}"
 

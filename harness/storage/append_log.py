@@ -61,7 +61,7 @@ class AppendLog(Generic[T]):
     kind: the dataclass of its rows.
     sync: when rows are flushed to disk, to survive a power failure. "row": after each call of `add`. "end": when
         `appending` ends. "never": whenever the system flushes. Rows always survive the end of this process.
-    lenient: whether damaged lines, whose rows can be made again, are left out with a warning; else they raise BadInput.
+    lenient: whether to leave out damaged lines with a warning, as their rows can be made again; else raise BadInput.
     chained: whether each checksum also covers the previous checksum, and `<stem>.last` repeats the last checksum. This
         reveals lines that were edited, moved or removed.
     lock: the file to lock while appending. remedy: advice about a damaged line.
@@ -95,7 +95,7 @@ class AppendLog(Generic[T]):
         """Keep other processes from appending. Yield the function `add(*rows)`, which threads may share.
 
         First remove an incomplete last line, with a warning. Raise BadInput if the log's path is not a file, or if a
-        chained log was edited. If `add` raises OSError, which names the file, the log has none of its rows.
+        chained log was edited. If `add` raises OSError (which names the file), the log has none of the call's rows.
         """
         with locked(self._lock, f"writes {self.path.name}"):
             there = self._exists()
@@ -131,7 +131,7 @@ class AppendLog(Generic[T]):
         return self._checked()[0]
 
     def since(self, position: Position) -> tuple[list[T], Position]:
-        """Return the rows of finished lines after a position, and the next position. Raise BadInput or Shortened."""
+        """Return the rows of finished lines after a position, and the next position. Raise Shortened or BadInput."""
         return self._rows(position, tail=False)
 
     def _checked(self) -> tuple[list[T], Position]:

@@ -23,7 +23,7 @@ CONNECT_SECONDS, READ_SECONDS = 3, 30  # time limits of a request
 ATTEMPTS = 3
 PARTS = {"chunksize": 16 << 20, "max_concurrency": 4}  # how a large file is sent or fetched
 WHOLE_BYTES = 8 << 20  # files up to this size take one request
-REMOVED_AT_ONCE = 1000  # the most objects that S3 deletes in one request
+REMOVED_AT_ONCE = 1000  # maximum number of objects that S3 deletes in one request
 INSTALL = "pip install -c constraints.txt -e '.[s3]'"
 LOUD = ("botocore", "aiobotocore", "s3fs", "fsspec")  # loggers that write headers, including session tokens
 WRONG_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired")
@@ -140,7 +140,7 @@ class Bucket:
         return _file_system(os.getpid(), server)  # a client does not survive a fork
 
     def _ask(self, method: str, verb: str, name: str, unless: Sequence[str] = (), **arguments: Any) -> Any:
-        """Return the reply to a request; None if refused with a code in `unless`. name: "" if it names no object."""
+        """Return the reply to a request; None for an error code in `unless`. name: "" if it names no object."""
         asked = {"Bucket": self.place.bucket, **({"Key": self._key(name)} if name else {}), **arguments}
         return self._run(lambda: self._files._call_s3(method, **asked), f"{verb} {self._url(name)}", unless)
 

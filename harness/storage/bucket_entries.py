@@ -208,7 +208,7 @@ class BucketEntries(FolderEntries):
         def fetch(file: str) -> bool:
             path, (size, sha256) = arriving / file, files[file]
             path.parent.mkdir(parents=True, exist_ok=True)
-            for attempt in range(3):  # a second attempt repairs damage in transit
+            for attempt in range(3):  # another attempt repairs damage in transit
                 if path.is_file() and path.stat().st_size == size and checksum(path) == sha256:
                     return True
                 if attempt == 2 or not self._bucket.download(_object(name, file, sha256), path):

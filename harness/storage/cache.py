@@ -28,7 +28,7 @@ from harness.storage.entries import CacheEntry, FolderEntries, fill, missing_ent
 from retrievers.base import Ranking, load_array
 
 LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable that names the folder of local copies
-FLUSH_SECONDS = 5.0  # time between two segments of scored pairs; a killed process loses the pairs of this time
+FLUSH_SECONDS = 5.0  # time between two writes of newly scored pairs; a killed process loses the pairs of this time
 AT_ONCE = 4  # number of segments of scored pairs that are fetched in parallel
 
 
@@ -59,7 +59,7 @@ def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
 class Cache:
     """Results that processes share. An entry's name is `<kind>/<key>`, or `pairs/<key>/<key>` for a segment of pairs.
 
-    root: folder of the entries on this machine; created if missing. backend: keeps the entries; None: only `root` does.
+    root: folder of the entries on this machine; created if missing. backend: keeps the entries; if None, `root` does.
     sealed: whether a missing or changed result raises BadInput instead of being built.
     """
 
@@ -237,7 +237,7 @@ def load_ranking(folder: Path) -> Ranking:
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Join the parts of each FLUSH_SECONDS to one (rows, scores). If `computed` fails, yield finished parts first."""
+    """Join the (rows, scores) computed in each FLUSH_SECONDS. If `computed` fails, yield the finished parts first."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     began = time.monotonic()
     failed: list[BaseException] = []

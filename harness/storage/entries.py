@@ -42,7 +42,7 @@ class CacheEntry:
 
     kind: kind of the result, such as "indexes" or "rankings".
     key: sha256 of the identity, or the name of a foreign folder.
-    bytes: size of the files; a file that two entries share counts for the first.
+    bytes: size of the files; a file that several entries share counts only for the first.
     used: time of the last use, in seconds since 1970.
     state: "unfinished" while it is built, or if its process was killed; "damaged" if the manifest cannot be read, or if
         files are missing or have another size; "foreign" if the cache did not make the folder.
@@ -84,7 +84,7 @@ class FolderEntries:
     def get(self, name: str, held: bool = False) -> bool:
         """Return whether an entry is there and undamaged.
 
-        held: the caller holds its `turn`. Then delete a damaged entry, with a warning.
+        held: whether the caller holds its `turn`. If so, delete a damaged entry, with a warning.
         """
         place = self.root / name
         if intact(place):

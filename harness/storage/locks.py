@@ -83,7 +83,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
         lock = FileLock(file, fallback_to_soft=False)
         try:
             lock.acquire(timeout=0)
-        except Timeout:  # another process just took the file to be an abandoned claim, and locked it
+        except Timeout:  # another process just mistook the file for an abandoned claim, and locked it
             continue
         except OSError:
             file.unlink(missing_ok=True)
@@ -134,7 +134,7 @@ def require_conditions(bucket: Bucket) -> None:
 
 
 class Lease:
-    """A lease. Its process must hold the machine's lock of this name. So, other leases of the machine are abandoned."""
+    """A lease. Its process must hold the machine's lock of this name, so another lease of the machine is abandoned."""
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
         self._bucket, self._name, self._machine = bucket, name, machine
@@ -162,7 +162,7 @@ class Lease:
         if etag is None and (other := self._bucket.read(self._name)):
             if other.etag != self._seen[0]:
                 self._seen = other.etag, time.monotonic()
-            # A living process of this machine would hold the machine's lock.
+            # This process holds the machine's lock, so a process that left a lease of this machine is dead.
             if self._is_ours(other.data) or time.monotonic() - self._seen[1] >= DEAD_SECONDS:
                 etag = self._bucket.replace(self._name, self._content(), other.etag)
         if etag is not None:
