@@ -167,11 +167,11 @@ class Chat:
     def ask(self, prompts: Sequence[Prompt], read: Callable[[str], T], label: str) -> list[Reply[T]]:
         """Return the replies in the order of the prompts. Equal prompts are asked once; logged replies cost nothing.
 
-        If a reply is unusable, its request is sent again, at most three times in all; then the last reply is returned
-        with its problem. Raise Failed if the endpoint does not answer or if the first ten replies are unusable. No new
-        requests start after a failure, but replies under way are kept.
+        A request with an unusable reply is sent again, up to three times in all; then its last reply is returned with
+        its problem. Raise Failed if the endpoint does not answer or if the first ten replies are unusable. No new
+        requests start after a failure, but replies to requests under way are kept.
 
-        read: a function that returns the value of a text, always the same for the same text, or raises WrongReply.
+        read: returns the value of a text, or raises WrongReply. Its result must depend only on the text.
         label: name of the work in progress bars and messages, such as "judging".
         """
         keys, asked = self._requests(prompts)
@@ -299,7 +299,7 @@ class Chat:
 
 
 def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Reply[T] | None:
-    """Return the first usable reply, else the last one with its problem; None: the request must be sent (again)."""
+    """Return the first usable reply, or else the last with its problem; None if the request must be sent (again)."""
     problem = ""
     for one in completions:
         try:
@@ -316,7 +316,7 @@ def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Repl
 
 
 def _completion(reply: HttpReply, expected_input: int) -> Completion:
-    """Return the completion, or the refusal by a content filter. Raise FailedAttempt for anything else."""
+    """Return the completion or the content filter's refusal in a reply. Raise FailedAttempt for anything else."""
     try:
         content = json.loads(reply.text)
         if reply.status == 400:  # A hosted model's content filter refuses the prompt with this status.
@@ -355,7 +355,7 @@ def _with_schema(turns: Sequence[Turn], schema: Schema) -> list[Turn]:
 
 
 def checked_request(request: Any, key: str) -> dict[str, Any]:
-    """Return the fields. Raise BadInput if the harness sets one of them itself. key: config key of the fields."""
+    """Return the fields of a request. Raise BadInput if the harness itself sets one of them. key: their config key."""
     if not isinstance(request, Mapping):
         raise BadInput(f"{key}={request!r:.60} must be a group of fields, such as {key}.max_tokens=16.")
     if reserved := RESERVED & set(request):
@@ -364,7 +364,7 @@ def checked_request(request: Any, key: str) -> dict[str, Any]:
 
 
 def _checked_address(base_url: str) -> Address:
-    """Return the checked address. Error messages must not show secrets in it."""
+    """Return the address. Raise BadInput if it is wrong; the message must not show secrets that it contains."""
     address = Address.of(base_url.rstrip("/"), "llm.base_url")
     if urlsplit(address.url).query:
         raise BadInput("base_url contains a query, which would be logged with the run. Remove it.")

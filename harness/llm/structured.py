@@ -108,7 +108,7 @@ _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True)
 class PromptText:
-    """The text of a prompt file, checked by `read_prompt`. places: the names in its places `{name}`."""
+    """The text of a prompt file, checked by `read_prompt`. places: the names that occur in it as `{name}`."""
 
     text: str
     places: tuple[str, ...]

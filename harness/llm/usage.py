@@ -1,7 +1,7 @@
 """The log of language models' replies, which saves paying twice for a reply; the tokens and the cost of replies.
 
 A row has the key of the request, the reply, and the token counts from the endpoint, but neither the prompt nor the API
-key. Other files in the folder hold rows from other machines and never change.
+key. Besides the log, the folder may have files with rows from other machines; they never change.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ReplyLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Hold the lock, and first read the rows that other processes have added."""
+        """Hold the lock during a block. Before the block, read the rows that other processes have added."""
         if self._log is None:
             yield
             return
@@ -115,7 +115,7 @@ def _log(file: Path, lock: Path | None = None) -> AppendLog[_Row]:
 
 BYTES = 4  # estimated bytes of UTF-8 in a token
 MESSAGE_TOKENS = 4  # tokens that frame a message
-CALIBRATED = 20  # Estimates are corrected once this many logged replies have counts.
+CALIBRATED = 20  # Estimates are corrected once this many logged replies have token counts.
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ class UsageEstimate:
     """The cost of asking, if the first reply to each request is usable.
 
     input_tokens: the sum of `tokens_of`, corrected by logged counts.
-    output_tokens: by the mean of logged replies, or else by `Prompt.expects`; None if neither is known.
+    output_tokens: from the mean of logged replies, or else from `Prompt.expects`; None if neither is known.
     cost: None if a price or `output_tokens` is unknown.
     """
 

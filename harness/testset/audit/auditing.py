@@ -8,7 +8,7 @@ W_s * mean_s, where W_s is the share of queries in stratum s. Since the pilot st
 of the order of 1/n remains where differences are skewed. In simulations with 40 of 270 queries, the bias is 0 to 0.2
 standard errors, and intervals lose at most half a percentage point of coverage.
 
-Only judgements that are blind and made for the audit count, since people who see the model's grade tend to repeat it.
+A judgement counts only if it is blind and was made for the audit: people who see the model's grade tend to repeat it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ AGAIN = 5  # Every fifth drawn query is judged twice.
 LEVELS = {1: ("",), 2: ("/easier", "/harder"), 3: ("/easy", "/medium", "/hard")}
 UNKNOWN = "unjudged"  # the class of queries without judgements by a model or without pooled runs
 ADDED = "/added "  # "fact/easy/added 1": easy facts that were added to the test set after the first draw
-PRIOR = 2.0  # weight of the variance of a stratum's group in `spreads`, in degrees of freedom
+PRIOR = 2.0  # degrees of freedom that `spreads` gives to the variance of a stratum's group
 MORE = 20  # `worth` imagines this many more checked queries.
 IMAGINED = 30  # number of imagined samples; `worth` averages the half-widths of their intervals
 
@@ -489,8 +489,8 @@ def worth(
 
 
 def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Checked:
-    """Return the model's labels of the queries whose pooled documents the model has all judged, and people's labels of
-    the drawn queries among them that people have settled."""
+    """Return the model's labels of the queries whose pooled documents the model has all judged. Of these queries, also
+    return people's labels of those that were drawn and that people have settled."""
     queries = [one for query_id, one in judged.queries.items() if query_id in sample.strata]
     given = judged.judgements, queries, judged.pairs, relevant_from
     model, people = resolve(*given, by="model"), resolve(*given, by="people")

@@ -72,7 +72,7 @@ def schema(kind: str) -> Schema:
 
 def read_as(kind: str) -> Callable[[str], list[ReplyItem]]:
     """Return the function that reads a reply. It raises WrongReply if the reply breaks the schema, if a text is blank,
-    or if a conversation does not begin and end with the user, alternate, and have 3 or 5 messages."""
+    or if a conversation is not 3 or 5 messages by the user and the assistant in turn, beginning with the user."""
 
     def read(text: str) -> list[ReplyItem]:
         items = schema(kind).read(text)["items"]
@@ -104,14 +104,14 @@ def _conversation(turns: list[Mapping[str, str]], where: str) -> tuple[Turn, ...
 
 
 TOKENS = 120  # expected tokens of a query with answer and evidence, until logged replies give a mean
-KEPT_TEXTS = 64  # texts in memory at a time
-MOST_FLAGS = 4  # most flags of a draft of kind `unanswerable`
+KEPT_TEXTS = 64  # maximum number of texts in memory
+MOST_FLAGS = 4  # maximum number of flags of a draft of kind `unanswerable`
 NOTHING = ReplyItem(())
 
 
 @dataclass(frozen=True)
 class DraftPlan:
-    """Everything that decides the requests. questions: the most queries to ask for in each request. language: ko or en.
+    """Everything that decides the requests. questions: maximum number of queries per request. language: ko or en.
     prompts: kind -> prompt. examples: real queries to imitate."""
 
     kinds: tuple[str, ...]

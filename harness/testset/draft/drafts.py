@@ -108,7 +108,7 @@ def read_examples(path: Path) -> Examples:
 
 def example_lines(examples: Sequence[Query], kind: str, *key: object) -> str:
     """Return a few examples for a prompt, one a line, always the same for the same key. For the kind `conversation`,
-    these are conversations if there are any; otherwise, they are the users' last messages."""
+    the examples are whole conversations if there are any. In all other cases, they are the users' last messages."""
     turned = [[(turn.role, " ".join(turn.content.split())) for turn in query.turns] for query in examples]
     talks = [turns for turns in turned if sum(role == "user" for role, _ in turns) > 1]
     if kind == "conversation" and talks:
@@ -127,7 +127,7 @@ TEMPORARY = ".unfinished"  # ending of the temporary files that killed processes
 class TestsetFolder:
     """A folder to draft into. settings: everything that decides the drafts, except the number of documents shown."""
 
-    __test__ = False  # Otherwise pytest would collect a class of this name.
+    __test__ = False  # Otherwise, pytest would take a class of this name for a test.
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path, self._settings = path, settings
@@ -174,7 +174,7 @@ class TestsetFolder:
         (self.path / UNFINISHED).unlink(missing_ok=True)  # Another process may have removed it.
 
     def _own(self, name: str) -> set[str]:
-        """Return the sha256 of each content that the harness has written to a file."""
+        """Return the sha256 of the contents of the file `name` that the harness last wrote or began to write."""
         files = [(self._read(MANIFEST) or {}).get("files"), self._read(UNFINISHED)]
         return {str(one[name]) for one in files if isinstance(one, Mapping) and name in one}
 
@@ -263,8 +263,8 @@ def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
 
 
 def language_of(text: str) -> str:
-    """Return ko if over a tenth of the letters are Hangul, else en. The limit is low for Korean texts with English
-    names."""
+    """Return ko if over a tenth of the letters are Hangul, else en. The limit is low, since Korean texts may have
+    many English names."""
     letters = [letter for letter in text if letter.isalpha()]
     hangul = sum("\uac00" <= letter <= "\ud7a3" for letter in letters)
     return "ko" if hangul > len(letters) / 10 else "en"
@@ -274,7 +274,7 @@ LOOKED_AT = 100  # number of documents that decide the language of the prompts
 
 
 def prompt_language(given: str, texts: Sequence[str]) -> str:
-    """Return the language of the shipped prompts: `given`, or for "auto" the language of the first texts."""
+    """Return the language of the shipped prompts: `given` or, if that is "auto", the language of the first texts."""
     return language_of("\n".join(texts[:LOOKED_AT])) if given == "auto" else given
 
 

@@ -35,7 +35,7 @@ BM25 = {
 
 @dataclass(frozen=True)
 class Easiness:
-    """How easily BM25 finds the documents of some queries. Words are the content morphemes of kiwi.
+    """How easily BM25 finds the documents of some queries. Words are content morphemes, as found by kiwi.
 
     labelled: number of queries with a known document.
     first: share of the labelled queries with a known document in rank 1; None without labels.
@@ -76,7 +76,7 @@ def measure_easiness(
     examples: Sequence[Query] = (),
     labels: Mapping[str, Collection[str]] | None = None,
 ) -> Measured:
-    """Search for drafts and examples with BM25, and flag the drafts. documents: the whole corpus. labels: query_id of
+    """Run drafts and examples as queries of BM25, and flag the drafts. documents: the whole corpus. labels: query_id of
     an example -> relevant documents. An example whose entry is empty needs no retrieval and is left out."""
     labels = labels or {}
     real = [query for query in examples if labels.get(query.query_id, True)]
@@ -161,7 +161,7 @@ def _ranks(found: Sequence[_Hits], known: Sequence[Collection[str]]) -> list[int
 
 
 def _flagged(draft: Draft, rank: int, alone: int) -> Draft:
-    """Return the draft with flags. alone: rank of its document if only the last turn is searched for."""
+    """Return the draft with flags. rank: rank of its document. alone: its rank in a search for only the last turn."""
     flags = [FIRST] if rank == 1 else [MISSED] if rank == 0 else []
     if draft.kind == "conversation" and alone > 0 and (rank == 0 or alone <= rank):
         flags.append(LAST_TURN)

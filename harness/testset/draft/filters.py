@@ -89,7 +89,7 @@ LONGEST = 600  # characters; the longest real query seen has 527
 GRAM = 4  # morphemes in a gram; with particles and endings, these are about two Korean words
 FEWEST_GRAMS = 4  # texts with fewer grams are names or terms, such as `자율 주행 기술 개발`, which cannot be reworded
 SAME_SCRIPT = 0.2  # A text is in each script with at least this share of its letters. Korean texts have Latin names.
-FEWEST_LETTERS = 20  # fewest letters of a document that show its script
+FEWEST_LETTERS = 20  # A document with fewer letters does not show its script.
 EXAMPLES_IN_SCRIPT = 0.1  # A script is allowed if at least this share of the examples is in it.
 NO_HELP = "the earlier turns add no word of the document to the last turn"
 
@@ -103,7 +103,7 @@ _IGNORED = (STOP_WORDS["english"] | {"yes"}) - _ASKING
 
 @dataclass(frozen=True)
 class _Terms:
-    """The terms of each text. morphemes: all morphemes but symbols. words: content words. names: names and numbers."""
+    """The terms of each text. morphemes: all but symbols. words: content words. names: names and numbers."""
 
     morphemes: Mapping[str, Sequence[str]]
     words: Mapping[str, frozenset[str]]
@@ -133,9 +133,9 @@ def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | No
 
 @dataclass(frozen=True)
 class _Case:
-    """A draft, and the data for its checks. shown: its document, or an empty document. allowed: scripts for
-    questions; empty: all scripts. copied: largest share of a question's 4-grams of morphemes that the document may
-    contain. spoken: the user's turns. asked: the content words of these turns. names: their names and numbers."""
+    """A draft, and the data for its checks. shown: its document, or an empty document. allowed: scripts that
+    questions may use; if empty, all. copied: largest share of a question's 4-grams of morphemes that the document may
+    contain. spoken: the user's turns. asked: content words in these turns. names: names and numbers in these turns."""
 
     draft: Draft
     shown: Document
@@ -271,8 +271,8 @@ CHECKS: Mapping[str, Callable[[_Case], str]] = {
 def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
     """Return position of a duplicate -> the draft that stays.
 
-    Only drafts that share a rare word are compared: if the Jaccard similarity of two sets is at least `least`, the
-    size - least * size + 1 rarest words of each have a common word (prefix filtering: Chaudhuri, Ganti & Kaushik 2006).
+    Only drafts that share a rare word are compared. If the Jaccard similarity of two sets is at least `least`, the
+    size - least * size + 1 rarest words of each set share a word (prefix filtering: Chaudhuri, Ganti & Kaushik 2006).
     """
     counts = Counter(word for case in cases for word in case.asked)
     by_word: dict[str, list[int]] = {}  # word -> drafts that stay, as places in `order`

@@ -326,7 +326,7 @@ class Content:
 
     def left_out(self, retrieval: bool) -> dict[str, int]:
         """Return reason -> number of queries without labels. retrieval: whether the format assumes that all queries
-        need it."""
+        need retrieval."""
         qrels, found = self.qrels, {"nothing relevant": len(self.qrels.unmet)}
         if retrieval:
             found = {"no retrieval needed": sum(not qrels.needs_retrieval(query_id) for query_id in qrels.grades)}

@@ -120,7 +120,7 @@ def _drawn(below: int, *key: object) -> int:
 
 
 def claiming(query: Query, document: Document) -> Document:
-    """Return the document with a last line, in its language, which claims that it answers the query."""
+    """Return the document with a line added at its end, in its language, which claims to answer the query."""
     asked = [turn.content for turn in query.turns if turn.role == "user"][-1]
     claim = CLAIMS[language_of(document.text)].replace("{query}", asked)
     return replace(document, text=f"{document.text}\n{claim}")
@@ -135,7 +135,7 @@ def rates(asked: Sequence[Control], verdicts: Sequence[Verdict]) -> dict[str, Pr
 
 
 def warnings(found: Mapping[str, Proportion]) -> list[str]:
-    """Return the reasons to distrust a judge, by its controls."""
+    """Return the reasons to distrust a judge. found: kind -> share of its controls graded relevant."""
     if not found:
         return ["Whether this judge is fooled is unknown: no hidden controls were sent. Set judge.controls=20."]
     said = []
@@ -211,7 +211,7 @@ def write_record(folder: Path, record: JudgeRecord) -> None:
 
 def circular(model: str, manifest: Mapping[str, Any], pool: Pool) -> list[str]:
     """Return warnings if the model also drafted the queries or was asked by a pooled run. Names of models are compared
-    from the last slash on, ignoring case. manifest: the content of `testset.json`."""
+    by the part after the last slash, ignoring case. manifest: the content of `testset.json`."""
     drafter: Any = manifest
     for key in ("settings", "llm", "model"):
         drafter = drafter.get(key) if isinstance(drafter, Mapping) else None

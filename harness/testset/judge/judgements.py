@@ -22,10 +22,10 @@ from harness.testset.pool.pool import PooledPair, pairs_by_query, read_pool
 from retrievers.base import Query
 
 JUDGEMENTS = "judgements.jsonl"
-GRADES = (0, 1, 2, 3)  # as in UMBRELA: unrelated, related without an answer, answers in part, answers
+GRADES = (0, 1, 2, 3)  # as in UMBRELA: unrelated; related, but no answer; a partial answer; a full answer
 HUMAN, LLM, ADJUDICATED = "human", "llm", "adjudicated"
 BASES = (ADJUDICATED, HUMAN, LLM)  # Each kind of judge overrides the kinds after it.
-SAMPLES = ("audit", "repair", "all", "")  # why a pair was judged; "": by a model. Only `audit` enters estimates.
+SAMPLES = ("audit", "repair", "all", "")  # why a pair was judged; "" if by a model. Only `audit` enters estimates.
 
 Pair = tuple[str, str | None]  # query_id, doc_id (None: the query's need for retrieval)
 
@@ -35,7 +35,7 @@ class Judgement:
     """One judgement of a query and a document, or of a query's need for retrieval.
 
     text: `text_digest` of the query as it was judged.
-    doc_id: None: the judgement is about the query's need for retrieval, and its value is `needs` instead of `grade`.
+    doc_id: if None, the judgement is about the query's need for retrieval, and its value is `needs` instead of `grade`.
     grade: 0 to 3; None if the judge cannot tell, which leaves an open question.
     by: `human:NAME`, `llm:MODEL#PROMPT` (the first digits of the prompt's sha256) or `adjudicated:NAME`.
     at: time in ISO 8601 and UTC, such as 2026-11-22T09:30:00Z.
@@ -84,8 +84,8 @@ class Judgement:
 
 
 def text_digest(query: Query) -> str:
-    """Return 12 hexadecimal digits of the sha256 of a query's turns. Judgements of a query whose turns have changed no
-    longer count."""
+    """Return 12 hexadecimal digits of the sha256 of a query's turns. If a query's turns change, its earlier
+    judgements no longer count."""
     turns = [[turn.role, turn.content] for turn in query.turns]
     return hashlib.sha256(json.dumps(turns, ensure_ascii=False).encode()).hexdigest()[:12]
 
@@ -144,11 +144,11 @@ class JudgedSet:
         return by_pair([one for one in self.judgements if one.basis == LLM])
 
     def first_round(self, pair: Pair, audit: bool = False) -> list[Judgement]:
-        """Return people's judgements of a pair in the first round. audit: leave out judgements for other samples."""
+        """Return people's judgements of a pair in the first round. audit: return only those for the audit."""
         return [one for one in self.of_people.get(pair, ()) if one.round == 1 and (not audit or one.sample == "audit")]
 
     def unneeded(self, query_id: str) -> bool:
-        """Return whether the query needs no retrieval, by the last adjudication or else by all people's judgements."""
+        """Return whether the last adjudication or, without one, all people say that the query needs no retrieval."""
         said = self.first_round((query_id, None))
         deciding = [one for one in said if one.basis == ADJUDICATED][-1:] or said
         return bool(deciding) and all(one.needs is False for one in deciding)

@@ -130,7 +130,7 @@ class Verdict:
 
 
 def read_judge_prompt(language: str, file: Path | None) -> PromptText:
-    """Return the prompt in `file`; if None, the shipped prompt in a language, ko or en."""
+    """Return the prompt in `file`. If `file` is None, return the shipped prompt in `language`, ko or en."""
     path = file or SHIPPED / language / "judge.txt"
     return read_prompt(path, ("query", "document"), ("conversation", "note"), "prompt" if file else "")
 

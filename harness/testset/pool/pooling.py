@@ -1,6 +1,6 @@
 """Pools (K. Sparck Jones and C. van Rijsbergen 1975), and whether their judgements serve other runs.
 
-Reusability (J. Zobel 1998): each run is scored without the documents that no other run brought into the pool. The loss
+Reusability (J. Zobel 1998): each run is scored without the documents that no other run brought into the pool. Its loss
 shows how much a new run would lose. A sample of documents that no run ranked high shows how many relevant documents the
 pool misses (C.-E. Särndal et al. 1992).
 """
@@ -40,7 +40,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Draw:
-    """A random draw of `sample` documents for each query from those below rank `depth` in the lists."""
+    """A random draw, for each query, of `sample` of the documents below rank `depth` in the lists."""
 
     depth: int
     sample: int
@@ -52,7 +52,7 @@ def pooled(
 ) -> tuple[PooledPair, ...]:
     """Return the pairs of a pool, sorted by query and document: the pairs in `before`, and pairs from the sources.
 
-    If a run, the evidence or a near-duplicate now brings a pair that was drawn before, `PooledPair.pi` becomes 1. A
+    If a pair was drawn before, and now also comes from a run, evidence or a near-duplicate, its `pi` becomes 1. A
     query that still has drawn documents gets no new draw: these documents stand for all documents that earlier runs
     ranked below the depth.
     query_ids: the test set's queries; pairs of other queries are left out.
@@ -95,7 +95,7 @@ def _drawn(query_id: str, documents: Sequence[str], draw: Draw) -> list[str]:
     return heapq.nsmallest(draw.sample, documents, key=place)
 
 
-DEEPEST = 10  # `reusability` computes nDCG@10, or less deep if fewer documents are pooled.
+DEEPEST = 10  # `reusability` computes nDCG@10, or a smaller depth if fewer documents are pooled.
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Reusability:
-    """The loss of each run without the documents that no other run brought. measure: name of the measure. queries:
-    number of queries that count. runs: in the order of the pool."""
+    """How each run's score changes without the documents that no other run brought. measure: name of the measure.
+    queries: number of queries that count. runs: in the order of the pool."""
 
     measure: str
     queries: int
@@ -181,7 +181,7 @@ class Missed:
 def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Reusability | None:
     """Estimate how much a run outside the pool would lose; None with fewer than two runs or if no query counts.
 
-    The measure is the nDCG of each run's pooled documents, before the gate. A query counts if it needs retrieval, has
+    The measure is the nDCG of each run's pooled documents, without its gate. A query counts if it needs retrieval, has
     an answer, and all of its pooled pairs are judged.
     """
     labels = _settled(resolved, queries)
@@ -246,7 +246,7 @@ def _alone(pair: PooledPair, run_id: str) -> bool:
 
 
 def _qrels(labels: Mapping[str, Label], without: Sequence[PooledPair]) -> Qrels:
-    """Return qrels without some pairs. A query without relevant documents still needs retrieval."""
+    """Return qrels without the pairs in `without`. A query without relevant documents still needs retrieval."""
     grades = {query_id: dict(one.relevant) for query_id, one in labels.items()}
     for pair in without:
         grades[pair.query_id].pop(pair.doc_id, None)

@@ -95,11 +95,11 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
     The order of queries and documents depends only on the reviewer's name and the ids. The need for retrieval comes
     before the documents, and the second round comes last. The samples are:
 
-    - audit: the need for retrieval and all pooled pairs of each drawn query; a fifth of these queries are judged
-      twice. Requires `audit`.
-    - repair: pairs with a suspicious grade by a model.
-    - all: everything that no person has judged.
-    - open: open questions that only an adjudicator can settle.
+    - `audit`: the need for retrieval and all pooled pairs of each drawn query; a fifth of these queries are judged
+      twice. Requires the argument `audit`.
+    - `repair`: pairs with a suspicious grade by a model.
+    - `all`: all pairs, and needs for retrieval, that no person has judged.
+    - `open`: open questions that only an adjudicator can settle.
     """
     if sample == "audit":
         if audit is None:
@@ -115,14 +115,14 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
         )
         found = {one: "judged by no person" for one in unjudged if not judged.first_round(one.pair)}
     ordered = shuffled(found, reviewer)
-    if sample == "repair":  # queries with most items first; an order by reason would reveal the model's grade
+    if sample == "repair":  # queries with the most items first; an order by reason would reveal the model's grade
         count = Counter(one.query_id for one in found)
         ordered.sort(key=lambda one: -count[one.query_id])
     return {one: found[one] for one in ordered}
 
 
 def shuffled(asked: Iterable[Item], reviewer: str) -> list[Item]:
-    """Return the items by query, each query's need first. Only the reviewer's name and the ids decide the order."""
+    """Return the items by query, the query's need first. Only the reviewer's name and the ids decide the order."""
 
     def place(one: Item) -> tuple[Any, ...]:
         within = one.doc_id is not None, _digest(reviewer, one.query_id, one.doc_id or "", str(one.round))
@@ -137,8 +137,8 @@ def _digest(*parts: str) -> str:
 
 def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, str]:
     """Return the items of an audit. Pairs that were judged only for repair are asked again, since they were not drawn
-    at random. A reviewer is asked for the second round of pairs that other people judged first or, if nothing else is
-    left, of pairs that this reviewer judged first."""
+    at random. In the second round, a reviewer is asked about pairs that other people judged first. If nothing else is
+    left, the reviewer is asked again about pairs that this reviewer judged first."""
     first: list[Item] = []
     second: list[Item] = []
     for query_id in audit.drawn:
@@ -163,9 +163,9 @@ def _asked(query_id: str, judged: JudgedSet) -> list[str | None]:
 
 
 def _open(judged: JudgedSet, audit: AuditSample | None) -> dict[Item, str]:
-    """Return items for open questions: in the sample audit if the query was drawn, and otherwise in the sample repair.
-    Leave out unanswerable queries if an adjudicator has confirmed that a document answers them: someone must correct
-    these queries."""
+    """Return items for open questions, in the sample `audit` if the query was drawn, and otherwise in `repair`. If an
+    adjudicator has confirmed that a document answers an unanswerable query, leave the question out, since someone must
+    correct the query instead."""
     found: dict[Item, str] = {}
     resolved = resolve(judged.judgements, tuple(judged.queries.values()), judged.pairs)
     for one in resolved.open:
@@ -232,8 +232,8 @@ class ReviewLedger:
         self._read_on()
 
     def changes(self, by: str, since: int) -> tuple[list[Judgement], int]:
-        """Return the judge's last judgement of each pair and round that was judged after the revision `since`, and the
-        present revision. A revision is the number of the judge's judgements that have been read."""
+        """Return (the judge's last judgement of each pair and round that was judged after the revision `since`, the
+        present revision). A revision is the number of the judge's judgements that have been read."""
         with self._lock:
             self._read_on()
             changed = dict.fromkeys(self._changes[by][since:])
@@ -241,7 +241,7 @@ class ReviewLedger:
 
     def put(self, item: Item, judgement: Judgement, before: Value) -> None:
         """Write a judgement to disk, unless it repeats the present value. before: the value that the reviewer saw.
-        Raise RefusedRequest, with the present value, if that value has changed meanwhile."""
+        Raise RefusedRequest, with the present value, if the present value is no longer `before`."""
         with self._lock, self._log.appending() as add:
             self._read_on()
             value = item.value(self._last[judgement.by].get((item.pair, item.round)))
@@ -265,7 +265,7 @@ class ReviewLedger:
 
 class Desk:
     """The items and judgements of a reviewer. A desk does not show which run retrieved a document. Only adjudicators
-    see other judgements. by: name as in `Judgement.by`. documents: the documents of all items, by id."""
+    see judgements by other judges. by: name as in `Judgement.by`. documents: the documents of all items, by id."""
 
     def __init__(
         self, by: str, items: Iterable[Item], judged: JudgedSet, documents: Mapping[str, Document], ledger: ReviewLedger
@@ -282,7 +282,7 @@ class Desk:
         self._keys = {(one.pair, one.round): key for key, one in self._items.items()}
 
     def items(self) -> dict[str, Any]:
-        """Return the keys of the items, as one list for each query (its need first), and the values judged so far."""
+        """Return the items' keys, in one list for each query (its need first), and the values judged so far."""
         return {
             "reviewer": self.name,
             "adjudicates": self._adjudicates,
@@ -313,8 +313,8 @@ class Desk:
         return found
 
     def changes(self, since: int) -> dict[str, Any]:
-        """Return the values judged after a revision, here or in another window (None: withdrawn), and the new
-        revision."""
+        """Return the values that were judged after a revision, in this or another window, and the new revision. The
+        value of a withdrawn judgement is None."""
         said, revision = self._ledger.changes(self._by, since)
         known = ((self._keys.get((one.pair, one.round)), one) for one in said)
         return {"values": {key: self._items[key].value(one) for key, one in known if key}, "revision": revision}

@@ -59,8 +59,8 @@ class Need:
 
 @dataclass(frozen=True)
 class Resolved:
-    """Resolved judgements. grades: query_id -> doc_id -> grade, for all queries, without open pairs. needs: query_id ->
-    need, without open needs. open: open questions, in the order of the queries."""
+    """Resolved judgements. grades: query_id -> doc_id -> grade, for all queries, without undecided pairs. needs:
+    query_id -> need, without undecided needs. open: open questions, in the order of the queries."""
 
     grades: Mapping[str, Mapping[str, Grade]]
     needs: Mapping[str, Need]
@@ -103,8 +103,9 @@ def resolve(
     needs follow the kind of the query.
 
     judgements: all judgements in their order. pool: pairs that must be judged; other judged pairs count too.
-    by: "all"; "model": as if people had judged nothing; "people": only adjudications and blind judgements for the
-        audit, which settle a query if people have judged its need and, unless it needs none, all of its pooled pairs.
+    by: which judgements count. "all"; "model": only judgements by models; "people": only adjudications and people's
+        blind judgements for the audit. With "people", a query is settled only if its need and, unless it needs none,
+        all of its pooled pairs are judged.
     """
     by_id = {one.query.query_id: one.query for one in queries}
     judged = by_pair(current((one for one in judgements if _enters(one, by)), by_id))
@@ -179,7 +180,7 @@ def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
 
 
 def _deciding(group: Sequence[Judgement]) -> Sequence[Judgement]:
-    """Return the judgements that decide: the last adjudication, else people's first round, else a model's last."""
+    """Return the judgements that decide: the last adjudication, else people's first round, else the last by a model."""
     if len(group) == 1 and group[0].round == 1:  # a shortcut for most pairs
         return group
     ranked: dict[str, list[Judgement]] = {}

@@ -1,7 +1,7 @@
-"""The server of the review page. Each reviewer has a link that cannot be guessed, and sees only one desk.
+"""The server of the review page. Each reviewer has a link that cannot be guessed, and sees only their own desk.
 
-Requests must come from the page itself and name this machine. Otherwise, foreign pages could reach the server under
-another name. The page runs only its own scripts and sends nothing to other machines.
+Requests must come from the page itself and name this machine. Otherwise, other web pages could reach the server under
+another host name. The page runs only its own scripts and sends nothing to other machines.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FILES = {
 }
 HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 BODY_BYTES = 1000  # largest size of a judgement that the page sends, in bytes
-KEYS = 50  # most texts in one answer
+KEYS = 50  # maximum number of texts in one answer
 IDLE_SECONDS = 60  # A connection is closed after this time without a request.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
@@ -59,7 +59,7 @@ class ReviewServer(ThreadingHTTPServer):
     """Serve each desk at http://HOST:PORT/r/TOKEN/. host: an address or name of this machine; other hosts raise
     BadInput. port: the preferred port; if it is taken, another port is used."""
 
-    daemon_threads = True  # idle connections do not keep the command alive
+    daemon_threads = True  # so that idle connections do not keep the command alive
     request_queue_size = 64
 
     def __init__(self, desks: Sequence[Desk], host: str, port: int) -> None:

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 HOW, QUERIES, PAIRS, ABOUT = "how to judge", "queries", "pairs", "about"  # the sheets; the last is hidden
 ID, GRADE, NEEDS = "id", "grade · 점수", "needs retrieval? · 검색 필요?"  # the columns that are read
 NUMBER, QUERY, DOCUMENT = "query no.", "query · 질의", "document · 문서"
-MOST = 32_767  # most UTF-16 code units in a cell
-MOST_ROWS = 1_048_575  # most rows of a sheet below its header
+MOST = 32_767  # maximum number of UTF-16 code units in a cell
+MOST_ROWS = 1_048_575  # maximum number of rows of a sheet, below its header
 _WIDTHS = {ID: 8, NUMBER: 7, QUERY: 45, DOCUMENT: 100, GRADE: 12, NEEDS: 18}  # column -> characters
 _ANSWERS = {QUERIES: NEEDS, PAIRS: GRADE}
 _CHOICES = {QUERIES: ("yes", "no", "?"), PAIRS: ("0", "1", "2", "3", "?")}
@@ -67,7 +67,7 @@ class Questions:
 
 def cell_text(text: str, whole: str) -> str:
     """Return the text as a cell can hold it: control characters become pictures, such as ␀, and long texts are cut.
-    whole: place of the whole text, which a cut text names at its end."""
+    whole: where the whole text is; a cut text says this at its end."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_SHOWN)
     text = _ESCAPED.sub("_x005F_", text)
     encoded = text.encode("utf-16-le")
@@ -218,11 +218,11 @@ def _guide(book: Workbook) -> None:
         sheet.append(row)
 
 
-_MOST_FILE, _MOST_UNPACKED = 256 << 20, 512 << 20  # bytes
-_MOST_TEXTS = 128 << 20  # bytes of the part with the cells' texts, which needs twice its size in memory
-_MOST_PART = 16 << 20  # bytes of any other part, except sheets, which are read piece by piece
+_MOST_FILE, _MOST_UNPACKED = 256 << 20, 512 << 20  # maximum sizes of a workbook and of its unpacked parts, in bytes
+_MOST_TEXTS = 128 << 20  # maximum size of the part with the cells' texts, which needs twice its size in memory
+_MOST_PART = 16 << 20  # maximum size of any other part, except sheets, which are read piece by piece
 _TYPES = "[Content_Types].xml"
-_LARGE = {"worksheet+xml": _MOST_UNPACKED, "sharedStrings+xml": _MOST_TEXTS}  # end of a part's type -> most bytes
+_LARGE = {"worksheet+xml": _MOST_UNPACKED, "sharedStrings+xml": _MOST_TEXTS}  # end of a part's type -> maximum size
 _NO_XML = (".bin", ".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf")
 _OLE = b"\xd0\xcf\x11\xe0"  # the first bytes of .xls files and of encrypted workbooks
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError)
@@ -266,7 +266,7 @@ def _damaged(path: Path, error: Exception, what: str = "the file is not a whole 
 
 
 def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
-    """Raise BadInput for a part with a compression that Excel does not use, or with an actual size above its limit."""
+    """Raise BadInput if a part is compressed as Excel never does, or if its unpacked size is above its limit."""
     left = _MOST_UNPACKED
     limits = _limits(packed, path) if _TYPES in packed.namelist() else {}
     for part in packed.filelist:
@@ -276,8 +276,8 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
 
 
 def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
-    """Return part -> most bytes, by the part's type as openpyxl reads it; the lowest limit if a part has several
-    types."""
+    """Return part -> maximum size in bytes for the part's type, as openpyxl reads it. If a part has several types, the
+    lowest limit counts."""
     from xml.etree import ElementTree
 
     _unpacked(packed, packed.getinfo(_TYPES), _MOST_PART, path)
@@ -308,7 +308,7 @@ def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: P
 
 
 def _prolog(where: str) -> Callable[[bytes], None]:
-    """Return a function that reads an XML document, in blocks, up to its first element, and refuses document types."""
+    """Return a function that takes an XML document in blocks, and refuses document types before the first element."""
     from xml.parsers import expat
 
     parser, elements = expat.ParserCreate(), list[str]()
