@@ -16,7 +16,7 @@ from retrievers.base import AtMost
 
 Threshold = Annotated[float, AtMost(1e9, "no signal is as large")]
 TopK = Annotated[int, AtMost(100_000, "no ranking is as long")]
-ALL = np.iinfo(np.int32).max  # the number of documents that a gate without a limit shows
+ALL = np.iinfo(np.int32).max  # documents shown by a gate without a limit
 
 
 @dataclass(frozen=True, eq=False)

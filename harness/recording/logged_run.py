@@ -28,7 +28,7 @@ from retrievers.base import Document
 T = TypeVar("T")
 CONFIG = "config.yaml"
 PUT_BACK = "Put the data back, or run the experiment again."
-NAMES = {"qrels": "labels"}  # part of the data -> its name in messages, if the two differ
+NAMES = {"qrels": "labels"}  # part of the data -> its name in messages, if different
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ AHEAD = 64  # the maximum number of files to download before they are read
 class Ahead:
     """Downloads files before they are needed, unless they are in a local tracking store.
 
-    wanted: (run, file name) in the order of use; some may never be used. folder: gets a folder of files for each run.
+    wanted: (run, file name) in the order of use; some may never be used. folder: where each run gets a folder.
     """
 
     def __init__(self, tracker: Tracker, wanted: Sequence[tuple[LoggedRun, str]], folder: Path) -> None:

@@ -133,7 +133,7 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
 
 
 def fetch_verified(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
-    """Return the verified file from `fetch`. Raise BadInput if a logged file is missing, NoFile for any other file."""
+    """Return the verified file from `fetch`. If it is missing, raise BadInput if the run logged it, else NoFile."""
     try:
         file = fetch()
     except NoFile as why:

@@ -151,7 +151,7 @@ class MlflowTracker(Tracker):
         super().__init__(detail)
         self.uri = uri
         self.database: Path | None = None  # the file of a local tracking store
-        self.down_until = 0.0  # time of the next possible call to the server, in monotonic seconds
+        self.down_until = 0.0  # earliest time of the next call, in monotonic seconds
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
         self._files: RunFiles | None = None
@@ -163,7 +163,7 @@ class MlflowTracker(Tracker):
         return database is None or database.exists()
 
     def connect(self, outputs: Path) -> None:
-        """Open the tracking store. Make a missing local store under a lock, so that no two processes make it at once.
+        """Open the tracking store. Make a missing local store under a lock, so that only one process makes it.
 
         Raise Damaged for a damaged file, NoAnswer if a server does not answer, BadInput if the store cannot be used.
         """

@@ -60,7 +60,7 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-CLAIM = "harness.claim"  # tag: name of the claim by which, if the run's process dies, the next command ends the run
+CLAIM = "harness.claim"  # tag: name of the run's claim; if the run's process dies, the next command finds the run by it
 NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # maximum number of characters; MLflow cuts longer tags
 
@@ -89,7 +89,7 @@ class RunRecord:
     inputs: context ("documents", "queries", "qrels"; "predictions", "references") -> the data that was read.
     tables: file name -> column -> values. folder: the folder whose files become the run's artifacts.
     began, ended: milliseconds since 1970; 0 to use the time when the tracker begins or ends the run.
-    unsent: the folder where the run was saved because the tracking server was down; None if it was not saved.
+    unsent: the folder where the run is saved if the tracking server was down, else None.
     """
 
     experiment: str
