@@ -1,4 +1,4 @@
-"""Cut a text into chunks: runs of whole sentences up to a size, each overlapping the previous chunk.
+"""Cut a text into chunks. A chunk is a run of whole sentences, limited in size, that overlaps the previous chunk.
 
 Sentences are merged greedily, as in LangChain's `CharacterTextSplitter` with `keep_separator="end"`. There are two
 differences: a sentence longer than the size is cut, because an encoder would read only its beginning, and white space
@@ -280,9 +280,9 @@ class Chunking:
     """Settings for cutting texts into chunks. Raise BadInput, with the key, for settings that cannot work.
 
     splitter: finds sentences by the regular expression `separator`, or by kiwi's analysis of Korean.
-    size: greatest number of units of a chunk; a longer sentence is cut.
-    overlap: greatest number of units that a chunk shares with the previous chunk, in whole sentences.
-    unit: unit of size and overlap; white space between sentences counts.
+    size: maximum number of units in a chunk; a longer sentence is cut.
+    overlap: maximum number of units that a chunk shares with the previous chunk, in whole sentences.
+    unit: unit of `size` and `overlap`; white space between sentences counts too.
     tokenizer: counts the tokens; given as a tokenizer.json, its folder, or a name on the Hugging Face hub.
     note: file with the template of the documents' notes (`Note`); None for no notes.
     """

@@ -65,7 +65,7 @@ class Apart:
             assert process.stdin is not None
             assert process.stdout is not None
             try:
-                with contextlib.suppress(BrokenPipeError):  # the process has ended, and its exit code says why
+                with contextlib.suppress(BrokenPipeError):  # if the process has ended, its exit code says why
                     process.stdin.write(json.dumps(argument).encode() + b"\n")
                     process.stdin.flush()
                 reply = process.stdout.readline()

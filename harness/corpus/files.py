@@ -15,7 +15,7 @@ from harness.errors import BadInput, did_you_mean
 
 # Temporary files of editors, browsers and systems. A pattern must spell the beginning of such a name to match it.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
-_SHOWN = 100  # greatest number of problems in a message
+_SHOWN = 100  # maximum number of problems in a message
 
 
 @dataclass(frozen=True, slots=True)

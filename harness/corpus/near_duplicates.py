@@ -24,7 +24,7 @@ import numpy as np
 
 from retrievers.base import Progress, cores
 
-THRESHOLD = 0.8  # least similarity of near-duplicates
+THRESHOLD = 0.8  # minimum similarity of near-duplicates
 BANDS, ROWS = 20, 6
 BLOCK = 1 << 21  # number of characters signed at a time, and of bytes compared at a time
 LEADERS = 3  # number of documents per bucket that are compared with all others in the bucket

@@ -7,7 +7,7 @@ files.jsonl has a line {path, sha256, bytes, text, characters, title, pages, rea
 start of each page in the text, or is null. `reader` is the reader's name and versions. manifest.json is a `Manifest`.
 
 Chunks with equal texts and equal notes are one document, with a span for each place. Memory: 18 bytes for each place.
-Logs keep finished work: a killed preparation continues with the next file.
+Logs keep finished work, so a repeated call continues where a killed preparation stopped.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ class _Reading:
         self.problems: dict[str, str] = {}
 
     def files(self, files: Sequence[SourceFile], unreadable: Unreadable, keys: str) -> list[_Read]:
-        """Return the readable files. Raise BadInput if there are none, or if unreadable files must stop the call."""
+        """Return the readable files. Raise BadInput if there are none, or if an unreadable file must stop the call."""
         read: list[_Read] = []
         total, done = sum(one.size for one in files), 0
         with watch("prepare: reading files") as progress:

@@ -38,7 +38,7 @@ _COMMON = frozenset(
     "같질것등때할와되입요체미태"
 )
 _LOOKED_AT = 10_000  # number of letters beyond ASCII that are examined
-_ENOUGH = 0.3  # least share of common Korean syllables; Korean texts have about 0.7
+_ENOUGH = 0.3  # minimum share of common Korean syllables; Korean texts have about 0.7
 _ENCODINGS = {  # codec -> names in web pages
     "cp949": ("euc-kr", "ks_c_5601-1987", "ksc5601", "ks_c_5601", "cp949", "uhc", "ms949", "windows-949"),
     "cp932": ("shift_jis", "shift-jis", "sjis", "x-sjis", "windows-31j"),
@@ -259,9 +259,9 @@ def _close(lines: Lines, tag: str) -> None:
         lines.block(2 if tag == "p" else 1)
 
 
-_MOST_BYTES = 256 << 20  # greatest size of all unpacked sections
+_MOST_BYTES = 256 << 20  # maximum size of all sections together, unpacked
 _MOST_ENTRIES = 10_000
-_DEEPEST = 1_000  # greatest depth of nested elements
+_DEEPEST = 1_000  # maximum depth of nested elements
 _BLOCK = 1 << 16
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError)
 _SECTION = re.compile(r"Contents/section(\d{1,6})\.xml")
@@ -403,7 +403,7 @@ class _Section:
 
 
 _MOST_PAGES = 10_000
-_FEW = 0.01  # greatest share of a page's glyphs that may lack a Unicode value
+_FEW = 0.01  # maximum share of a page's glyphs that may lack a Unicode value
 # Symbol fonts number their bullets and arrows from U+F020 on. A single such character is a bullet; several are letters.
 _BULLET = re.compile(r"(?<![\ue000-\uf8ff])[\uf020-\uf0ff](?![\ue000-\uf8ff])")
 _HYPHEN = re.compile(r"(?<=\w)\x02(?=\w)")  # pdfium's sign for a hyphen at the end of a line

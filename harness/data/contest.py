@@ -16,7 +16,7 @@ from retrievers.base import Document, Query
 class Contest:
     """JSON lines in the format of the contest on scientific questions.
 
-    documents.jsonl: {docid, title, src, content}; title and src are optional, and the title is indexed too.
+    documents.jsonl: {docid, title, src, content}; title and src are optional. Title and content are indexed.
     eval.jsonl:      {eval_id, msg: [{role, content}, ...]}, a question or a conversation.
     qrels.jsonl:     {eval_id, relevant: [docid, ...] or {docid: grade}}, or a row of `harness.data.labels`.
                      Grades are finite and > 0. An empty `relevant` means that the query needs no retrieval.

@@ -39,7 +39,7 @@ TEXT_ID = 20  # number of hexadecimal digits of a text's id
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A document and its places in texts; several places if equal chunks became one document."""
+    """A document and its places in texts. It has several places if equal chunks became one document."""
 
     document: Document
     spans: tuple[Span, ...]

@@ -20,10 +20,10 @@ class Qrels:
         unless it is in `unmet`. If False (TREC and BEIR labels), it was judged and has no relevant document.
     not_relevant: query_id -> documents judged not relevant; queries without any may be missing. None if the labels do
         not say which documents were judged.
-    pooled: query_id -> documents that were pooled, but not judged (TREC's grade -1).
+    pooled: query_id -> documents chosen for judgement, but not judged (TREC's grade -1).
     unmet: labelled queries that need retrieval, but have no relevant document among the judged documents.
-    unanswerable: queries that need retrieval, but have no answer in the documents. They are unlabelled and scored
-        apart, by whether documents are shown.
+    unanswerable: queries that need retrieval, but have no answer in the documents. They are unlabelled, and scored
+        separately by whether a system shows documents.
     counts_unanswerable: whether `unanswerable` is part of the fingerprint.
 
     Labels on prepared texts also have these fields:

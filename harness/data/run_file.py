@@ -91,7 +91,7 @@ class RunFile:
 
 
 def _known_sha256(path: Path) -> str:
-    """Return the sha256 of a file. Every trial asks for it, so the file is read again only if it has changed."""
+    """Return the sha256 of a file. Read the file again only if it has changed, since every trial needs it."""
     try:
         about = path.stat()
     except OSError:

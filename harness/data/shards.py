@@ -278,7 +278,7 @@ class ShardedDocuments(_Lazy[Document]):
 
     def __iter__(self) -> Iterator[Document]:
         for number in range(len(self.shards)):
-            yield from self.shard(number)  # not kept open, so that only one shard is mapped at a time
+            yield from self.shard(number)  # shards are not kept open, so that only one is mapped at a time
 
     def _at(self, number: int) -> Document:
         shard = bisect_right(self._firsts, number) - 1

@@ -20,7 +20,7 @@ from retrievers.base import Document, Query, Turn
 ROLES = ("user", "assistant", "system")
 
 Grades = dict[str, dict[str, float]]  # query_id -> doc_id -> grade
-MOST_GRADE = 1_000_000  # greatest grade, so that sums over the longest list neither overflow nor lose small grades
+MOST_GRADE = 1_000_000  # maximum grade, so that sums over the longest list neither overflow nor lose small grades
 
 
 class Source(Protocol):

@@ -32,7 +32,7 @@ class Span:
 class Evidence:
     """A passage that answers a question, with the selectors of the W3C Web Annotation Data Model.
 
-    exact: the text at `span`. prefix, suffix: the text before and after it, for finding it again after an edit.
+    exact: the text at `span`. prefix, suffix: the text before and after `exact`, for finding it again after an edit.
     grade: the grade of a document that contains the passage, > 0.
     """
 

@@ -15,7 +15,7 @@ from harness.data.predictions import contest_rows
 from harness.errors import BadInput
 from retrievers.base import Document, Query, Ranking, remembered
 
-_LISTED = 10  # greatest number of problems in an error message
+_LISTED = 10  # maximum number of problems in an error message
 
 
 def submission_rows(

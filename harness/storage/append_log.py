@@ -1,7 +1,7 @@
 """Append-only logs of typed rows, on one machine or shared by machines through a bucket.
 
 A line is the JSON object of a row, with the additional last field `check`, a checksum of the rest. A process that is
-killed while it appends leaves at most the beginning of a line. Readers skip it, and the next writer removes it.
+killed while it appends leaves at most one partial line. Readers skip this line, and the next writer removes it.
 
 A machine shares its log `replies.log` by sending new lines every SEND_SECONDS as an object `<writer>-<position>.log`,
 named by the position of its first byte. Other machines fetch the object to a file of the same name and never change it.

@@ -22,7 +22,7 @@ def create_text(path: Path, text: str) -> bool:
             os.link(unfinished, path)
         except FileExistsError:
             return False
-        except OSError:  # where there are no hard links, the file exists before its content
+        except OSError:  # without hard links, the file exists before its content is complete
             return _create(path, text)
     return True
 

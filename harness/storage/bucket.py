@@ -27,7 +27,7 @@ REMOVED_AT_ONCE = 1000  # maximum number of objects that S3 deletes in one reque
 INSTALL = "pip install -c constraints.txt -e '.[s3]'"
 LOUD = ("botocore", "aiobotocore", "s3fs", "fsspec")  # loggers that write headers, including session tokens
 WRONG_KEYS = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "TokenRefreshRequired")
-TAKEN = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")  # another process came first
+TAKEN = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")  # error codes: another process wrote first
 ABSENT = ("NoSuchKey", "404")
 OWN = "Or use your own cache: store.path=FOLDER."
 

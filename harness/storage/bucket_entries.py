@@ -45,7 +45,7 @@ AT_ONCE = 4  # number of files that are sent or fetched in parallel
 MANIFESTS_AT_ONCE = 16  # number of manifests that are read in parallel
 FETCHING = ".fetching"  # folder in the local copy, for entries that have arrived only in part
 CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
-USED_SECONDS = 86_400  # a use is noted at most once a day
+USED_SECONDS = 86_400  # time after which a use of an entry is noted again
 
 T = TypeVar("T")
 
@@ -105,7 +105,7 @@ class BucketEntries(FolderEntries):
         for one in self._bucket.listed(""):
             parts = one.name.split("/")
             depth = 3 if parts[0] == "pairs" and KEY.fullmatch(parts[1] if parts[1:] else "") else 2
-            if len(parts) > depth:  # shorter names belong to locks and foreign objects
+            if len(parts) > depth:  # a shorter name belongs to a lock or a foreign object
                 objects["/".join(parts[:depth])].append(one)
 
         def described(name: str) -> CacheEntry:

@@ -146,7 +146,7 @@ class FolderEntries:
 
     def _delete(self, name: str) -> bool:
         place = self.root / name
-        for left in (place / MANIFEST, place, unfinished_of(place)):  # manifest first: without it, no entry counts
+        for left in (place / MANIFEST, place, unfinished_of(place)):  # manifest first: an entry needs it to count
             delete(left)
         return True
 

@@ -31,7 +31,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 15.0  # time between two renewals
 DEAD_SECONDS = 60.0  # time without renewal after which a lease counts as abandoned
-LOOK_SECONDS = (0.1, 3.0)  # first and longest time between two checks of a taken lease
+LOOK_SECONDS = (0.1, 3.0)  # shortest (first) and longest time between two checks of a taken lease
 PROBE = ".conditions"  # the object that tests whether the server respects the conditions of writes
 
 
