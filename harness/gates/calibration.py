@@ -111,7 +111,7 @@ def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def split(needs: np.ndarray, count: int, seed: int, number: int) -> np.ndarray:
-    """Split the queries into at most `count` folds: int [n]. Each `number` below 1,000 gives another split."""
+    """Return each query's fold of at most `count` folds, int [n]. Each `number` below 1,000 gives another split."""
     return folds(needs, min(count, len(needs)), 1000 * seed + number)
 
 
@@ -138,7 +138,7 @@ def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray,
 
 
 def bootstrap(signal: np.ndarray, payoff: np.ndarray, seed: int) -> Mapping[str, tuple[float, float]]:
-    """Return 95 % percentile intervals from RESAMPLES samples: of the last "threshold", and of the mean "objective"."""
+    """Return 95 % percentile intervals from RESAMPLES samples: of the last "threshold" and the mean "objective"."""
     drawn = np.vstack(list(draws(seed, len(signal), RESAMPLES))).astype(np.float64)
     thresholds = fit(drawn, signal, payoff)
     means = (payoff[np.arange(len(signal)), level_at(signal, thresholds)] * drawn).sum(axis=1) / len(signal)

@@ -70,7 +70,7 @@ class RunFiles:
                 return artifacts / name
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            if own and own.is_dir() and not (own / name).exists():  # MLflow would search for the file for a long time
+            if own and own.is_dir() and not (own / name).exists():  # MLflow would search for long
                 raise FileNotFoundError
             opened, inside = self._at(run_id)
             return Path(opened.download_artifacts(f"{inside}/{name}" if inside else name, str(folder)))

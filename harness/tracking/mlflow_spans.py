@@ -1,7 +1,7 @@
 """Store traces in MLflow's tracking store completely, or raise an error.
 
-MLflow's own tracing drops spans when its queue is full, and sends all spans of a process to one address. This
-module sends finished traces to the store of a given client, many in one call.
+MLflow's own tracing drops spans when its queue is full, and sends all spans of a process to one address. This module
+sends finished traces to the store of a given client, many in one call.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def begin_once(
 ) -> tuple[Run, bool]:
     """Return a RUNNING run, and whether the server may begin a second run for the same request.
 
-    MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. This
-    function sends the request once, and repeats it only if no run with the claim in `tags` is found.
+    MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. This function
+    sends the request once, and repeats it only if no run with the claim in `tags` is found.
     """
     from mlflow.exceptions import MlflowException
 
