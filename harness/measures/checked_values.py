@@ -1,4 +1,4 @@
-"""Scores of lists by people's labels and by a model's labels of the same queries; the file checked.csv."""
+"""Scores of lists, by people's labels and by a model's labels of the same queries, and their file `checked.csv`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CheckedValues:
     checked: bool [Q], whether people have checked the query.
     people, model: measure -> float64 [Q]; NaN where the measure does not apply by these labels, and in `people` for
         unchecked queries.
-    unjudged: measure -> float64 [Q], the number of documents that the measure reads and no person has judged.
+    unjudged: measure -> float64 [Q], the number of documents that the measure reads but no person has judged.
     undrawn: the number of scored queries that are left out because they could not have been drawn.
     """
 
@@ -98,10 +98,10 @@ class CheckedValues:
 def checked_values(
     reads: Mapping[Measure, Ranking | Predictions], checked: Checked, scored: Sequence[str]
 ) -> CheckedValues:
-    """Score lists by people's and by the model's labels. Raise BadInput if the model has not labelled a drawable query.
+    """Score lists by people's and by the model's labels. Raise BadInput if a drawable query lacks a label by the model.
 
-    Measures that are not means over queries are left out. So are measures of spans, since judgements of documents do
-    not change them.
+    Leave out measures that are not means over queries, and measures of spans, which judgements of documents do not
+    change.
 
     reads: measure -> the lists that the measure reads. scored: the queries to score.
     """
@@ -128,7 +128,7 @@ def checked_values(
 
 
 class _Scorer:
-    """Scores lists by one set of labels. The results have a row for each query of `query_ids`, NaN without a label."""
+    """Scores lists by one set of labels. Results have a row for each query of `query_ids`; NaN without a label."""
 
     def __init__(self, qrels: Qrels, query_ids: Sequence[str]) -> None:
         self._qrels = qrels
@@ -140,7 +140,7 @@ class _Scorer:
         return self._spread(measure.values(self._judge(lists)))
 
     def unjudged(self, measure: Measure, lists: Ranking | Predictions) -> np.ndarray:
-        """Return the number of documents that a measure reads and the labels do not judge, float64 [Q]."""
+        """Return the number of documents that a measure reads but the labels do not judge, float64 [Q]."""
         base, judged = measure.name.partition("@")[0], self._judge(lists)
         if measure.family is MeasureFamily.ABSTENTION or measure.whole or measure.lists == "condensed":
             return self._spread(np.zeros(len(self._labelled)))  # such a measure reads no unjudged document
@@ -164,7 +164,7 @@ class _Scorer:
 
 
 def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
-    """Average the values of several fits query by query. Of their counts of unjudged documents, keep the greatest."""
+    """Average the values of several fits for each query, and keep the greatest count of unjudged documents."""
     first = several[0]
 
     def mean(name: str, of: str) -> np.ndarray:

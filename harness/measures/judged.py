@@ -4,8 +4,8 @@ A *hit* is a returned document with a grade > 0, at its first rank in the list. 
 counts as returned, but is not a second hit.
 
 Measures of spans count characters. A list shows the union of its documents' places in each text. A document with
-several places (a repeated text) finds evidence in any of them, but shows its characters once: at the place with most
-evidence of the query, or the first of several such places.
+several places (a repeated text) finds evidence in any of them, but shows its characters once: at the place with the
+most of the query's evidence, or at the first of several such places.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Shown(ListedDocuments):
         """Return the share of a query's evidence that its first k documents show, float64 [Q]; NaN without evidence."""
         found = np.full(len(self.query_ids), np.nan)
         for row, documents, evidence in self._rows(k):
-            near = [span for span in chain(*documents) if shared([span], evidence)]  # usually few
+            near = [span for span in chain(*documents) if shared([span], evidence)]  # usually few spans
             found[row] = shared(union(near), evidence) / length(evidence)
         return found
 
@@ -83,7 +83,7 @@ def _unions(labels: Qrels) -> dict[str, list[Span]]:
 
 
 def union(spans: Iterable[Span]) -> list[Span]:
-    """Return disjoint spans that cover the same characters, sorted by text and start."""
+    """Return disjoint spans that cover the same characters as `spans`, sorted by text and start."""
     found: list[Span] = []
     for span in sorted(spans, key=lambda one: (one.text, one.start)):
         if found and found[-1].text == span.text and span.start <= found[-1].end:
@@ -145,7 +145,7 @@ class Holes(ListedDocuments):
         return found
 
 
-_CELLS = 1 << 22  # cells compared at once; this bounds the memory
+_CELLS = 1 << 22  # maximum number of cells compared at once, to limit memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +217,7 @@ class Judged:
     def at_best(self) -> Judged:
         """The same lists as if every unjudged document were relevant, with grade 1. Needs `holes`.
 
-        `ideal` does not change, so this is only for measures that do not read it.
+        `ideal` does not change, so these lists are only for measures that do not read `ideal`.
         """
         assert self.holes is not None
         gains = np.where(self.holes.first & ~self.known, 1.0, self.gains)
@@ -281,8 +281,8 @@ def judge_lists(
 ) -> Judged:
     """Compare lists with labels.
 
-    A query without a row counts as completely wrong. Its list is empty if the query needs retrieval; otherwise it has
-    one irrelevant document. Its signal is the worst possible.
+    A query without a row counts as completely wrong. Its list counts as empty if the query needs retrieval,
+    otherwise as one irrelevant document. Its signal is the worst possible.
 
     query_ids: the labelled queries to judge, in order; None: every labelled query with a row.
     signal: float64, one number for each row of `lists`, never NaN.

@@ -14,9 +14,9 @@ from harness.errors import BadInput, did_you_mean
 from harness.measures.judged import Judged, at
 from harness.measures.ranking_measures import MEASURES, Measure, MeasureFamily
 
-SHOWN = 3  # number of documents that the score reads
-LOSING = f"modified_map@{SHOWN}"  # the score, whose losses are divided into kinds
-MERGED = "not_found_or_misranked"  # kind of loss if lists end too early to tell these two apart
+SHOWN = 3  # the score, modified_map@3, reads this many documents of each list
+LOSING = f"modified_map@{SHOWN}"  # the score; its losses are divided into kinds
+MERGED = "not_found_or_misranked"  # kind of loss if lists end too early to tell not_found from misranked
 KINDS = ("", "wrongly_returned", "wrongly_withheld", "not_found", "misranked", MERGED)  # kinds of loss; "" for none
 
 
@@ -27,7 +27,7 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
 
     wrongly_returned: the query needs no retrieval, but its list is not empty.
     wrongly_withheld: the query needs retrieval, but the gate emptied its list.
-    not_found: the query needs retrieval, but `candidates` have no hit (if unknown: `final` has none).
+    not_found: the query needs retrieval, but `candidates` have no hit (`final`, if the candidates are unknown).
     misranked: every other loss.
 
     candidates: the lists at full depth, before the gate; None: unknown.
@@ -159,7 +159,7 @@ def _registered(name: str) -> Measure | None:
 
 
 def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -> list[str]:
-    """Return the measures to compute: those in `metrics`, and the measures that are computed whenever labels allow.
+    """Return the measures to compute: those in `metrics`, and the measures that are computed whenever the labels allow.
 
     The latter are SPAN_MEASURES for labels made of evidence, and `judged@top_k` if a document was judged not relevant.
     """

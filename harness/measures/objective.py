@@ -1,4 +1,4 @@
-"""The objective, by which runs are ranked: a measure with its interval, and the queries and labels behind its value."""
+"""The objective: the value by which runs are ranked, with its interval and the queries and labels behind it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Objective:
     """The value of the measure by which a run is ranked.
 
     low, high: 95 % interval, NaN without one.
-    kind: what the mean is over:
-        "in sample": all scored queries, with the lists the run wrote.
-        "out of fold": all scored queries, each fused and gated by a rule learnt without its label.
-        "public", "public, out of fold": the same two over the public part alone, with select_on=public.
+    kind: the queries that enter the mean, and how their lists were made:
+        "in sample": all scored queries, with the lists that the run wrote.
+        "out of fold": all scored queries, each fused and gated by a rule learnt without the query's label.
+        "public", "public, out of fold": like the two kinds above, over the public part alone (select_on=public).
         "held out": queries whose labels had no part in any choice: the private queries after select_on=public.
-    estimate: the estimated mean by people's labels, if a model wrote some labels; `value` is then the raw mean over
-        both kinds of labels, without an interval. Runs are ranked by `value` even then: choosing among many runs by
+    estimate: estimate of the mean by people's labels, if a model wrote some labels; `value` is then the raw mean over
+        both kinds of labels, without an interval. Even then, runs are ranked by `value`: choosing among many runs by
         estimates would pick the luckiest run, and a run outside the pool has no estimate.
     """
 
@@ -53,7 +53,7 @@ def score_kind(out_of_fold: bool, select_on: str) -> Kind:
 
 
 def logged_name(name: str, kind: Kind) -> str:
-    """Return the name of a value of this kind among a run's metrics, such as `oof/public/modified_map@3`."""
+    """Return the name under which a run logs a value of this kind, such as `oof/public/modified_map@3`."""
     return f"{OOF if kind.endswith('out of fold') else ''}{'public/' if kind.startswith('public') else ''}{name}"
 
 

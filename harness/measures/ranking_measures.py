@@ -39,11 +39,11 @@ class MeasureFamily(Enum):
 class Measure:
     """A measure of ranked lists.
 
-    name: includes the cut-off, as in "ndcg@10".
+    name: the name with its cut-off, as in "ndcg@10".
     compute: (judged, k) -> float64 [Q], or (judged) -> float64 [Q] if the measure takes no cut-off.
         For POOLED measures, (judged) -> (value, number of queries that enter the measure).
     reads: the attribute of `Judged` that the measure needs, "shown" or "holes"; "" if any labels will do.
-    lists: the attribute of `Judged` with the lists that the measure reads, "condensed" or "at_best"; "" if unchanged.
+    lists: the attribute of `Judged` with the lists to read, "condensed" or "at_best"; "" for the given lists.
     whole: whether the measure reads whole lists and takes no cut-off.
     grows_with: config keys whose greater values can only raise the measure.
     """
@@ -59,7 +59,7 @@ class Measure:
 
     @property
     def reach(self) -> int | None:
-        """The greatest number of documents that the measure reads of a list; None: all, as for condensed lists."""
+        """The maximum number of documents per list that the measure reads; None: all, as for condensed lists."""
         return None if self.lists == "condensed" else self.k
 
     def values(self, judged: Judged) -> np.ndarray:
@@ -82,7 +82,7 @@ MEASURES: dict[str, Measure] = {}
 
 
 def register_measure(family: MeasureFamily, **more: Any) -> Callable[[_Registered], _Registered]:
-    """Register a function under its name, `map_` without its underscore. more: other fields of its `Measure`."""
+    """Register a function under its name, without a final underscore (`map_`). more: other fields of its `Measure`."""
 
     def register(function: _Registered) -> _Registered:
         name = function.__name__.rstrip("_")
@@ -241,7 +241,7 @@ for _name, _measure in (("modified_mrr", mrr), ("modified_ndcg", ndcg)):
 
 
 # Abstention: ratios over all labelled queries; a ratio over no query is reported as 0 ---------------
-# Example for all of them: q1 and q2 have empty lists, q3 and q4 do not; q1 and q3 need no retrieval.
+# Example for all abstention measures: q1 and q2 have empty lists, q3 and q4 do not; q1 and q3 need no retrieval.
 
 
 @register_measure(MeasureFamily.ABSTENTION)
@@ -353,7 +353,7 @@ def infap(judged: Judged) -> np.ndarray:
 # NAME_condensed: the measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
 # `[-, 1, 0] of 1, 1` -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
 # NAME_upper: the measure if all unjudged documents in the list were relevant, in [0, 1]. It is an upper bound, and NAME
-# a lower bound. Only measures that more relevant documents cannot lower have NAME_upper.
+# a lower bound. NAME_upper exists only for measures that do not fall when more documents are relevant.
 # `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
 _OF_LISTS = {
     "condensed": ("condensed", (hit, recall, precision, mrr, map_, ndcg)),

@@ -130,11 +130,12 @@ class Scores:
 
     query_ids: the Q scored queries, in the order of the predictions; then the missing queries, if they count.
     values: measure -> float64 [Q], NaN where the measure does not apply; without pooled measures.
-    needs, multi_turn, in_public: bool [Q], whether the query needs retrieval, has several user turns, is public.
+    needs, multi_turn, in_public: bool [Q], whether a query needs retrieval, whether it has several user turns, and
+        whether it is public.
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list if the candidates are
         unknown); 0 if none was found, NaN if no retrieval is needed.
     summary: measure -> its mean over all scored queries, with an interval.
-    public, private: the same over either part, without intervals; with select_on=public, `public` has intervals.
+    public, private: like `summary`, over either part. Only `public` has intervals, and only with select_on=public.
     losses: kind -> mean loss.
     ceilings: name -> mean modified_map@3.
     missing: labelled queries without a row.
@@ -142,7 +143,7 @@ class Scores:
     loss: the kind of loss of each query, one of `KINDS`; None for averaged scores.
     unanswerable: share of empty lists among the unanswerable queries with a row; these queries enter no other number.
     checked: scores by people's and by the model's labels; None for labels of one origin. With `checked`, the means
-        above have no interval, since an interval could not include the model's errors; use `estimates`.
+        above have no interval, since an interval could not reflect the model's errors; use `estimates`.
     """
 
     query_ids: tuple[str, ...]
@@ -231,7 +232,7 @@ def score_lists(
 
     multi_turn: query_id -> whether the query is a conversation of several user turns; None: no query is.
     missing: "skip" leaves out labelled queries without a row, "zero" scores them as wrong.
-    detailed: measures that also get an interval or estimate, and a public and a private part (slow); None: all.
+    detailed: measures that also get an interval or an estimate, and means of both parts (slow); None: all.
     """
     check_labels(metrics, qrels)
     measures = list({measure.name: measure for measure in map(parse_measure, metrics)}.values())
@@ -250,7 +251,7 @@ def score_lists(
     summary = _summaries(judged, values, np.ones(len(scored), bool))
     summary |= {name: Summary(math.nan, 0, note=reason) for name, reason in unknown.items()}
     parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
-    # With a model's labels there are no intervals, since an interval could not include the errors of these labels.
+    # With a model's labels there are no intervals, since an interval could not reflect the errors of these labels.
     honest = wanted - set(unknown) if qrels.checked is None else set()
     reads = {measure: lists.read_by(measure) for measure in parted if measure.name not in unknown}
     repeated = _duplicates(lists.final)

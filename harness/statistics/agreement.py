@@ -1,9 +1,9 @@
 """Agreement of raters on grades, and Wilson's interval of proportions.
 
-People check whole queries, drawn from strata. If they have checked n_s of the N_s queries of a stratum, each pair of a
-query and a document counts N_s / n_s times: the share of pairs with grades a and b is proportional to the sum over
-strata of N_s m_s / n_s, where m_s is the number of such pairs in the stratum. Intervals resample queries, not pairs,
-since the grades of a query depend on each other.
+People check whole queries, drawn from strata. If they have checked n_s of the N_s queries of stratum s, each of its
+pairs of a query and a document counts N_s / n_s times. So the share of pairs with grades a and b is proportional to the
+sum over strata of N_s m_s / n_s, where m_s is the number of pairs with these grades in the stratum. Intervals resample
+queries, not pairs, since the grades of a query depend on each other.
 
 Tables are float64 [..., C, C]: how often the first rater gives grade a and the second gives grade b.
 """
@@ -23,7 +23,7 @@ from harness.statistics.bootstrap import draws
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
-FEWEST = 5  # queries needed for an interval; draws of fewer queries have few outcomes
+FEWEST = 5  # an interval needs this many queries; resamples of fewer queries have too few outcomes
 _SLACK = 1e-12  # smaller differences are rounding errors
 
 
@@ -58,7 +58,7 @@ class Drawn:
     """The checked queries, and how many queries each of them stands for.
 
     strata: the stratum of each of the Q checked queries.
-    sizes: stratum -> the number of its queries; without an entry, the number of its checked queries.
+    sizes: stratum -> the number of its queries. A stratum without an entry has only its checked queries.
     """
 
     strata: tuple[str, ...]
@@ -138,7 +138,7 @@ def coincidences(counts: np.ndarray) -> np.ndarray:
     """Return how often two raters of a unit give each pair of grades, float64 [U, C, C]; 0 for units with one rater.
 
     A unit is what raters grade, such as a query with a document. Every ordered pair of its m raters counts 1 / (m - 1),
-    so the unit counts m values (Krippendorff 2011).
+    so the pairs of a unit add up to m (Krippendorff 2011).
     counts: [U, C], the number of raters that give a unit each grade.
     """
     raters = counts.sum(axis=1)
@@ -179,7 +179,7 @@ def estimates(
         return dict.fromkeys(statistics, nothing)
     flat, shape = tables[used].reshape(queries, -1), tables.shape[1:]
     part = Drawn(tuple(np.array(sample.strata)[used]), sample.sizes)
-    # Weights get a mean of 1 over pairs, since alpha depends on the number of values.
+    # The weights are scaled to a mean of 1 over pairs, since alpha depends on the number of values.
     total = part.weights @ flat
     scale = flat.sum() / total.sum()
     drawn = part.resampled(flat, seed) if queries >= FEWEST else total[None]

@@ -11,8 +11,8 @@ import numpy as np
 EQUAL = 1e-12  # smaller differences of functions of sums are rounding errors
 FEW = 10  # with fewer items, the bias correction of BCa is unreliable
 CONFIDENCE = 0.95
-_CELLS = 1 << 22  # the most draws in memory at once
-_PRODUCT = 1 << 18  # the most multiplications in a matrix product that BLAS computes in one thread
+_CELLS = 1 << 22  # maximum number of draws in memory at once
+_PRODUCT = 1 << 18  # maximum number of multiplications in a matrix product that BLAS computes in one thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ def bootstrap_means(
     resamples: int = 2000,
     wanted: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return 95 % bootstrap intervals of M means over queries: (low [M], high [M], notes, "" for none).
+    """Return 95 % bootstrap intervals of M means over queries: (low [M], high [M], notes). A note may be "".
 
     Whole queries are drawn with replacement. The interval is BCa (bias-corrected and accelerated; Efron 1987), as in
     scipy.stats.bootstrap. For fewer than 10 queries, or if BCa is undefined, it is the percentile interval, with a
@@ -85,7 +85,7 @@ def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarra
 
 
 def draws(seed: int | np.random.Generator, n: int, resamples: int, drawn: int | None = None) -> Iterator[np.ndarray]:
-    """Yield arrays of how often each of n items is drawn, whole numbers [some of the resamples, n].
+    """Yield how often each of n items is drawn, as integer arrays [some of the resamples, n].
 
     A matrix product of these numbers with values of the items gives the resampled sums.
     drawn: the number of items to draw with replacement; None: n.
@@ -108,7 +108,7 @@ def _intervals(values: np.ndarray, means: np.ndarray) -> tuple[np.ndarray, np.nd
     return bca(
         observed,
         means,
-        influence=values - observed[:, None],  # A leave-one-out mean differs by -deviation / (n - 1).
+        influence=values - observed[:, None],  # Leaving out an item changes the mean by -deviation / (n - 1).
         constant=np.ptp(values, axis=1) == 0,
         slack=1e-12 * np.abs(values).max(axis=1),
     )
@@ -122,18 +122,18 @@ def bca(
     slack: np.ndarray,
     entering: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return BCa intervals of M statistics of n items (Efron 1987): (low [M], high [M], notes, "" for none).
+    """Return BCa intervals of M statistics of n items (Efron 1987): (low [M], high [M], notes). A note may be "".
 
     The interval of a constant statistic is its value. For fewer than 10 items, or if BCa is undefined, return the
     percentile interval, with a note.
 
     observed: float64 [M], the statistics of all items.
     resampled: float64 [M, resamples], the statistics of items drawn with replacement.
-    influence: float64 [M, n], the mean of all leave-one-out values minus the value without the item, times a positive
-        factor.
+    influence: float64 [M, n], the mean of all leave-one-out values minus the value without the item, times any
+        positive factor.
     constant: bool [M], whether every draw gives the same value.
     slack: float64 [M]; smaller differences are rounding errors.
-    entering: int [M], the number of items that enter each statistic; None: all, and notes say queries, not items.
+    entering: int [M], the number of items that enter each statistic; None: all, and notes say "queries", not "items".
     """
     from scipy.special import ndtr, ndtri
 
@@ -161,7 +161,7 @@ def bca(
 
 
 def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return quantiles [N, M] of the rows of `values` [M, n], like np.quantile, with own shares [N, M] for each row."""
+    """Return quantiles [N, M] of the rows of `values` [M, n], like np.quantile, but with shares [N, M] by row."""
     ordered = np.sort(values, axis=1)
     last = values.shape[1] - 1
     place = shares * last

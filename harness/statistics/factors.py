@@ -1,18 +1,19 @@
-"""Which settings matter: split the scores of trials into effects of keys, with each key's share of the variance.
+"""Find which settings matter: split the scores of trials into effects of keys, and compare their shares of variance.
 
 A trial's score on a query is the mean over the space of tried values, plus an effect of each key's value, plus a
-joint effect of each pair of values if there are enough trials, plus the rest. Each effect sums to 0 over the values of
-each of its keys. All values of a key have the same weight, however many trials have them. This is functional ANOVA over
-the uniform space (Hoeffding 1948; Hutter, Hoos and Leyton-Brown 2014).
+joint effect of each pair of values if there are enough trials, plus the rest. A *part* is one of these effects.
+Each effect sums to 0 over the values of each of its keys. All values of a key have the same weight, however many trials
+have them. This is functional ANOVA over the uniform space (Hoeffding 1948; Hutter, Hoos and Leyton-Brown 2014).
 
-Queries are a sample; trials are given. The mean of Q queries has noise, and noise adds to every variance, so a key
+Queries are a sample; trials are fixed. The mean of Q queries has noise, and noise adds to every variance, so a key
 without an effect would seem to matter. Variances are therefore estimated without bias, from pairs of different queries
 alone: as the mean of x_i' A x_j over i != j, where x_i are the scores of query i and A is the part's quadratic form (a
 U-statistic).
 
-The interval of a part's share contains each value s for which the estimate of V(part) - s V(all) is at most t standard
-errors from 0, where the standard error is computed as if the true share were s (Fieller 1954). The interval of a key
-without an effect begins at 0. `scripts/benchmark.py importance` counts how often the intervals contain the truth.
+With V for variance, the interval of a part's share contains each value s for which the estimate of V(part) - s V(all)
+is at most t standard errors from 0, where the standard error is computed as if the true share were s (Fieller 1954).
+The interval of a key without an effect begins at 0. `scripts/benchmark.py importance` counts how often the intervals
+contain the truth.
 
 Shapes: R trials, K keys, L values of a key, Q queries. A kernel is float64 [Q, Q], x_i' A x_j for every two queries.
 """
@@ -163,9 +164,9 @@ def _rank(gram: np.ndarray) -> int:
     return int((values > RANK * values[-1]).sum())
 
 
-MOST = 500  # the most queries in a kernel [Q, Q]; more queries are averaged in blocks
+MOST = 500  # maximum number of queries in a kernel [Q, Q]; more queries are averaged in blocks
 STEPS = 2001  # number of tested shares, from 0 to 1
-PAIRS = 5  # number of pairs of keys, those with the greatest shares, that get an interval
+PAIRS = 5  # this many pairs of keys get an interval: those with the greatest shares
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,7 @@ class Importance:
     """Shares of the variance of the trials.
 
     alone: the share of each key's main effect.
-    total: the share of a key's effect with all of its pairs; equal to `alone` if no pair is known.
+    total: the share of a key's main effect and its joint effects together; equal to `alone` if no pair is known.
     pairs: the greatest shares of two keys' joint effect, beyond the effect of each key.
     rest: the share that keys and pairs do not explain.
     spread: the standard deviation of the mean score over the space, in units of the measure, without noise.
@@ -294,7 +295,7 @@ def _t(count: int) -> float:
 
 
 class _Blocks:
-    """Averages many queries in blocks, drawn once. The scaled sums of blocks take the place of queries."""
+    """Joins many queries into random blocks, drawn once. The scaled sum of a block takes the place of its queries."""
 
     def __init__(self, queries: int):
         self.queries = queries

@@ -2,10 +2,10 @@
 
 Power is the chance that the test finds an existing difference. Formulas for Student's test assume normal differences.
 Differences of rankings are not normal: most queries tie, and the rest take a few values. So the test itself is repeated
-on samples of the observed differences. Queries are drawn with replacement REPEATS times, and the signs of differing
-queries are flipped as in `significance`. If more than FLIPPED queries of a sample differ, the flipped sums are taken as
-normal. If more than SAMPLED differ, the answer is that of Student's test, by the noncentral t distribution.
-`scripts/benchmark.py power` compares all of this with the test.
+on samples of the observed differences. REPEATS samples of queries are drawn with replacement, and the signs of
+differing queries are flipped as in `significance`. If more than FLIPPED queries of a sample differ, the flipped sums
+are taken as normal. If more than SAMPLED differ, the answer is that of Student's test, by the noncentral t
+distribution. `scripts/benchmark.py power` compares all of this with the test.
 
 For another true difference, the observed differences d are weighted by exp(θd), with the θ that gives the wanted mean
 (exponential tilting; Efron 1981). Ties remain ties, no difference exceeds the observed differences, and normal
@@ -31,10 +31,10 @@ FLIPPED = 150  # with more differing queries in a sample, flipped sums are taken
 SAMPLED = 3000  # with more differing queries, Student's test gives the answer
 MOST = 10_000_000  # the greatest number of queries to give as an answer
 _ENOUGH = 0.004  # a search ends if power is this close to the wanted power
-_CLOSE = 0.003  # a search also ends if its bracket has this relative width
-_CELLS = 1 << 21  # the most sums in memory at once
+_CLOSE = 0.003  # a search also ends if the relative width of its bracket is at most this
+_CELLS = 1 << 21  # maximum number of sums in memory at once
 _TIE = 1e-12
-_FLOAT32_ROUNDING = 1e-5  # share of the sum of absolute differences; float32 sums that differ by less are equal
+_FLOAT32_ROUNDING = 1e-5  # float32 sums are equal if they differ by less than this times the sum of |differences|
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,14 +95,14 @@ class Population:
 
 @dataclass(frozen=True)
 class FlipTest:
-    """The two-sided paired randomisation test. alpha: the greatest p of a found difference. seed: draws the samples."""
+    """The two-sided paired randomisation test. alpha: a difference is found if p <= alpha. seed: for the samples."""
 
     alpha: float = 0.05
     seed: int = 0
 
     @property
     def least(self) -> int:
-        """The fewest differing queries with p <= alpha: of the 2^n flips of n equal values, 2 are as far from 0."""
+        """The least number of differing queries for p <= alpha: of 2^n flips of n equal values, 2 are as far from 0."""
         return math.ceil(1 - math.log2(self.alpha))
 
     def power(self, population: Population, queries: int) -> float:
@@ -197,7 +197,7 @@ class FlipTest:
         return high if high < most or power_at(most) >= power else None
 
     def _samples(self, population: Population, queries: int) -> np.ndarray:
-        """Return each sample's differences, float32 [REPEATS, K], padded. Larger samples extend smaller samples."""
+        """Return each sample's differences, float32 [REPEATS, K], padded with 0. Larger samples extend smaller ones."""
         from scipy.stats import binom
 
         generator = np.random.default_rng(self.seed)
@@ -236,7 +236,7 @@ TIMES = (0.5, 1, 2, 4)  # rows of the table, as multiples of today's number of q
 
 @dataclass(frozen=True)
 class Planned:
-    """The power of a number of queries for the observed difference, and the smallest difference that they find."""
+    """The power of some queries for the observed difference, and the smallest difference that these queries find."""
 
     queries: int
     power: float
@@ -320,11 +320,11 @@ def needed_between(
 ) -> tuple[int | None, int | None]:
     """Return the 95 % interval of the number of queries needed, the lower end first.
 
-    An end is None if no number is enough, or if more than MOST queries are needed. Each end is the number that
-    Student's test needs for an end of the effect's interval, times the ratio of the numbers that `test` and Student's
-    test need for the observed effect.
+    An end is None if no number is enough, or if more than MOST queries are needed. Each end begins as the number
+    of queries that Student's test needs for an end of the effect's interval. This is multiplied by the number that
+    `test` needs for the observed effect, and divided by the number that Student's test needs for the observed effect.
 
-    known: the observed differences [n]. needed: the number that `test` needs for them.
+    known: the observed differences [n]. needed: the number of queries that `test` needs to find their mean.
     """
     low, high = effect_interval(known)
     if math.isnan(low):

@@ -15,14 +15,15 @@ With strata, each stratum has the weight W, its share of the queries, and all st
 
     λ         Σ W² cov(Y, Ŷ) / n  /  Σ W² var(Ŷ) (1/n + 1/N)
 
-λ fits the checked queries better than other queries, so each residual Y − λŶ is divided by 1 − its leverage on λ (HC3,
-MacKinnon & White 1985). Without this, 95 % intervals contain the truth in 91 % of simulations at n = 30. The interval
-is Student's, with Satterthwaite's degrees of freedom for the residuals' variances: n − 1 for a single stratum. Small
-neighbouring strata share a variance. The interval holds for the queries that the test set was drawn from.
+λ fits the checked queries better than other queries, so each residual Y − λŶ is divided by 1 − l, where l is the
+query's leverage on λ (HC3, MacKinnon & White 1985). Without this, 95 % intervals contain the truth in 91 % of
+simulations at n = 30. The interval is Student's, with Satterthwaite's degrees of freedom for the residuals' variances:
+n − 1 for a single stratum. Small neighbouring strata share a variance. The interval holds for the queries that the test
+set was drawn from.
 
-If a measure applies to some queries only, its score is a ratio of two means: of the measure's values (0 where it does
-not apply) and of whether it applies. Both means are estimated with the same λ. The residuals are those of the ratio:
-u = value − ratio, or 0 where the measure does not apply.
+If a measure applies to some queries only, its score is a ratio: the mean of its values (0 where it does not
+apply) divided by the share of queries to which it applies. Both are estimated with the same λ. The residuals are those
+of the ratio: u = value − ratio, or 0 where the measure does not apply.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ import numpy as np
 NO_ESTIMATE = "no estimate: "  # beginning of the note of an estimate without a value
 NO_INTERVAL = "no interval: "  # beginning of the note of an estimate without an interval
 LEAST = 20  # checked queries needed for an interval
-FEW = 30  # fewer checked queries get a note: intervals then cover less often (scripts/benchmark.py checked_labels)
+FEW = 30  # with fewer checked queries, a note warns of worse coverage (scripts/benchmark.py checked_labels)
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # the least degrees of freedom of a variance; with fewer, neighbouring strata share a variance
-SPARSE = 5  # an interval needs this many checked queries without the most frequent value (like np >= 5 for shares)
-MOST_LEVERAGE = 0.5  # greatest leverage; it would be 1 if the model's values vary on a single query
+SPARSE = 5  # an interval needs this many checked queries whose value is not the most frequent (like np >= 5 for shares)
+MOST_LEVERAGE = 0.5  # greater leverages are cut to this; a leverage is 1 if only this query's value by the model varies
 _ROUNDING = 1e-12  # variances up to this count as 0
 
 
@@ -54,7 +55,7 @@ class Estimate:
     checked: the number of checked queries to which the measure applies by people's labels.
     others: the number of other queries to which the measure applies by the model's labels.
     weight: λ, how much the model's labels count, 0 to 1; NaN without a value.
-    p: of Student's two-sided test of a difference against 0; NaN without an interval.
+    p: the p of Student's two-sided test of a difference against 0; NaN without an interval.
     note: why there is no value or no interval, or what limits the interval; or "".
     """
 
@@ -122,14 +123,14 @@ class _Stratum:
         return people + weight * (self.other.mean(axis=1) - self.seen.mean(axis=1)) if self.other.size else people
 
     def residuals(self, ratio: float) -> Iterator[np.ndarray]:
-        """Yield residuals u: of checked queries by people [n], of the same by the model [n], of other queries [N]."""
+        """Yield residuals u of checked queries by people [n] and by the model [n], and of other queries [N]."""
         return (values - ratio * applies for values, applies in (self.people, self.seen, self.other))
 
 
 def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Estimate:
     """Estimate the mean of a measure with its interval. The order of the queries does not matter.
 
-    A stratum with fewer than two checked queries is joined with the next stratum, the last with the stratum before.
+    A stratum with fewer than two checked queries is joined with the next stratum, the last one with the previous.
     There is no interval if the measure applies to fewer than LEAST checked queries, or if fewer than SPARSE of these
     queries differ from the most frequent value. There is no value for fewer than two checked queries.
 
@@ -261,7 +262,7 @@ def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool)
 
 
 class _Spread(NamedTuple):
-    """The residuals of a stratum. weight: the factor of `variance` in the variance of the estimate."""
+    """The spread of a stratum's residuals. weight: the factor of `variance` in the variance of the estimate."""
 
     weight: float
     variance: float
@@ -269,7 +270,7 @@ class _Spread(NamedTuple):
 
 
 def _leverages(strata: Sequence[_Stratum], ratio: float) -> list[np.ndarray]:
-    """Return each checked query's leverage on λ, float64 [n] for each stratum; the sum is 1, or 0 without influence."""
+    """Return each checked query's leverage on λ, float64 [n] by stratum; the sum is 1, or 0 if none has any."""
     pulls = []
     for one in strata:
         _, seen, _ = one.residuals(ratio)

@@ -12,11 +12,11 @@ import numpy as np
 from harness.statistics.bootstrap import EQUAL, Tallies, bootstrap_means, bootstrap_sums, product
 
 ALPHA = 0.05  # the greatest p of a significant difference
-SEED, RESAMPLES = 0, 10_000  # defaults; RESAMPLES swaps are drawn if there are more swaps than that
-_CELLS = 1 << 22  # the most swaps in memory at once
+SEED, RESAMPLES = 0, 10_000  # defaults; if more than RESAMPLES swaps are possible, RESAMPLES are drawn
+_CELLS = 1 << 22  # maximum number of swaps in memory at once
 FEW = 20  # with fewer differing queries, 95 % intervals cover the truth in 86 to 93 % (scripts/benchmark.py intervals)
-ROWS = 512  # the most differences tested at once, so that their sums fit into memory
-_TIE = 1e-12  # share of the sum of absolute differences; smaller differences of sums are rounding errors
+ROWS = 512  # maximum number of differences tested at once, so that their sums fit into memory
+_TIE = 1e-12  # sums are equal if they differ by less than this times the sum of |differences|
 
 Pair = tuple[int, int]  # places of two runs
 Statistic = Callable[[np.ndarray], np.ndarray]
@@ -31,10 +31,10 @@ class Difference:
     low, high: 95 % bootstrap interval; NaN without one.
     effect: Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences. 0 if all differences
         are 0. NaN if all equal one number other than 0, or for fewer than two items. None if the measure is not a mean.
-    p: of a two-sided randomisation test, in (0, 1].
+    p: the p of a two-sided randomisation test, in (0, 1].
     p_holm: p after Holm's correction over the pairs compared in this measure; NaN before the correction.
     p_t: p of the paired t-test; 1 if all differences are 0; NaN or None where `effect` is.
-    exact: whether the test counts all ways to swap items, not a sample.
+    exact: whether the test counts all ways to swap items, not only a sample of them.
     note: what limits the interval or the test, or "".
     """
 
@@ -78,7 +78,7 @@ def differences(
 def tally_differences(
     runs: Sequence[Tallies], seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
 ) -> dict[Pair, list[Difference]]:
-    """Compare runs like `differences`, by measures of sums over the same items in the same order."""
+    """Compare runs like `differences`, but by measures of sums. All runs must have the same items in the same order."""
     pairs = pairs_of(len(runs)) if pairs is None else pairs
     return _corrected({(a, b): paired_sums(runs[a], runs[b], seed, resamples) for a, b in pairs})
 

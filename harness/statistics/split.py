@@ -63,7 +63,7 @@ Score = Callable[[np.ndarray], np.ndarray]  # [R, N], 1 for the items that count
 
 DRAWS = 1000
 EXPECTED = 0.2  # if the parts' winners differ in at least this share of random splits, a disagreement is normal
-_CELLS = 1 << 22  # the most cells of a draw table in memory at once
+_CELLS = 1 << 22  # maximum number of cells of a draw table in memory at once
 
 
 @dataclass(frozen=True, eq=False)

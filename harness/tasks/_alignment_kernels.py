@@ -1,7 +1,7 @@
 """Compiled inner loops of `harness.tasks.alignment`. Import this module late: importing numba takes a while.
 
-N texts are stored as one array of the numbers of their words, int32, and as `starts`, int64 [N + 1]: text r is
-`words[starts[r]:starts[r + 1]]`. Positions in a text count from 0.
+N texts are stored as one int32 array of word numbers and as `starts`, int64 [N + 1]: text r is
+`words[starts[r]:starts[r + 1]]`. Positions in a text count from 0. A place is a position in the source.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-TP, FP, FN, FR = 1, 2, 3, 4  # verdicts on a place; 0 means that neither text has an edit there
+TP, FP, FN, FR = 1, 2, 3, 4  # verdicts on a place; 0: neither reference nor prediction has an edit there
 
 
 @njit(cache=True, nogil=True)
@@ -37,12 +37,12 @@ def _match(source, target, matched):
 
 @njit(cache=True, nogil=True)
 def _walk(source, target, matched, shift):
-    """Fill Wagner and Fischer's table from the end, keeping a row of lengths and a bit for each step.
+    """Fill Wagner and Fischer's table from the end, keeping one row of lengths, and one bit for each cell.
 
     The bit of (i, j) is set if the longest common subsequence of source[i:] and target[j:] does not need source word i.
     """
     n, m = len(source), len(target)
-    longest = np.zeros(m + 1, np.int32)  # lengths for source[i:] and target[j:]
+    longest = np.zeros(m + 1, np.int32)  # length for source[i:] and target[j:], at index j
     leave_out = np.zeros((n, (m + 7) // 8), np.uint8)
     for i in range(n - 1, -1, -1):
         after_both = np.int32(0)
@@ -68,9 +68,9 @@ def _walk(source, target, matched, shift):
 
 @njit(cache=True, nogil=True)
 def place_edits(matched, source_starts, target_starts, merge_gap):
-    """Return the place of each word's edit, int32 [source words] and [target words]; -1 if the word is matched.
+    """Return the place of the edit that changes each word, int32 [source words] and [target words]; -1 if matched.
 
-    merge_gap: under scheme `span`, in words; -1 for scheme `token`, which has one edit per source position.
+    merge_gap: as in scheme `span`, in words; -1 for scheme `token`, which has one edit per source position.
     """
     of_source = np.full(len(matched), -1, np.int32)
     of_target = np.full(target_starts[-1], -1, np.int32)
@@ -101,8 +101,8 @@ def judge_places(
     """Return the verdict on each place, int8 [source words + N]. The first place of text r is at `starts[r] + r`.
 
     wanted, made: the words of references and of predictions, with their `_starts`.
-    wanted_source, made_source: the place of each source word's edit in reference and prediction, -1 without an edit.
-    wanted_at, made_at: the place of each target word's edit, -1 without an edit.
+    wanted_source, made_source: the place of the edit that changes each source word; -1 without an edit.
+    wanted_at, made_at: the place of the edit that adds each target word; -1 without an edit.
     """
     verdicts = np.zeros(starts[-1] + len(starts) - 1, np.int8)
     for r in range(len(starts) - 1):

@@ -34,7 +34,7 @@ Pieces = list[tuple[str, str]]
 
 
 class Change(NamedTuple):
-    """Source words and the words put in their place; either may be empty."""
+    """Source words and the words that replace them; either may be empty."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A place of the source with its verdict. wanted, made: the change by reference and by prediction, or None."""
+    """A place with its verdict. wanted, made: the change that reference and prediction make there, or None."""
 
     place: int
     verdict: str
@@ -59,8 +59,8 @@ class Edit(NamedTuple):
 class ShownAlignment(NamedTuple):
     """A sentence to show to people. The pieces of a text, concatenated, are its words with single spaces.
 
-    Each edited word is a piece, marked with the verdict on its place. A source word that both texts edit is marked with
-    the verdict on the reference's edit.
+    Each edited word is a piece, marked with the verdict on its place. A source word that both targets edit is marked
+    with the verdict on the reference's edit.
     """
 
     edits: list[Edit]
@@ -80,7 +80,7 @@ class _Texts(NamedTuple):
 class _Aligned(NamedTuple):
     """Targets aligned with their sources.
 
-    of_source, of_target: int32, the place of each word's edit, or -1 if the word is matched.
+    of_source, of_target: int32, the place (position in the source) of the edit that changes each word; -1 if matched.
     """
 
     texts: _Texts

@@ -1,4 +1,4 @@
-"""The task `answers`: free-text answers, compared by one of two schemes. All measures are better if higher.
+"""The task `answers`: free-text answers, compared by one of two schemes. Higher is better for all measures.
 
 Texts are compared in Unicode's composed form (NFC). The definitions come from the Korean language contest of 2025 (AI
 말평, tasks on language norms and on culture), except where a docstring names a difference.
@@ -296,7 +296,7 @@ class Answers:
         model = self._models[name]
         if model is None:
             raise ModelAbsent(f"task.{name} is null: no model is given")
-        full = [i for i, text in enumerate(predictions) if text]  # Empty predictions score 0 without a model.
+        full = [i for i, text in enumerate(predictions) if text]  # Empty predictions score 0; no model reads them.
         values = np.zeros(len(predictions))
         if full:
             values[full] = model.score([predictions[i] for i in full], [references[i] for i in full], cache)

@@ -114,7 +114,7 @@ class Corrections:
         return found
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        """Return the name of the recall if no sentence needs a correction: its 0 or 1 is then a convention."""
+        """Return `correction_recall` if no sentence needs a correction: its value, 0 or 1, is then a convention."""
         needless = sums["fr"] if self._scheme == "token" else 0.0  # Under `span`, FP does not count needless edits.
         wanted = sums["tp"] + sums["fn"] + sums["fp"] - needless
         return () if wanted else ("correction_recall",)

@@ -27,7 +27,7 @@ from retrievers.base import AtMost, Progress, encodable
 from retrievers.dense import models
 
 MAX_TOKENS = 512  # limit of BLEURT's input, and of BERTScore's texts if the tokenizer has no limit
-UNBOUNDED = 10**6  # a tokenizer with this limit or more counts as having none
+UNBOUNDED = 10**6  # a tokenizer whose limit is at least this counts as having no limit
 
 Pair = tuple[str, str]  # prediction, reference
 
@@ -231,7 +231,7 @@ def _check_weights(folder: Path, info: Mapping[str, Iterable[Any]]) -> None:
 
 @contextmanager
 def _opening(folder: Path) -> Iterator[None]:
-    """Open like `models.loading`, without transformers' reports of weights. Raise BadInput for damaged files."""
+    """Open models like `models.loading`, without transformers' reports of weights. Raise BadInput for damaged files."""
     with models.loading(folder, "transformers"):
         from transformers.utils import logging
 
@@ -255,13 +255,13 @@ class ModelAbsent(Exception):
 
 
 class PairMeasure:
-    """The base of both measures, with the model's arguments, its identity, batches, and the cache.
+    """The base class of both measures. It handles the model's arguments, its identity, batches, and the cache.
 
     revision: the model's revision on the hub; None means main.
     path: the model's folder, given instead of model and revision.
     device: where to compute; None means the best available device.
-    batch_tokens: the most tokens of a batch, with padding; None: see `models.NeuralModel`. Device and batches change
-        only time and rounding.
+    batch_tokens: the maximum number of tokens per batch, with padding; None: see `models.NeuralModel`. Device and
+        batches change only time and rounding.
     """
 
     version = 1

@@ -44,7 +44,7 @@ class ScoredFile:
 
     @cached_property
     def parts(self) -> dict[str, dict[str, Summary]]:
-        """ "public" and "private" -> measure -> Summary without an interval."""
+        """Part ("public" or "private") -> measure -> Summary without an interval."""
         parts = {"public": self.public, "private": ~self.public}
         return {name: self._over(rows, measure_all) for name, rows in parts.items()}
 
@@ -65,13 +65,13 @@ class ScoredFile:
 
     @cached_property
     def shown(self) -> str:
-        """The measure by which items are sorted: the objective, or the first defined measure."""
+        """The measure by which items are sorted: the objective, or if it is undefined, the first defined measure."""
         known = [name for name, one in self.summary.items() if one.mean == one.mean]
         return self.objective if self.objective in known else known[0] if known else self.objective
 
     @property
     def headline(self) -> Objective | None:
-        """The value by which the run is ranked, or that of the first defined measure, or None."""
+        """The value by which the run is ranked; without it, the value of the first defined measure, or None."""
         return self.ranked_by or from_summary(self.shown, self.summary.get(self.shown), "in sample")
 
     @cached_property
@@ -179,7 +179,7 @@ def measure_all(task: TextTask, counts: ItemCounts, rows: np.ndarray | None = No
 
 
 def measure_kind(task: TextTask, counts: ItemCounts, rows: np.ndarray) -> dict[str, float]:
-    """Return every measure over the items of one kind (bool [N]); NaN if its value would be only a convention."""
+    """Return every measure of items of one kind (rows: bool [N]); NaN for a value that is only a convention."""
     silent = task.says_nothing({name: float(total) for name, total in _sums(counts, rows).items()})
     return {name: np.nan if name in silent else value for name, value in measure_all(task, counts, rows).items()}
 
