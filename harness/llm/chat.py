@@ -364,7 +364,7 @@ def checked_request(request: Any, key: str) -> dict[str, Any]:
 
 
 def _checked_address(base_url: str) -> Address:
-    """Return the address. Raise BadInput if it is wrong; the message must not show secrets that it contains."""
+    """Return the address. Raise BadInput if it is wrong; the message must not show secrets in the address."""
     address = Address.of(base_url.rstrip("/"), "llm.base_url")
     if urlsplit(address.url).query:
         raise BadInput("base_url contains a query, which would be logged with the run. Remove it.")

@@ -122,7 +122,7 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
 
 
 def shuffled(asked: Iterable[Item], reviewer: str) -> list[Item]:
-    """Return the items by query, the query's need first. Only the reviewer's name and the ids decide the order."""
+    """Return the items by query, needs for retrieval first. Only the reviewer's name and the ids decide the order."""
 
     def place(one: Item) -> tuple[Any, ...]:
         within = one.doc_id is not None, _digest(reviewer, one.query_id, one.doc_id or "", str(one.round))
@@ -282,7 +282,7 @@ class Desk:
         self._keys = {(one.pair, one.round): key for key, one in self._items.items()}
 
     def items(self) -> dict[str, Any]:
-        """Return the items' keys, in one list for each query (its need first), and the values judged so far."""
+        """Return the items' keys, in one list per query (need for retrieval first), and the values judged so far."""
         return {
             "reviewer": self.name,
             "adjudicates": self._adjudicates,
