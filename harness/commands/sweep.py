@@ -114,7 +114,7 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
 
 @contextmanager
 def _ended(tracker: Tracker, parent: str | None, record: RunRecord, claim: Claim[ProcessWork] | None) -> Iterator[None]:
-    """End the parent run if an error, such as a late Ctrl-C, leaves it RUNNING. Release its claim."""
+    """End the parent run if an error, such as a late Ctrl-C, leaves it RUNNING. Finally release `claim`."""
     try:
         yield
     except BaseException as error:

@@ -231,7 +231,7 @@ def _settle(ledger: Ledger, config: HistoryConfig) -> None:
 
 
 def _fractions(given: Mapping[str, float], scale: str, metric: str) -> dict[str, float]:
-    """Return leaderboard scores on our scale. Raise BadInput for a score outside the range of the measure."""
+    """Return leaderboard scores; divide percentages by 100. Raise BadInput for a score outside the measure's range."""
     most, unit = (100, " in percent") if scale == "percent" else (1, "")
     for part, score in given.items():
         if metric in UNBOUNDED or 0 <= score <= most:

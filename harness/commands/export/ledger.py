@@ -88,7 +88,7 @@ class LedgerLine:
 
 @dataclass(frozen=True)
 class Pending:
-    """A step that was begun. provenance: content of the file written beside an export."""
+    """A step that was begun. provenance: content of the provenance file beside an export."""
 
     line: LedgerLine
     provenance: str | None = None

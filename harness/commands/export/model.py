@@ -56,7 +56,7 @@ UNASKED = "The language model would have to write the queries again. Run the exp
 class ServedRun:
     """The contents of a package.
 
-    queries: the queries that the run searched for. cache: holds the run's indexes; missing indexes are built there.
+    queries: the queries with which the run searched. cache: holds the run's indexes; missing indexes are built there.
     rules: "gate" or "fusion" -> file of the rule that the run learnt or was given.
     """
 
