@@ -21,7 +21,7 @@ import numpy as np
 
 from harness.errors import BadInput, did_you_mean
 
-# Called as progress(done, total, unit), such as progress(3, 10, "texts"). With None instead, nothing is reported.
+# Called as progress(done, total, unit), such as progress(3, 10, "texts"). None: nothing is reported.
 Progress = Callable[[int, int, str], None]
 MOST_CORES = 4_096  # the largest valid HARNESS_CORES; no machine has more cores
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -166,7 +166,7 @@ class Ranking:
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, Mapping[str, float]], k: int | None = None) -> Ranking:
-        """Rank {query_id: {doc_id: score}} by score, then by doc_id. k: maximum number per query; None: all."""
+        """Rank {query_id: {doc_id: score}}; ties by doc_id. k: maximum number of documents per query; None: all."""
         doc_ids = tuple(sorted({doc for row in scores.values() for doc in row}))
         place = {doc: i for i, doc in enumerate(doc_ids)}
         longest = max((len(row) for row in scores.values()), default=0)

@@ -32,13 +32,13 @@ TOGETHER = 8  # number of rankings merged at a time
 class Summed(Retriever, Protocol):
     """Weighs the terms of a shard by statistics of the whole corpus, in two passes.
 
-    surveyed_by: the arguments that decide surveys and summaries. If only other arguments change, surveys are reused.
+    surveyed_by: the arguments that surveys and summaries use. If only other arguments change, surveys are reused.
     """
 
     surveyed_by: tuple[str, ...]
 
     def survey(self, documents: Sequence[Document], folder: Path) -> None:
-        """First pass: write statistics of a shard that can be added up, such as document frequencies, to `folder`."""
+        """First pass: write additive statistics of a shard, such as document frequencies, to `folder`."""
 
     def summarise(self, surveys: Sequence[Path], folder: Path) -> None:
         """Write the statistics of the whole corpus to `folder`. surveys: the surveys of all shards, in order."""

@@ -32,8 +32,8 @@ START = "z_score"  # the normalisation of the fixed fusion and of fusion=weighte
 NORMALISATIONS = (START, "min_max", "reciprocal_rank_60", "reciprocal_rank_10")
 POINTS = 100  # maximum number of weightings to try with each normalisation
 FINEST = 20  # maximum number of steps by which a weight goes from 0 to 1
-FEATURES = ("z_score", "min_max", "reciprocal_rank_10", "returned")  # features of each ranking
-STRENGTHS = (0.1, 1.0)  # inverse regularisation strengths to choose from
+FEATURES = ("z_score", "min_max", "reciprocal_rank_10", "returned")  # the ranker's features of each ranking
+STRENGTHS = (0.1, 1.0)  # inverse strengths of regularisation that the ranker tries
 FIRST = 20  # number of documents at the top of each ranking that the ranker learns from
 MOST = 500  # maximum number of queries that the ranker learns from; a few coefficients need no more
 ANCHORED = 10.0  # factor by which the fusion's score is enlarged, so that its coefficient is penalised less
@@ -80,7 +80,7 @@ class LearnedFusion:
 
 @dataclass(frozen=True)
 class Learnt:
-    """The result of learning. held_out: mean objective of each name in TRIED; empty if there were too few queries."""
+    """The result of learning. held_out: mean objective of each way in TRIED; empty if there were too few queries."""
 
     rule: FusionRule
     chosen: str
@@ -118,7 +118,7 @@ class Learning:
         return self._learnt[key]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Fuse each of the n queries by a rule learnt without its fold, and all other queries by the final rule.
+        """Fuse each of the n queries by a rule learnt without the query's fold, and all others by the final rule.
 
         fold: int [n]; -1 for unused queries. If there are unused queries, all queries without a fold get empty lists.
         """

@@ -63,7 +63,7 @@ class CandidatePool:
         self._columns: dict[tuple[str, str], np.ndarray] = {}
 
     def feature(self, ranking: str, name: str) -> np.ndarray:
-        """Return the feature `name` of each candidate in a ranking, float64 [n, C]. It is computed once."""
+        """Return the feature `name` that a ranking gives each candidate, float64 [n, C]. It is computed once."""
         if (ranking, name) not in self._columns:
             points = FEATURES[name](self._rankings[ranking])
             every = np.empty(self._candidates.docs.shape)
@@ -83,7 +83,7 @@ class CandidatePool:
         return total
 
     def earned(self, scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the objective of the m queries `rows` with candidates ordered by `scores` (float64 [m, C])."""
+        """Return the objective of each of the m queries `rows` if `scores`, float64 [m, C], order its candidates."""
         ranked = np.argsort(np.where(self.present[rows], -scores, np.inf), axis=1, kind="stable")[:, : self._length]
         returned = np.minimum(self.present[rows].sum(axis=1), self._length)
         return self._measure.values(self._judged.take(rows).ordered(ranked, returned))

@@ -37,7 +37,7 @@ class PooledCandidates(NamedTuple):
 
 
 class RankPoints(NamedTuple):
-    """A ranking's points for the documents that it returned, float64 [Q, K], and for all others, [Q, 1] or a number."""
+    """Points of a ranking: float64 [Q, K] for documents that it returned, and [Q, 1] or a number for all others."""
 
     returned: np.ndarray
     absent: np.ndarray | float = 0.0

@@ -30,7 +30,7 @@ QUERY_CHARACTERS = 1 << 18  # maximum characters of all queries with vectors in 
 class Weights(NamedTuple):
     """Token weights of n texts, text after text. Tokens ascend within a text.
 
-    rows, lengths: int64 [n], the row of each text and its number of tokens.
+    rows, lengths: int64 [n], each text's index in the list of texts, and its number of tokens.
     tokens, weights: int32 and float32 [T], where T is the sum of `lengths`; weights are above 0.
     """
 
@@ -48,7 +48,7 @@ class Weights(NamedTuple):
 def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
     """Return each token's greatest weight in each of n texts.
 
-    rows: int64 [n], the row of each text. ids, weights: the texts' tokens and their weights, [n, L].
+    rows: int64 [n], as in Weights. ids, weights: the texts' tokens and their weights, [n, L].
     counts: bool [n, L], whether to use a token.
     """
     where, column = np.nonzero(counts)
@@ -73,13 +73,13 @@ class Postings(NamedTuple):
 
     @classmethod
     def of(cls, weights: Weights, text_of: np.ndarray) -> Postings:
-        """Index N documents. text_of: int64 [N], the row of each document's text."""
+        """Index N documents. text_of: int64 [N], the index of each document's text in the list of texts."""
         from scipy.sparse import csr_array
 
         starts = np.concatenate([[0], np.cumsum(weights.lengths)])
         size = int(weights.tokens.max(initial=-1)) + 1
         texts = csr_array((weights.weights, weights.tokens, starts), shape=(len(weights.rows), size))
-        place = np.unique(weights.rows, return_index=True)[1]  # if a text was encoded twice, its first row counts
+        place = np.unique(weights.rows, return_index=True)[1]  # if a text was encoded twice, its first weights count
         matrix = texts[place[text_of]].T.tocsr()
         matrix.sort_indices()
         return cls(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data)

@@ -124,7 +124,7 @@ class Approximate(ABC):
     def load(self, folder: Path) -> None:
         self._flat.load(folder)
         self._folder = folder
-        self._propose: Propose | None = None  # opened by the first search
+        self._propose: Propose | None = None  # set by the first search
 
     def check_size(self, count: int, k: int) -> None:
         width = min(k, count)
@@ -237,7 +237,7 @@ class _Inverted(Approximate):
 class IVFFlat(_Inverted):
     """An inverted file (Sivic & Zisserman 2003). Every document in the searched lists is a candidate.
 
-    nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer to keep 39 training vectors per list.
+    nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer, to keep 39 vectors per list for training.
     nprobe: number of lists to search per query, at most nlist. If nlist is None, nprobe may exceed the number of lists.
     """
 

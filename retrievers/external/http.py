@@ -304,7 +304,7 @@ class Missing(LookupError):
 
 
 class _Step(NamedTuple):
-    """key: a name in an object, an index in a list, or None for all elements. optional: the name may be absent."""
+    """key: a name in an object, an index in a list; None: all elements. optional: whether the name may be absent."""
 
     key: str | int | None
     optional: bool = False
@@ -336,7 +336,7 @@ class JsonPath:
 
     @classmethod
     def parse(cls, text: str, key: str) -> JsonPath:
-        """Raise BadInput, with the config key `key`, for an invalid path."""
+        """Parse a path. Raise BadInput, with the config key `key`, if it is invalid."""
         path = text.removeprefix("$").removeprefix(".")
         steps: list[_Step] = []
         end = 0
