@@ -125,7 +125,7 @@ class Apart:
 
 
 def serve(function: str, limits: tuple[int, int]) -> None:
-    """Call a function for each line of standard input, and reply with a line for each."""
+    """Call a function for each line of standard input, and write one line in reply."""
     import importlib
 
     seconds, memory = limits

@@ -130,7 +130,7 @@ class Lines:
         self._edge = -1  # number of parts before the last cell's content
 
     def words(self, text: str) -> None:
-        """Add text without repeated spaces, spaces at the ends of lines, and soft hyphens."""
+        """Add text, but leave out repeated spaces, spaces at the ends of lines, and soft hyphens."""
         text = _SPACES.sub(" ", text).replace("\xad", "")
         if self._breaks or not self._parts or self._parts[-1][-1] in " \n\t":
             text = text.lstrip(" ")

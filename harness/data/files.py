@@ -251,7 +251,7 @@ def once(seen: dict[Any, Any], key: Any, what: str, path: Path, position: int | 
 
 
 def repeated_key(key: Any, what: str, path: Path, position: int | str, before: int | str) -> BadInput:
-    """Return the error for a key that occurs twice. before: its first position."""
+    """Return the error for a key that occurs twice. before: the key's first position."""
     return BadInput(f"{path}:{position}: {what} {key!r:.80} is already at {path}:{before}. Remove one of them.")
 
 

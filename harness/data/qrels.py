@@ -30,8 +30,8 @@ class Qrels:
 
     places: doc_id -> spans of the document; several if its text occurs more than once. None if unknown.
     evidence: query_id -> evidence at its present place, for each labelled query that needs retrieval.
-    checked: the model's labels and people's labels of drawn queries; None if people have judged every pair, or if no
-        queries were drawn for people to check.
+    checked: a model's labels, and people's labels of the queries that were drawn for people to check; None if people
+        have judged every pair, or if no queries were drawn.
     """
 
     grades: Mapping[str, Mapping[str, float]]

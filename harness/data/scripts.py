@@ -13,7 +13,7 @@ from harness.data.shards import IndexedTexts
 from retrievers.base import Document
 
 _SAME = {"CJK": "HAN", "HIRAGANA": "HAN", "KATAKANA": "HAN"}  # Japanese mixes all of these scripts
-SAMPLE, LENGTH = 300, 1000  # number of documents in a sample, and of characters read from each
+SAMPLE, LENGTH = 300, 1000  # number of documents in a sample, and of characters read from each document
 KOREAN = 0.2  # texts are Korean if Hangul has at least this share of the letters
 ENGLISH = 0.03  # texts are English if FUNCTION_WORDS have at least this share of the words
 FUNCTION_WORDS = frozenset({"the", "of", "and", "to", "in", "is", "for", "that"})
@@ -22,7 +22,7 @@ UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # scripts without spaces 
 
 
 @functools.lru_cache(maxsize=65536)
-def _script(letter: str) -> str:  # the first word of the letter's Unicode name, such as HANGUL
+def _script(letter: str) -> str:  # return the first word of the letter's Unicode name, such as HANGUL
     name = unicodedata.name(unicodedata.normalize("NFKC", letter)[0], "") if letter.isalpha() else ""
     first = name.partition(" ")[0]
     return _SAME.get(first, first)

@@ -51,7 +51,7 @@ def submission_rows(
 
 def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray, texts: Mapping[str, Document]) -> str:
     """Return the text of a submission without contents. lengths: documents to list for each query, int [Q]."""
-    encoded = _encoded_lines(candidates)  # trials that differ only in `lengths` share most lines
+    encoded = _encoded_lines(candidates)  # trials that differ only in `lengths` have most lines in common
     longest = int(lengths.max(initial=0))
     if longest > encoded.depth:
         encoded.rows = list(submission_rows(queries, candidates.top(longest), texts, contents=False))

@@ -145,7 +145,7 @@ class Cache:
 
         identity: everything that determines a score besides its key, as plain JSON.
         keys: of equal length in bytes; they may repeat.
-        compute: takes the positions in `keys` whose scores are missing; yields (positions in that argument, scores).
+        compute: takes a list of positions in `keys` whose scores are missing; yields (indices into this list, scores).
         """
         name = _name("pairs", identity)
         known = self._known_pairs(name, keys)

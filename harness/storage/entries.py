@@ -101,7 +101,7 @@ class FolderEntries:
         unfinished_of(place).rename(place)
 
     def names(self, start: str) -> Iterator[list[str]]:
-        """Yield lists of all entry names that begin with `start`. Lists that need a request come last."""
+        """Yield the entry names that begin with `start`, in one or more lists. Lists that need a request come last."""
         parent, _, prefix = start.rpartition("/")
         try:
             found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)
