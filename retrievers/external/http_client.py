@@ -257,9 +257,9 @@ class HttpClient:
     def answers(self, count: int, request: MakeRequest, read: Callable[[int, HttpReply], _T]) -> Iterator[Answer[_T]]:
         """Yield the answers to `count` requests as they arrive.
 
-        If all attempts at a request fail, no further request starts. The requests under way are still answered; then
-        Unanswered is raised. If the caller is interrupted or stops iterating, requests under way end after
-        `GRACE_SECONDS`.
+        If all attempts at a request fail, no further request starts. Answers to the requests under way are still
+        yielded, and then Unanswered is raised. If the caller is interrupted or stops iterating, requests under way end
+        after `GRACE_SECONDS`.
 
         read: (number of the request, reply) -> answer; may raise FailedAttempt.
         """
