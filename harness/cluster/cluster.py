@@ -27,7 +27,7 @@ class ShardWork(Generic[JobT, ResultT]):
     jobs: small frozen values of plain data, which name entries of the cache.
     sizes: the size of each job in `unit`, for the overall progress.
     needs: "model" means that a job loads an encoder: few jobs run at a time, each with many cores or a GPU.
-    store: the folder or address of the cache, which all nodes must see. None: the jobs name no entries.
+    store: the folder or address of the cache, which all nodes must see. None: the jobs name no cache entries.
     """
 
     do: Callable[[JobT], ResultT]
@@ -47,7 +47,7 @@ class Cluster(Protocol):
         """Return the results in the order of the jobs. Raise Failed if a job fails or no node is left for it."""
 
     def examined(self) -> str:
-        """Return a line about the nodes, "" for this process alone. Raise BadInput or Failed if a node is unfit."""
+        """Return a line about the nodes, or "" for this process alone. Raise BadInput or Failed if a node is unfit."""
 
 
 Documents = Annotated[int, AtMost(100_000_000, "no node has enough memory for more")]

@@ -214,7 +214,7 @@ class _ShardJobs:
                 raise (Failed if kind == "failed" else BadInput)(value)
 
     def _move(self, job: int, problem: str, number: str) -> None:
-        """Move a job that met a full disk to another node. Raise Failed if it was moved before or no other is left."""
+        """Move a job from a node with a full disk. Raise Failed if the job was moved before or no other is left."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         full = {number, *self._full.values()}

@@ -350,7 +350,7 @@ class Composer:
 
 
 def composer(name: str, folders: Sequence[Path] = ()) -> Composer:
-    """Return the composer of a primary config. It is cached unless folders are given, whose files may change."""
+    """Return the composer of a primary config. It is cached unless folders are given: their files may change."""
     return _composer(name, folders) if folders else _kept(name, tuple(plugins.folders()))
 
 

@@ -21,7 +21,7 @@ SENDS = (
     "host", "*url", "*uri", "*address", "*endpoint", "*server", "*headers*", "*_env", "*_key", "*token", "*secret*",
     "*password*", "entity",
 )  # fmt: skip
-CHOICES = {"tracking": ("mlflow", "csv", "none")}  # group -> the choices that send no data, unless the user says where
+CHOICES = {"tracking": ("mlflow", "csv", "none")}  # group -> the choices that send data only where the user says
 ENVIRONMENT = {"tracking.uri": "MLFLOW_TRACKING_URI", "store.path": "HARNESS_CACHE"}  # key -> environment variable
 
 

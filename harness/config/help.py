@@ -16,7 +16,7 @@ from harness.config.schema import keys
 LEAST, MOST = 60, 100  # the least and the greatest width of a line
 COLUMN = 27  # the column where comments begin
 CHOICES = 17  # the column where descriptions of choices begin
-ONLY_WITH = {"encoder": "${encoder}", "index": "${index}", "llm": "${llm}"}  # group -> reference to its component
+ONLY_WITH = {"encoder": "${encoder}", "index": "${index}", "llm": "${llm}"}  # group -> how components refer to it
 REFUSED = (("run", "task"),)  # (command, group): help leaves out the group, since only one choice is possible
 LONGEST = 40  # the maximum number of characters of a value that is shown in full
 

@@ -40,7 +40,7 @@ class Page:
     """One config file.
 
     about: the first comment. keys: dotted key -> entry, for every leaf.
-    groups, bases: the choices and the other configs in the list `defaults`.
+    groups: the choices in the list `defaults`. bases: the other configs in this list.
     package: whether the keys start at the root (`_global_`). targets: the class names in the file.
     """
 

@@ -78,7 +78,7 @@ def as_typed(key: str, value: Any) -> str:
 
 
 def _is_plain(value: str) -> bool:
-    """Return whether Hydra surely reads a value as the same text: it is a name or a path of Latin letters."""
+    """Return whether a value is a name or a path of Latin letters, which Hydra reads as the same text."""
     return re.fullmatch(r"[A-Za-z_/][A-Za-z_/.-]*[A-Za-z_/-]", value) is not None and value.lower() not in _WORDS
 
 

@@ -21,16 +21,8 @@ from harness.errors import BadInput, did_you_mean
 from retrievers.external.function import open_here, spec_of
 
 GROUP = "retrieval_harness.components"
-GROUPS = (
-    "dataset",
-    "retriever",
-    "tokenizer",
-    "encoder",
-    "index",
-    "fusion",
-    "rerank",
-    "gate",
-)  # plug-ins may add to these
+# The groups to which plug-ins may add choices.
+GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate")
 PROVIDER = "plug-in"  # names the config folders of plug-ins to Hydra
 ALLOW = "plugins.allow"  # the key with the modules whose functions a config may name
 OURS = ("harness", "retrievers")

@@ -105,7 +105,7 @@ class Planner:
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-        """Return a trial's fixed overrides and its own overrides, both without keys that its choices do not have."""
+        """Return a trial's fixed overrides and its own overrides, both without keys that the trial's choices lack."""
         kept = set(self.composer.applicable([*self.fixed, *overrides]))
         return [one for one in self.fixed if one in kept], tuple(one for one in overrides if one in kept)
 
@@ -239,7 +239,7 @@ class SweepObjective(NamedTuple):
 
 
 def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
-    """Group trials by their expensive steps. depths: ranking key -> depth. most: the maximum per job."""
+    """Group trials by their expensive steps. depths: ranking key -> depth. most: trials in a job, at most."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.job_key, []).append(trial)

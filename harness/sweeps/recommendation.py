@@ -21,7 +21,7 @@ _Others = tuple[tuple[str, str], ...]  # (key, value) of a trial, for some of it
 
 # numbers of n trials -> the objective of each trial for each query, float64 [n, Q]
 ByQuery = Callable[[Sequence[int]], np.ndarray]
-NEAR = 0.05  # a value counts as at an end of an interval if it is nearer to the end than this share of the length
+NEAR = 0.05  # a value is at an end of an interval if it is nearer to the end than this share of the interval's length
 
 
 @dataclass(frozen=True)

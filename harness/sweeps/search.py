@@ -162,7 +162,7 @@ class Search(Way):
             tell([f"{len(execution.results)}/{self.trials}, {best}"])
 
         tell(plan.plan_lines(self._counts(sweep, execution.finished, study), sweep.swept))
-        if earlier := study.finished:  # only points that failed run again; the other results are known
+        if earlier := study.finished:  # points that failed are run again; the other results are known
             execution.batch([trial(*point) for point in earlier], self.trials)
             so_far()
         while (count := len(study.finished)) < self.trials:
@@ -239,7 +239,7 @@ class Search(Way):
             if self.sampler == "gp":
                 return samplers.GPSampler(n_startup_trials=STARTUP, seed=seed)
             if self.sampler == "cmaes":
-                # A generation as large as a batch uses every point. Without a margin, integers would stop changing.
+                # A generation as large as a batch uses every point. Without a margin, integer values would get stuck.
                 size = max(self.batch, 4 + int(3 * math.log(max(dimensions, 1))))
                 return samplers.CmaEsSampler(popsize=size, with_margin=True, warn_independent_sampling=False, seed=seed)
             return samplers.RandomSampler(seed=seed)

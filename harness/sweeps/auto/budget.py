@@ -67,7 +67,7 @@ class StepLog:
 
     @property
     def pace(self) -> float:
-        """Seconds taken / seconds estimated, from 1/SWING to SWING; 1 if no estimate reaches TELLING."""
+        """Seconds taken / seconds estimated, limited to 1/SWING to SWING; 1 if no estimate reaches TELLING."""
         told = [step for step in self._steps.values() if step.estimate >= TELLING]
         took, expected = sum(step.seconds for step in told), sum(step.estimate for step in told)
         return min(max(took / expected, 1 / SWING), SWING) if told else 1.0

@@ -79,7 +79,7 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """Return a payoff. Its `rows` are the queries that rank configurations; `needs`: which need documents."""
+        """Return a payoff: `rows` are the queries that rank configurations, `needs` says which need documents."""
         made = self._retrieve(words)
         return made.payoff(next(iter(made.rankings.values())))
 
@@ -126,7 +126,8 @@ class Arithmetic:
 class Replayed:
     """The result of a replay.
 
-    values: each query's score, with the configuration chosen without the query's fold. chosen: one for each fold.
+    values: each query's score, with the configuration chosen without the query's fold.
+    chosen: each fold's configuration.
     """
 
     values: tuple[float, ...]
@@ -136,7 +137,7 @@ class Replayed:
 def replay(
     space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
-    """Repeat the procedure without each fold's queries. number: the number of this repeat, which decides the folds."""
+    """Repeat the procedure for each fold, without the fold's queries. number: of this repeat, decides the folds."""
     rows = labelled.rows
     fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []

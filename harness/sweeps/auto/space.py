@@ -167,7 +167,7 @@ class SpaceFinder:
             yield from ((words, one.share) for words in self._values(one))
 
     def _proposals(self, trial: Trial, *kinds: str) -> list[Proposal]:
-        """Return the catalogue's proposals of these kinds, without fusions that learn, which take long."""
+        """Return the catalogue's proposals of these kinds. Leave out fusions that learn: they take long."""
         setup = replace(self._setup, plan=trial.retrieval, choices=trial.choices)
         return [one for one in proposals(setup) if one.kind in kinds and one.changes.get("fusion") != ["learned"]]
 
