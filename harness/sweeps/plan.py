@@ -239,7 +239,7 @@ class SweepObjective(NamedTuple):
 
 
 def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
-    """Group trials by their expensive steps. depths: ranking key -> depth. most: trials in a job, at most."""
+    """Group trials by their expensive steps. depths: ranking key -> depth. most: the largest size of a job."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.job_key, []).append(trial)

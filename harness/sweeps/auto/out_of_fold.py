@@ -137,7 +137,7 @@ class Replayed:
 def replay(
     space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
-    """Repeat the procedure for each fold, without the fold's queries. number: of this repeat, decides the folds."""
+    """Repeat the procedure without the queries of each fold in turn. The folds depend on the repeat's `number`."""
     rows = labelled.rows
     fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []
