@@ -151,8 +151,8 @@ def coincidences(counts: np.ndarray) -> np.ndarray:
 def alpha(tables: np.ndarray) -> np.ndarray:
     """Return Krippendorff's alpha for ordered grades, [...], from sums of `coincidences`.
 
-    Alpha is 1 - observed / expected disagreement. Both are means of squared distances; the distance of two grades is
-    the number of ratings from one to the other in sorted order, where ratings with these two grades count half. NaN if
+    Alpha is 1 - observed / expected disagreement. Both are means of squared distances of two grades. The distance is
+    the number of ratings between the two in sorted order, where ratings with one of the two grades count half. NaN if
     all ratings are the same.
     """
     values = tables.sum(axis=-1)

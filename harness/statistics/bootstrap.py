@@ -48,8 +48,8 @@ def bootstrap_means(
     wanted = np.ones(len(values), bool) if wanted is None else wanted
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
     notes = [""] * len(values)
-    # Measures over the same queries share the draws. Each group has its own generator, so an interval does not depend
-    # on which other measures are computed.
+    # Measures over the same queries share the draws. Each group of such measures has its own generator, so an
+    # interval does not depend on which other measures are computed.
     groups: dict[bytes, list[int]] = {}
     for row, counted in enumerate(~np.isnan(values)):
         groups.setdefault(counted.tobytes(), []).append(row)

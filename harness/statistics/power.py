@@ -320,9 +320,9 @@ def needed_between(
 ) -> tuple[int | None, int | None]:
     """Return the 95 % interval of the number of queries needed, the lower end first.
 
-    An end is None if no number is enough, or if more than MOST queries are needed. Each end begins as the number
-    of queries that Student's test needs for an end of the effect's interval. This is multiplied by the number that
-    `test` needs for the observed effect, and divided by the number that Student's test needs for the observed effect.
+    An end is None if no number is enough, or if more than MOST queries are needed. Each end is the number of
+    queries that Student's test needs for an end of the effect's interval, multiplied by a ratio: the number that
+    `test` needs for the observed effect, divided by the number that Student's test needs for it.
 
     known: the observed differences [n]. needed: the number of queries that `test` needs to find their mean.
     """

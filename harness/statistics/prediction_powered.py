@@ -42,7 +42,7 @@ FEW = 30  # with fewer checked queries, a note warns of worse coverage (scripts/
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # the least degrees of freedom of a variance; with fewer, neighbouring strata share a variance
 SPARSE = 5  # an interval needs this many checked queries whose value is not the most frequent (like np >= 5 for shares)
-MOST_LEVERAGE = 0.5  # greater leverages are cut to this; a leverage is 1 if only this query's value by the model varies
+MOST_LEVERAGE = 0.5  # greater leverages are cut to this; a leverage is 1 if the model's values vary on one query
 _ROUNDING = 1e-12  # variances up to this count as 0
 
 
@@ -213,7 +213,7 @@ def _ratio(strata: Sequence[_Stratum], weight: float) -> float:
 
 
 def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
-    """Return λ. As in ppi_py, the covariance is divided by n, and the variance is that of all queries."""
+    """Return λ. As in ppi_py, the covariance is divided by n, and the variance is over all queries."""
     above = below = 0.0
     for one in strata:
         n, more = one.people.shape[1], one.other.shape[1]

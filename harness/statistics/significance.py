@@ -34,7 +34,7 @@ class Difference:
     p: the p of a two-sided randomisation test, in (0, 1].
     p_holm: p after Holm's correction over the pairs compared in this measure; NaN before the correction.
     p_t: p of the paired t-test; 1 if all differences are 0; NaN or None where `effect` is.
-    exact: whether the test counts all ways to swap items, not only a sample of them.
+    exact: whether the test counts all ways to swap items, not only a sample.
     note: what limits the interval or the test, or "".
     """
 
@@ -66,7 +66,7 @@ def differences(
     """Compare pairs of R runs in M measures; return pair -> one Difference per measure.
 
     The result for a pair does not depend on other runs, except for Holm's correction. If swaps are drawn, p depends on
-    the order of the queries: pass them in a fixed order, such as by id.
+    the order of the queries: pass queries in a fixed order, such as by id.
 
     values: float64 [R, M, Q], NaN where a measure does not apply to a query.
     pairs: the pairs to compare; None: all pairs.

@@ -1,4 +1,4 @@
-"""Divide queries into a public and a private part, and measure how the ranks of runs shift over many such draws."""
+"""Divide queries into a public and a private part, and measure how the ranks of runs shift over many draws."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Split:
 
 
 def draw_public(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: float = 0.4) -> np.ndarray:
-    """Return the public part, bool [Q]: round(public * Q) items, the same share of each stratum (int [Q]).
+    """Return the public part, bool [Q]: round(public * Q) items, the same share of each stratum. strata: int [Q].
 
     Only the ids and the seed decide: in each stratum, the items with the lowest hashes of `seed:id` are public.
     """
@@ -175,7 +175,7 @@ def _disagree(boards: Sequence[Standing], shaken: ShakeUp) -> str:
 
 
 def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: int = DRAWS) -> ShakeUp:
-    """Draw the public part many times, the same share (0 to 1) of each stratum (int [N]), and score both parts."""
+    """Draw the public part many times and score both parts. strata: int [N]. public: share of each stratum."""
     generator = np.random.default_rng(seed)
     shares = quotas(strata, public)
     rows = {which: np.flatnonzero(strata == which) for which in shares}

@@ -57,7 +57,7 @@ class Edit(NamedTuple):
 
 
 class ShownAlignment(NamedTuple):
-    """A sentence to show to people. The pieces of a text, concatenated, are its words with single spaces.
+    """A sentence to show to people. Concatenated, the pieces of a text are its words with single spaces.
 
     Each edited word is a piece, marked with the verdict on its place. A source word that both targets edit is marked
     with the verdict on the reference's edit.
@@ -93,7 +93,7 @@ class JudgedEdits:
     """N sentences with the verdicts on all their places.
 
     counts: int64 [N, 4], the numbers of places with tp, fp, fn and fr. Under `token`, fp includes fr.
-    wanted, made: bool [N], whether the reference or the prediction differs from the source.
+    wanted, made: bool [N], whether the reference (for made: the prediction) differs from the source.
     """
 
     counts: np.ndarray

@@ -132,7 +132,7 @@ class Scheme:
 
     measures: group -> its measures.
     compare: (reference, predicted answer) -> the item's groups, with the texts to compare.
-    left_out: whether the measures of an empty group are NaN and the final score leaves them out; otherwise they are 0.
+    left_out: whether measures of an empty group are NaN, and left out of the final score; otherwise they are 0.
     """
 
     measures: Mapping[str, tuple[str, ...]]
@@ -178,7 +178,7 @@ class Answers:
     of whole answers for 서술형.
 
     tokenizer: whether the terms of ROUGE-1 are all of kiwi's morphemes, or words separated by white space.
-    bertscore, bleurt: the model, or None. Without a model, its measure and the averages that need it are absent.
+    bertscore, bleurt: the model, or None. Without it, the measure and the averages that need it are absent.
     """
 
     recorded_as = "task/answers"

@@ -358,7 +358,7 @@ class BertScore(PairMeasure):
     A token's vector comes from layer `layer` of the model. P is the mean, over the prediction's tokens, of the greatest
     cosine with a token of the reference. R is the same with prediction and reference exchanged. The score is 2PR / (P +
     R), in [-1, 1]. The special tokens at both ends may be matched but count in neither mean. The score is 0 if a text
-    is empty or white space, and 1 for equal texts. Texts are cut to the tokens that the model accepts.
+    is empty or white space, and 1 for equal texts. Texts are cut to as many tokens as the model accepts.
     Example: the cosines of the prediction's only token with the reference's two tokens are 1 and 0.5 -> P = 1, R = (1 +
     0.5) / 2 = 0.75, F1 = 0.8571.
 
