@@ -143,7 +143,7 @@ class _Scorer:
         """Return the number of documents that a measure reads but the labels do not judge, float64 [Q]."""
         base, judged = measure.name.partition("@")[0], self._judge(lists)
         if measure.family is MeasureFamily.ABSTENTION or measure.whole or measure.lists == "condensed":
-            return self._spread(np.zeros(len(self._labelled)))  # such a measure reads no unjudged document
+            return self._spread(np.zeros(len(self._labelled)))  # these measures read no unjudged document
         depth = np.full(len(judged.needs), np.inf if measure.k is None else measure.k)
         if base in FIRST_HIT:
             depth = np.minimum(depth, judged.first)

@@ -24,7 +24,7 @@ from harness.statistics.bootstrap import draws
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 FEWEST = 5  # an interval needs this many queries; resamples of fewer queries have too few outcomes
-_SLACK = 1e-12  # smaller differences are rounding errors
+_SLACK = 1e-12  # smaller ranges of a statistic are rounding errors
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-EQUAL = 1e-12  # smaller differences of functions of sums are rounding errors
+EQUAL = 1e-12  # smaller differences of measures are rounding errors
 FEW = 10  # with fewer items, the bias correction of BCa is unreliable
 CONFIDENCE = 0.95
 _CELLS = 1 << 22  # maximum number of draws in memory at once

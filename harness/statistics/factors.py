@@ -28,7 +28,7 @@ from functools import cached_property
 
 import numpy as np
 
-COLUMNS = 400  # the greatest number of columns of a model with pairs of keys
+COLUMNS = 400  # maximum number of columns of a model with pairs of keys
 RANK = 1e-9  # an eigenvalue below this share of the greatest eigenvalue counts as 0
 
 Keys = tuple[int, ...]

@@ -37,10 +37,10 @@ import numpy as np
 
 NO_ESTIMATE = "no estimate: "  # beginning of the note of an estimate without a value
 NO_INTERVAL = "no interval: "  # beginning of the note of an estimate without an interval
-LEAST = 20  # checked queries needed for an interval
+LEAST = 20  # an interval needs this many checked queries
 FEW = 30  # with fewer checked queries, a note warns of worse coverage (scripts/benchmark.py checked_labels)
 CONFIDENCE = 0.95
-LEAST_FREEDOM = 4  # the least degrees of freedom of a variance; with fewer, neighbouring strata share a variance
+LEAST_FREEDOM = 4  # a variance needs this many degrees of freedom; with fewer, neighbouring strata share a variance
 SPARSE = 5  # an interval needs this many checked queries whose value is not the most frequent (like np >= 5 for shares)
 MOST_LEVERAGE = 0.5  # greater leverages are cut to this; a leverage is 1 if the model's values vary on one query
 _ROUNDING = 1e-12  # variances up to this count as 0

@@ -11,14 +11,14 @@ import numpy as np
 
 from harness.statistics.bootstrap import EQUAL, Tallies, bootstrap_means, bootstrap_sums, product
 
-ALPHA = 0.05  # the greatest p of a significant difference
+ALPHA = 0.05  # a difference with p up to this is significant
 SEED, RESAMPLES = 0, 10_000  # defaults; if more than RESAMPLES swaps are possible, RESAMPLES are drawn
 _CELLS = 1 << 22  # maximum number of swaps in memory at once
 FEW = 20  # with fewer differing queries, 95 % intervals cover the truth in 86 to 93 % (scripts/benchmark.py intervals)
 ROWS = 512  # maximum number of differences tested at once, so that their sums fit into memory
 _TIE = 1e-12  # sums are equal if they differ by less than this times the sum of |differences|
 
-Pair = tuple[int, int]  # places of two runs
+Pair = tuple[int, int]  # indices of two runs
 Statistic = Callable[[np.ndarray], np.ndarray]
 """Swaps, int8 [R, n], 1 where two runs exchange an item -> M differences between the runs, float64 [M, R]."""
 
