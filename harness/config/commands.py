@@ -469,7 +469,7 @@ class AuditConfig(TestSetConfig):
     """Measure how often the model agrees with people, and people with each other."""
 
     relevant_from: int = key(2, RELEVANT, least=1, most=3)
-    metric: str = key("modified_map@3", "the measure whose gain from 20 more checked queries is estimated")
+    metric: str = key("modified_map@3", "the measure whose narrower interval with 20 more checked queries is estimated")
 
 
 class FreezeConfig(TestSetConfig):

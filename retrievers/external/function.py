@@ -132,7 +132,7 @@ def _checked(answer: Any, k: int, known: Collection[str], where: str) -> dict[st
         if not isinstance(doc_id, str):
             raise BadInput(f"{where}: the doc_id {shown_value(doc_id)} is not text. Return ids as text: str(doc_id).")
         if doc_id not in known:
-            raise BadInput(f"{where}: the dataset has no document {shown_value(doc_id)}. Was the index made from it?")
+            raise BadInput(f"{where}: the dataset has no document {shown_value(doc_id)}. Index this dataset again.")
         if doc_id in row:
             raise BadInput(f"{where}: document {shown_value(doc_id)} occurs twice. Return each once.")
         value = _number(score)
