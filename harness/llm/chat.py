@@ -143,7 +143,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Reply(Generic[T]):
-    """A reply. value: the value of its text; None if the text is unusable. problem: why the text is unusable, or ""."""
+    """A reply. value: what was read from its text; None if the text is unusable. problem: why it is unusable, or ""."""
 
     value: T | None
     text: str
@@ -167,9 +167,9 @@ class Chat:
     def ask(self, prompts: Sequence[Prompt], read: Callable[[str], T], label: str) -> list[Reply[T]]:
         """Return the replies in the order of the prompts. Equal prompts are asked once; logged replies cost nothing.
 
-        A request with an unusable reply is sent again, up to three times in all; then its last reply is returned with
-        its problem. Raise Failed if the endpoint does not answer or if the first ten replies are unusable. No new
-        requests start after a failure, but replies to requests under way are kept.
+        If a reply is unusable, but is neither a refusal nor cut off, its request is sent again, up to three times in
+        all. If no reply is usable, the last is returned with its problem. Raise Failed if the endpoint does not answer
+        or if the first ten replies are unusable. After a failure, no request starts; replies under way are kept.
 
         read: returns the value of a text, or raises WrongReply. Its result must depend only on the text.
         label: name of the work in progress bars and messages, such as "judging".
@@ -355,7 +355,7 @@ def _with_schema(turns: Sequence[Turn], schema: Schema) -> list[Turn]:
 
 
 def checked_request(request: Any, key: str) -> dict[str, Any]:
-    """Return the fields of a request. Raise BadInput if the harness itself sets one of them. key: their config key."""
+    """Return the fields of a request. Raise BadInput if the harness itself sets one. key: config key of the fields."""
     if not isinstance(request, Mapping):
         raise BadInput(f"{key}={request!r:.60} must be a group of fields, such as {key}.max_tokens=16.")
     if reserved := RESERVED & set(request):

@@ -1,7 +1,7 @@
 """The log of language models' replies, which saves paying twice for a reply; the tokens and the cost of replies.
 
 A row has the key of the request, the reply, and the token counts from the endpoint, but neither the prompt nor the API
-key. Besides the log, the folder may have files with rows from other machines; they never change.
+key. Besides the log, the folder may have files with rows from other machines. These files never change.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def tokens_of(body: Mapping[str, Any]) -> float:
 
 def calibration(completions: Sequence[Completion]) -> tuple[float, float | None]:
     """Return (the ratio of counted to estimated input tokens of logged replies, their mean output tokens). With fewer
-    than `CALIBRATED` counts, these are 1 and None."""
+    than `CALIBRATED` counts, the ratio is 1 and the mean is None."""
     counts = [(one.input_tokens, one.expected_input) for one in completions if one.input_tokens and one.expected_input]
     outputs = [one.output_tokens for one in completions if one.output_tokens is not None]
     given, expected = (sum(several) for several in zip(*counts, strict=True)) if len(counts) >= CALIBRATED else (1, 1)

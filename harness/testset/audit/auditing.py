@@ -2,8 +2,8 @@
 
 A stratum contains queries of one kind that are about equally hard for the pooled runs, by the model's judgements. The
 first draw fixes the strata. A pilot of ten queries is drawn in proportion to the sizes of the strata. Once people have
-checked the pilot, the rest is drawn in proportion to size times the standard deviation of the differences between
-people's and the model's values of queries (see `_Values`; Neyman 1934). Estimates weight strata by size: the sum of
+checked the pilot, the sample is filled up in proportion to each stratum's size times its standard deviation of the
+differences between people's and the model's values of queries (see `_Values`; Neyman 1934). An estimate is the sum of
 W_s * mean_s, where W_s is the share of queries in stratum s. Since the pilot stays in the sample of n queries, a bias
 of the order of 1/n remains where differences are skewed. In simulations with 40 of 270 queries, the bias is 0 to 0.2
 standard errors, and intervals lose at most half a percentage point of coverage.
@@ -58,9 +58,9 @@ Rated = tuple[str, int, int]  # query_id, value by the first rater, value by the
 def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int], total: int) -> list[int]:
     """Return whole numbers in proportion to the weights, by Webster's method.
 
-    Each unit is added where w / (n + 1/2) is largest, for a weight w and the number n so far; ties go to the first. A
-    weight of 0 gets only its least number, so the sum may stay below `total`. A larger total makes no number smaller.
-    least, most: bounds of each number. They override the proportion and the total.
+    Each unit goes to the weight w with the largest w / (n + 1/2), where n is the number of units that w has; the first
+    wins ties. A weight of 0 gets only its least number, so the sum may stay below `total`. A larger total makes no
+    number smaller. least, most: bounds of each number. They override the proportion and the total.
     """
     counts = [min(low, high) for low, high in zip(least, most, strict=True)]
     for _ in range(total - sum(counts)):
@@ -135,10 +135,10 @@ def read_audit(folder: Path) -> AuditSample | None:
 def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
     """Draw the sample of a test set, or enlarge it to `size` queries. Write and return the sample.
 
-    The first draw stops at the pilot. The first call after people have checked the pilot draws the rest. From each
-    stratum, at least two queries are drawn if it has two, even if this exceeds `size`. A smaller `size` removes
-    nothing. Queries that left the test set leave the sample; added queries form new strata. seed: the same in all
-    draws.
+    The first draw stops at the pilot. The first call after people have checked the pilot draws the rest. It draws at
+    least two queries from each stratum that has two, even if this exceeds `size`. A smaller `size` removes nothing.
+    Queries that left the test set leave the sample; added queries form new strata. seed: must be the same in all
+    draws for a test set; otherwise, raise BadInput.
     """
     with held(folder, AUDIT, "draws for"):
         before = read_audit(folder)
@@ -274,7 +274,7 @@ class Progress:
 @dataclass(frozen=True)
 class RaterAgreement:
     """The agreement of two raters. counts: [a][b] is the number of pairs with grade a by the first rater and grade b by
-    the second rater. For needs for retrieval, 0 is no and 1 is yes."""
+    the second rater. For needs for retrieval, "grade" 1 stands for "needed" and 0 for "not needed"."""
 
     first: str
     second: str
@@ -289,10 +289,10 @@ class Audit:
     models: models that judged pairs.
     model: agreement of people and the model; None if they judged no pair in common.
     kinds: kind of query -> agreement of people and the model on its pairs.
-    people: agreement of each two people who judged the same pairs.
+    people: agreement of every two people who judged pairs in common.
     alpha: Krippendorff's alpha of all people; None if no pair was judged by two people.
     again: agreement of people with their own first judgements; None if no person judged a pair twice.
-    needs: agreement of people and the drafts on the need for retrieval. differing: queries where these two differ.
+    needs: agreement of people and the drafts on the need for retrieval. differing: queries where they differ.
     """
 
     relevant_from: int
@@ -507,7 +507,7 @@ def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Chec
 def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
     """Return the sample with `more` further checked queries. Each gets the value that the regression of people's values
     on the model's values predicts, plus the residual of a random checked query of its stratum, or of any stratum if its
-    own has no checked query."""
+    own stratum has no checked query."""
     known = sample.checked & ~np.isnan(sample.people)
     slope = 0.0
     if known.any():

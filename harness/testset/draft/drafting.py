@@ -137,7 +137,7 @@ class DraftPlan:
 
 @dataclass(frozen=True)
 class DraftRequest:
-    """A request to the model. place: place of the document in the sample, or of the situation in its list. chunk: the
+    """A request to the model. place: index of the document in the sample, or of the situation in its list. chunk: the
     document; None for the kind `none`."""
 
     kind: str

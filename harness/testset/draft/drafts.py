@@ -84,7 +84,7 @@ class Examples:
     relevant: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def labels(self, chunks: Sequence[Chunk], folder: DocumentsFolder) -> Mapping[str, Collection[str]]:
-        """Return query_id -> relevant documents, for labelled queries; empty for queries that need no retrieval."""
+        """Return query_id -> relevant documents, for labelled queries. A query without documents needs no retrieval."""
         return span_qrels(self.rows, chunks, folder).grades if self.rows else self.relevant
 
 
@@ -125,7 +125,7 @@ TEMPORARY = ".unfinished"  # ending of the temporary files that killed processes
 
 
 class TestsetFolder:
-    """A folder to draft into. settings: everything that decides the drafts, except the number of documents shown."""
+    """A folder to draft into. settings: everything that decides the drafts, except how many documents the model saw."""
 
     __test__ = False  # Otherwise, pytest would take a class of this name for a test.
 
@@ -174,7 +174,7 @@ class TestsetFolder:
         (self.path / UNFINISHED).unlink(missing_ok=True)  # Another process may have removed it.
 
     def _own(self, name: str) -> set[str]:
-        """Return the sha256 of the contents of the file `name` that the harness last wrote or began to write."""
+        """Return the sha256 of each content that the harness last wrote, or began to write, to the file `name`."""
         files = [(self._read(MANIFEST) or {}).get("files"), self._read(UNFINISHED)]
         return {str(one[name]) for one in files if isinstance(one, Mapping) and name in one}
 
@@ -252,7 +252,7 @@ def check_examples(prompts: Mapping[str, PromptText]) -> None:
 
 
 def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
-    """Return the prompt with the values in its places. Paragraphs whose values are all empty are left out."""
+    """Return the prompt with the values in its places. Leave out paragraphs whose places all get empty values."""
 
     def empty(paragraph: str) -> bool:
         found = [value for name, value in values.items() if f"{{{name}}}" in paragraph]

@@ -275,7 +275,7 @@ def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
     size - least * size + 1 rarest words of each set share a word (prefix filtering: Chaudhuri, Ganti & Kaushik 2006).
     """
     counts = Counter(word for case in cases for word in case.asked)
-    by_word: dict[str, list[int]] = {}  # word -> drafts that stay, as places in `order`
+    by_word: dict[str, list[int]] = {}  # word -> indices in `order` of drafts that stay
     by_text: dict[str, int] = {}
     found: dict[int, Draft] = {}
     order = sorted(range(len(cases)), key=lambda number: cases[number].draft.kind == "unanswerable")

@@ -39,7 +39,7 @@ from harness.testset.pool.pool import DocumentsPlace, pooled_documents, require_
 from harness.testset.review.resolution import Question, Resolved, What, resolve
 from retrievers.base import Document, Query, one_word
 
-_MISSING = ("unjudged", "no document judged", "not pooled")  # With such a question, the model's labels are incomplete.
+_MISSING = ("unjudged", "no document judged", "not pooled")  # While one is open, the model's labels are incomplete.
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Material:
-    """Everything that a frozen test set is made from. sample: None if no queries were drawn."""
+    """Everything that a frozen test set is made from. sample: None if no audit was drawn."""
 
     judged: JudgedSet
     folder: DocumentsFolder
@@ -254,7 +254,7 @@ def _require_same(output: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _id(text: str, one: Query | Document) -> str | int:
-    """Return the id as it is in its file. text: the id as text."""
+    """Return the id as its file has it: a string or a whole number. text: the id as a string."""
     return text if one.native_id is None else one.native_id
 
 

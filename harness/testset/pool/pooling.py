@@ -152,7 +152,7 @@ class Missed:
     `queries` are numbers of documents.
 
     judged: drawn documents with a grade. found: the relevant documents among them.
-    below: estimated number of documents from which the documents were drawn. labelled: known relevant documents.
+    below: estimated number of documents that could have been drawn. labelled: known relevant documents.
     estimated: estimate of all relevant documents in the lists, where each drawn document counts 1 / pi.
     error: standard error of `estimated`, for independent draws.
     """

@@ -252,7 +252,7 @@ class ReviewLedger:
                 self._read_on()
 
     def close(self) -> None:
-        """Wait until no judgement is being written, and then block other threads."""
+        """Wait until no judgement is being written. Then block all other threads that use the ledger."""
         self._lock.acquire()
 
     def _read_on(self) -> None:

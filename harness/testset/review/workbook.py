@@ -276,8 +276,8 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
 
 
 def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
-    """Return part -> maximum size in bytes for the part's type, as openpyxl reads it. If a part has several types, the
-    lowest limit counts."""
+    """Return part -> maximum size in bytes, by the type that the workbook gives the part. If a part has several types,
+    the lowest limit counts."""
     from xml.etree import ElementTree
 
     _unpacked(packed, packed.getinfo(_TYPES), _MOST_PART, path)
@@ -477,7 +477,7 @@ def _answer(title: str, cell: Any) -> Value:
     if isinstance(value, date | time | timedelta):
         raise ValueError(f"is the date or time {value!s:.30}. Format the cell as a number or text")
     if isinstance(value, str):
-        value = unicodedata.normalize("NFKC", value).strip()  # with plain instead of full-width characters
+        value = unicodedata.normalize("NFKC", value).strip()  # Full-width characters become plain ones.
     word = f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value).casefold()
     if word not in _MEANINGS[title]:
         raise ValueError(f"is {value!r:.60}, but must be {', '.join(_CHOICES[title])} or empty")
