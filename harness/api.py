@@ -91,7 +91,7 @@ ui: Callable[..., CommandResult] = _function("ui")
 def load_dataset(*overrides: str) -> Dataset:
     """Read documents, queries and labels: `harness.load_dataset("dataset=contest", "dataset.path=data")`.
 
-    Labels alone (`"dataset=trec", "dataset.qrels=FILE"`) are enough to `evaluate` lists.
+    Labels alone (`"dataset=trec", "dataset.qrels=FILE"`) are enough for `evaluate`.
     """
 
     def read() -> Dataset:

@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.25  # how often the announcing thread checks whether a stage is
 
 @dataclass(eq=False)
 class _Stage:
-    """A stage of the work. over: True once it was announced, or needs no line because inner work shows progress."""
+    """A stage of the work. over: True once the stage was announced, or if inner work shows progress instead."""
 
     label: str
     began: float = field(default_factory=lambda: time.monotonic())

@@ -37,7 +37,7 @@ DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key o
 class PairValues:
     """Two runs, the better first. notes: how the runs were chosen.
 
-    gaps: float64 [Q], the first run's value minus the second's on each query that counts; NaN if a run has none.
+    gaps: float64 [Q], the first run's value minus the second's on each query that counts; NaN if a value is unknown.
     judges: "private " if only private queries count, "" if all queries count.
     """
 
@@ -189,7 +189,7 @@ def _count(queries: int | None) -> str:
 
 
 def _curve(pair: PairValues, told: TellingApart) -> Table:
-    """Return a table: for other numbers of queries, the power, and the smallest difference that would be found."""
+    """Return a table with one row per number of queries: the power and the smallest difference that would be found."""
     found = told.found
     columns = [
         Column("queries", "count"),

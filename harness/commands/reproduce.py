@@ -186,7 +186,7 @@ def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun,
 
 
 def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> Plan | ScoreConfig:
-    """Return the run's logged config, after the usual checks, with the paths of this command and without tracking."""
+    """Check the run's logged config as usual. Return it with the paths of this command and without tracking."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
         if not isinstance(logged.get("retriever", {}), dict):
@@ -243,7 +243,7 @@ def _require_same_files(run: LoggedRun, plan: Plan) -> None:
 
 
 def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]:
-    """Return the run's dataset config. Replace its paths by those of the key `data`, its cache by this command's."""
+    """Return the run's dataset config. Take the paths from the key `data` and the cache from this command."""
     data, runtime = config.document["data"], source.get("runtime")
     new_paths = {name: path for name, path in data.items() if path is not None}
     known = [name for name in source if name in data]

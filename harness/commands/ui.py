@@ -95,7 +95,7 @@ def _probed(host: str, port: int) -> int:
 
 
 def _wait(server: subprocess.Popen[str], health: str) -> None:
-    """Wait until the server answers. Raise RuntimeError, with the end of its log, if it ends or takes too long."""
+    """Wait until the server answers. Raise RuntimeError if it takes too long or ends; if it ends, quote its log."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         if server.poll() is not None:

@@ -85,10 +85,10 @@ class Evaluation:
         return dict(self.scores.counts) if self.scores else {}
 
     def headline(self, count: int) -> list[tuple[str, Summary, Estimate | None]]:
-        """Return (logged name, summary, estimate) of `count` measures: first the objective, last unanswerable queries.
+        """Return (logged name, summary, estimate) of `count` measures, the objective first.
 
-        The out-of-fold value of a measure comes before its in-sample value. Without labels by a model, the estimate is
-        None.
+        If there are unanswerable queries, a last entry is about them. The out-of-fold value of a measure comes before
+        its in-sample value. Without labels by a model, the estimate is None.
         """
         if not self.scores:
             return []

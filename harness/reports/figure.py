@@ -50,7 +50,7 @@ def label_rows(panel: Axes, labels: Iterable[str]) -> None:
 
 
 # Matplotlib's default font has no Hangul. The first of these fonts that is installed is used, otherwise any installed
-# font with Hangul. Without such a font, Hangul is romanised: a font would be larger than the whole package.
+# font with Hangul. Without such a font, Hangul is romanised: a font in the package would more than double its size.
 HANGUL = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo", "AppleGothic")
 BOXES = "Last Resort"  # this font of matplotlib draws a box for every character
 
@@ -85,7 +85,7 @@ def hangul_font() -> str | None:
     if known := [name for name in HANGUL if name in installed]:
         return known[0]
     seen = {font.fname for font in fontManager.ttflist}
-    for file in set(findSystemFonts()) - seen:  # fonts installed after matplotlib made its list
+    for file in set(findSystemFonts()) - seen:  # fonts that were installed after matplotlib had made its list
         with suppress(OSError, RuntimeError):  # matplotlib cannot read the font
             fontManager.addfont(file)
     plain = [font for font in fontManager.ttflist if font.style == "normal" and font.weight == 400]

@@ -73,7 +73,7 @@ class GateView(SignalRule):
         documents and all other queries get none.
     in_use: the mean objective with the actual decisions.
     held_out: the out-of-fold objective; None if it was not measured.
-    ranges: name -> interval of the last threshold.
+    ranges: "plateau" or "95 % interval" -> ends of this interval around the last threshold.
     counts: (the number of queries behind the curve, the number of these queries that need no retrieval).
     """
 
@@ -305,7 +305,7 @@ def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
 
 
 def _apart(heights: Sequence[float], least: float) -> np.ndarray:
-    """Return heights that are at least `least` apart and at most 1, as near as possible to the given ones."""
+    """Return heights that are at least `least` apart and at most 1, as near as possible to the given heights."""
     order, steps = np.argsort(heights, kind="stable"), least * np.arange(len(heights))
     moved = np.maximum.accumulate(np.array(heights, float)[order] - steps)  # each at least `least` above the one before
     moved = np.minimum(moved, 1 - steps[-1])  # leaves room below 1 for all greater heights

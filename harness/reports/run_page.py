@@ -227,7 +227,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     loss, hits = losses_and_found(outcome, dataset, place, final, outcome.decision.keep)
 
     def cells(values: Any) -> list[Any]:
-        """Return the values in the order of the queries. values: in the order of the scores."""
+        """Return one cell per query of the run. values: one per scored query; None if there are no values."""
         return [None if values is None or i not in place else _cell(values[place[i]]) for i in ids]
 
     lost, first = cells(loss), cells(scores and scores.first_hit)
@@ -254,7 +254,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
 def losses_and_found(
     outcome: Outcome, dataset: Dataset, scored: Iterable[str], final: Ranking, keep: np.ndarray
 ) -> tuple[list[str], np.ndarray]:
-    """Return (kind of loss, "" for none; number of relevant documents returned, int [N]) of N scored queries."""
+    """Return the kind of loss ("" for none) and the number of returned relevant documents of N scored queries."""
     if dataset.qrels is None:
         return [], np.zeros(0, int)
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}
@@ -333,7 +333,7 @@ def gate_data(
 
 
 def _by_query(outcome: Outcome, dataset: Dataset, payoff: Payoff, level: int, public: bool) -> dict[str, list[Any]]:
-    """Return the keys of `gate_data` that need labels, if queries get their first `level` documents."""
+    """Return the keys of `gate_data` that need labels. An open gate shows the first `level` documents of a query."""
     scores = outcome.scores
     assert scores is not None
     earned = np.full((len(outcome.queries), 2), np.nan)
@@ -404,7 +404,7 @@ def scored_note(first: str, facts: Facts, found: Iterable[str], notes: Sequence[
 
     first: the result in one line. MLflow folds all but the first lines.
     found: tables and sentences.
-    files: the names of the run's files. The tracker turns the name of the page into a link.
+    files: the names of the run's files. The name of the HTML page becomes a link.
     """
     left = {"predictions" if name.startswith("predictions.") else name: name for name in files}
     others = [f"`{left[name]}`: {text}" for name, text in FILES.items() if name in left and name != REPORT]

@@ -365,7 +365,7 @@ def _signs(digits: str) -> str:
 
 
 def _csv_columns(column: Column, cells: Sequence[Cell]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (name, cells) of the column, then, if there are any, of the ends of its intervals and of its marks."""
+    """Yield (name, cells): first the column itself, then columns for interval ends and for marks, if it has any."""
     title = defused(column.name)
     if column.shows == "text":
         yield title, [defused(str(cell or "")) for cell in cells]

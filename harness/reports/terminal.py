@@ -41,7 +41,7 @@ def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
 
 
 def score_tables(scores: Scores, held_out: Scores | None = None, objective: Objective | None = None) -> list[Table]:
-    """Return three tables: the measures with intervals and parts, the losses, and the scores with one perfect part."""
+    """Return three tables: the measures, the losses, and the score that the run would have with one perfect part."""
     learnt = (
         f"The run learnt from labels of these queries. {OOF}NAME is the score with rules that were learnt without the "
         "query's own label."
@@ -83,7 +83,7 @@ def score_notes(scores: Scores) -> list[str]:
 
 
 def main_notes(scores: Scores) -> list[str]:
-    """Return the number of scored queries if some were not scored, and notes on labels of two origins."""
+    """Return the number of scored queries if some were not scored, and the `checked_notes`."""
     unusual = scores.unanswerable or any(scores.counts[name] for name in UNUSUAL)
     return [*([counted_queries(scores)] if unusual else []), *checked_notes(scores)]
 
@@ -94,7 +94,7 @@ def where_logged(folder: Path, run_id: str | None, experiment: str) -> list[str]
 
 
 def score_table(scores: Scores, held_out: Scores | None = None) -> Table:
-    """Return the measures with a value. Each in-sample row is followed by its out-of-fold row."""
+    """Return the table of the measures with a value. Each in-sample row is followed by its out-of-fold row."""
     rows: Rows = []
     for name, of in [(name, of) for name in scores.summary for of in (scores, held_out) if of and name in of.summary]:
         if not (one := of.summary[name]).n:

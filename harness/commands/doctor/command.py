@@ -250,7 +250,7 @@ def _prune(
 
 
 def _about(identity: Any) -> str:
-    """Describe an entry by the classes, models, purposes and numbers of files in its identity, such as `BM25 kiwi`."""
+    """Describe an entry by the classes, models, purposes and numbers of files in its identity. Example: `BM25 kiwi`."""
     names = []
     if isinstance(identity, Mapping):
         if isinstance(chunk := identity.get("chunk"), Mapping) and isinstance(files := identity.get("files"), Mapping):
@@ -272,7 +272,7 @@ def _versions(config: DoctorConfig) -> Iterator[Finding]:
         extras = ("", "dense")
         extra = next((one for one in extras if not wanted.marker or wanted.marker.evaluate({"extra": one})), None)
         if extra is None:
-            continue  # only another extra requires this package
+            continue  # only extras other than `dense` require it
         try:
             installed = importlib.metadata.version(wanted.name)
         except importlib.metadata.PackageNotFoundError:

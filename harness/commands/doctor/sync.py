@@ -56,7 +56,7 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | BadInput]) -> Tracker:
-    """Return the tracker for a level of detail. opened: level -> tracker or error of earlier calls."""
+    """Return a tracker with the level `detail`. opened: level -> the tracker, or the error, of an earlier call."""
     if detail not in opened:
         try:
             opened[detail] = open_tracker(config.changed(tracking={**config.tracking, "detail": detail}))
@@ -68,7 +68,10 @@ def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | Bad
 
 
 def _begun(tracker: Tracker, held: Held) -> str | None:
-    """Return the id under which the server began the run; None if it did not. End duplicates from lost replies."""
+    """Return the id under which the server began the run; None if it did not.
+
+    If a reply of the server was lost, the run may have been begun twice: end the duplicates.
+    """
     claim = held.record.tags.get(CLAIM)
     running = tracker.runs(held.record.experiment, {CLAIM: claim}, "RUNNING") if claim else []
     known = held.run_id if held.run_id and tracker.has(held.run_id) else None

@@ -77,7 +77,7 @@ class HistoryRow:
 
     @property
     def drift(self) -> dict[str, float]:
-        """Return part of the leaderboard -> its score minus ours."""
+        """Return part of the leaderboard -> the score on this part minus our score."""
         return {part: score - self.local for part, score in self.answers.items()}
 
 
@@ -114,7 +114,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class History:
-    """All submissions. agreement: part of the leaderboard -> agreement. picture: None if too little to draw."""
+    """All submissions. agreement: part of the leaderboard -> agreement. picture: None if there is nothing to draw."""
 
     ledger: Path
     metric: str | None

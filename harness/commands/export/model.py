@@ -136,7 +136,7 @@ def log_model(tracker: Tracker, served: ServedRun, name: str) -> dict[str, Any]:
 
 
 def _champion(client: MlflowClient, name: str) -> str | None:
-    """Return words that name the version with the alias, and its run; None if no version has the alias."""
+    """Return words that name the version with the alias `champion` and its run; None if there is no such version."""
     from mlflow.exceptions import MlflowException
 
     try:

@@ -42,8 +42,10 @@ class Asking:
     def dry_run(
         self, prompts: Sequence[Prompt], extent: str, first: Mapping[str, str], document: Mapping[str, Any]
     ) -> CommandAnswer:
-        """Report the estimated cost of asking for replies that are not cached, and write nothing. first: caption ->
-        prompt to show. document: further content of the JSON."""
+        """Report the estimated cost of the requests whose replies are not cached. Write nothing.
+
+        first: caption -> prompt to show. document: further content of the JSON document.
+        """
         cache = existing_cache(self.config.store.path)
         known = cache.found_log("replies", self.model.log_identity(self.purpose)) if cache else None
         estimate = Chat(self.model, known).estimate(prompts)

@@ -77,7 +77,7 @@ def _too_few(progress: Progress) -> str:
 
 
 def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], more: Worth | None) -> Report:
-    """Return the report. records: records of the models that judged. more: what more checked queries would gain."""
+    """Return the report. records: records of the models that judged. more: what checking more queries would gain."""
     progress = found.progress
     title = (
         f"{folder}: {len(progress.checked)} of {counted(progress.drawn, 'drawn query')} checked in full by people; "

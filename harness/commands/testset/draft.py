@@ -84,7 +84,7 @@ def draft(config: DraftConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
-    """Return what to draft. Raise BadInput if a file cannot be read or the test set must not be written."""
+    """Return what to draft. Raise BadInput if a file cannot be read or if writing the test set is not allowed."""
     if not config.kinds:
         raise BadInput(f"kinds is empty. Name at least one of {', '.join(KINDS)}.")
     kinds = tuple(kind for kind in KINDS if kind in config.kinds)

@@ -23,8 +23,8 @@ from harness.testset.review.resolution import DRAFTED, Question
 
 
 def freeze(config: FreezeConfig, invocation: Invocation) -> CommandAnswer:
-    """Freeze and export a test set. A version that exists already is only exported. Raise BadInput if there are open
-    questions and their queries may not be left out, or if the version exists with other labels."""
+    """Freeze and export a test set. A version that exists already is only exported. Raise BadInput if the version
+    exists with other labels. Raise it also if questions are open, unless their queries may be left out."""
     output = Path(config.output or config.testset / f"v{config.version}")
     new, unchecked = False, ""
     left_out: Sequence[Question] = ()

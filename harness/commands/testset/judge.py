@@ -60,7 +60,7 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
     rates = judge_record.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
     found = judge_record.tally(replace(todo.judged, judgements=[*todo.judged.judgements, *added]), todo.judge.by)
     usage = encoded(chat.taken([*prompts, *todo.asked(todo.before)]))
-    if before and (before.usage.get("requests") or 0) > usage["requests"]:  # after a pruned cache, or without controls
+    if before and (before.usage.get("requests") or 0) > usage["requests"]:  # the cache was pruned, or no controls now
         usage = before.usage
     manifest = read_testset_manifest(todo.folder, "testset")
     record = JudgeRecord(
