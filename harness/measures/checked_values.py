@@ -98,10 +98,10 @@ class CheckedValues:
 def checked_values(
     reads: Mapping[Measure, Ranking | Predictions], checked: Checked, scored: Sequence[str]
 ) -> CheckedValues:
-    """Score lists by people's and by the model's labels. Raise BadInput if a drawable query lacks a label by the model.
+    """Score lists by people's and by the model's labels, on the queries that could have been drawn for people to check.
 
     Leave out measures that are not means over queries, and measures of spans, which judgements of documents do not
-    change.
+    change. Raise BadInput if the model's labels lack such a query.
 
     reads: measure -> the lists that the measure reads. scored: the queries to score.
     """
@@ -128,7 +128,7 @@ def checked_values(
 
 
 class _Scorer:
-    """Scores lists by one set of labels. Results have a row for each query of `query_ids`; NaN without a label."""
+    """Scores lists by one set of labels. Results have a value for each query of `query_ids`; NaN if it has no label."""
 
     def __init__(self, qrels: Qrels, query_ids: Sequence[str]) -> None:
         self._qrels = qrels

@@ -281,7 +281,7 @@ def judge_lists(
 ) -> Judged:
     """Compare lists with labels.
 
-    A query without a row counts as completely wrong. Its list counts as empty if the query needs retrieval,
+    A query without a row in `lists` counts as completely wrong. Its list counts as empty if the query needs retrieval,
     otherwise as one irrelevant document. Its signal is the worst possible.
 
     query_ids: the labelled queries to judge, in order; None: every labelled query with a row.

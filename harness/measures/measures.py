@@ -27,7 +27,7 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
 
     wrongly_returned: the query needs no retrieval, but its list is not empty.
     wrongly_withheld: the query needs retrieval, but the gate emptied its list.
-    not_found: the query needs retrieval, but `candidates` have no hit (`final`, if the candidates are unknown).
+    not_found: the query needs retrieval, but `candidates` (`final`, if these are unknown) have no hit.
     misranked: every other loss.
 
     candidates: the lists at full depth, before the gate; None: unknown.

@@ -120,7 +120,7 @@ class Summary:
 
     @property
     def known(self) -> float:
-        """The mean to show and to log: NaN if no query entered."""
+        """The mean to show and to log: NaN if no query enters the measure."""
         return self.mean if self.n else math.nan
 
 
@@ -135,10 +135,11 @@ class Scores:
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list if the candidates are
         unknown); 0 if none was found, NaN if no retrieval is needed.
     summary: measure -> its mean over all scored queries, with an interval.
-    public, private: like `summary`, over either part. Only `public` has intervals, and only with select_on=public.
+    public, private: like `summary`, over the queries of one part. Only `public` has intervals, and only with
+        select_on=public.
     losses: kind -> mean loss.
     ceilings: name -> mean modified_map@3.
-    missing: labelled queries without a row.
+    missing: labelled queries that the predictions lack.
     duplicates: query_id -> documents listed more than once.
     loss: the kind of loss of each query, one of `KINDS`; None for averaged scores.
     unanswerable: share of empty lists among the unanswerable queries with a row; these queries enter no other number.

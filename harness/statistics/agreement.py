@@ -1,11 +1,11 @@
 """Agreement of raters on grades, and Wilson's interval of proportions.
 
-People check whole queries, drawn from strata. If they have checked n_s of the N_s queries of stratum s, each of its
-pairs of a query and a document counts N_s / n_s times. So the share of pairs with grades a and b is proportional to the
-sum over strata of N_s m_s / n_s, where m_s is the number of pairs with these grades in the stratum. Intervals resample
-queries, not pairs, since the grades of a query depend on each other.
+People check whole queries, drawn from strata. If they have checked n_s of the N_s queries of stratum s, each pair of
+a checked query in s and a document counts N_s / n_s times. So the share of pairs with grades a and b is proportional to
+the sum over strata of N_s m_s / n_s, where m_s is the number of pairs with these grades in the stratum. Intervals
+resample queries, not pairs, since the grades of a query depend on each other.
 
-Tables are float64 [..., C, C]: how often the first rater gives grade a and the second gives grade b.
+Tables are float64 [..., C, C]; cell (a, b): how often the first rater gives grade a and the second gives grade b.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def at_threshold(tables: np.ndarray, relevant_from: int) -> np.ndarray:
 
 
 def kappa(tables: np.ndarray) -> np.ndarray:
-    """Return Cohen's kappa, [...]: the agreement of two raters beyond chance, by squared distances of grades.
+    """Return Cohen's kappa, [...]: the agreement of two raters beyond chance, weighted by squared distances of grades.
 
     For two classes this is plain kappa (Cohen 1960), for more classes quadratically weighted kappa (Cohen 1968). NaN if
     a rater gives only one grade.
@@ -169,8 +169,8 @@ def estimates(
 ) -> dict[str, DesignEstimate]:
     """Estimate statistics of all queries, with intervals, from tables float64 [Q, C, C] of the checked queries.
 
-    Queries without a pair are left out. The percentile intervals are widened like t-intervals for the same number of
-    queries (Hesterberg 2015). There is no interval for fewer than five queries.
+    Queries without a pair of grades are left out. The percentile intervals are widened like t-intervals for the same
+    number of queries (Hesterberg 2015). There is no interval for fewer than five queries.
     """
     used = tables.sum(axis=(1, 2)) > 0
     queries, pairs = int(used.sum()), round(float(tables.sum()))

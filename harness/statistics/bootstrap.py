@@ -73,7 +73,7 @@ def bootstrap_means(
 def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarray:
     n = values.shape[1]
     draw = _cached_draws if resamples * n <= _CELLS else draws
-    # BLAS computes products of this size in one thread. So the last bits do not depend on the number of cores, and
+    # Each product is so small that BLAS uses one thread. So the last bits do not depend on the number of cores, and
     # processes that share the cores do not wait for each other. BLAS reads columns in blocks whose size divides 64.
     width = max(64, _PRODUCT // values.size // 64 * 64)
     products = [
@@ -127,7 +127,7 @@ def bca(
     The interval of a constant statistic is its value. For fewer than 10 items, or if BCa is undefined, return the
     percentile interval, with a note.
 
-    observed: float64 [M], the statistics of all items.
+    observed: float64 [M], the statistics computed from all items.
     resampled: float64 [M, resamples], the statistics of items drawn with replacement.
     influence: float64 [M, n], the mean of all leave-one-out values minus the value without the item, times any
         positive factor.

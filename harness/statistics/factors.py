@@ -277,7 +277,7 @@ def _variance(kernel: np.ndarray) -> float:
 
 
 def _noise(one: np.ndarray, other: np.ndarray) -> float:
-    """Return tr(A C B C) from the centred kernels of the forms A and B. C: the covariance of the mean over queries."""
+    """Return tr(A C B C), given the centred kernels of A and B. C: the covariance of the mean over queries."""
     count = len(one)
     pairs = np.vdot(one, other) - np.vdot(one.diagonal(), other.diagonal())
     return float(pairs) / (count * (count - 1)) ** 2

@@ -3,11 +3,11 @@
 Power is the chance that the test finds an existing difference. Formulas for Student's test assume normal differences.
 Differences of rankings are not normal: most queries tie, and the rest take a few values. So the test itself is repeated
 on samples of the observed differences. REPEATS samples of queries are drawn with replacement, and the signs of
-differing queries are flipped as in `significance`. If more than FLIPPED queries of a sample differ, the flipped sums
-are taken as normal. If more than SAMPLED differ, the answer is that of Student's test, by the noncentral t
-distribution. `scripts/benchmark.py power` compares all of this with the test.
+their differences are flipped as in `significance`. If more than FLIPPED differences of a sample are not 0, the flipped
+sums are taken as normal. If more than SAMPLED are not 0, the answer is that of Student's test, by the noncentral t
+distribution. `scripts/benchmark.py power` compares these shortcuts with the test itself.
 
-For another true difference, the observed differences d are weighted by exp(θd), with the θ that gives the wanted mean
+To assume another true difference, the observed differences d are weighted by exp(θd), with the θ that gives this mean
 (exponential tilting; Efron 1981). Ties remain ties, no difference exceeds the observed differences, and normal
 differences are only shifted.
 """
@@ -95,14 +95,14 @@ class Population:
 
 @dataclass(frozen=True)
 class FlipTest:
-    """The two-sided paired randomisation test. alpha: a difference is found if p <= alpha. seed: for the samples."""
+    """The two-sided paired randomisation test. alpha: a difference is found if p <= alpha. seed: of the samples."""
 
     alpha: float = 0.05
     seed: int = 0
 
     @property
     def least(self) -> int:
-        """The least number of differing queries for p <= alpha: of 2^n flips of n equal values, 2 are as far from 0."""
+        """The least number n of differing queries that can give p <= alpha: the least p is 2 / 2^n."""
         return math.ceil(1 - math.log2(self.alpha))
 
     def power(self, population: Population, queries: int) -> float:
@@ -231,7 +231,7 @@ class FlipTest:
         return 1 - 2 * generator.integers(0, 2, (FLIPS, FLIPPED)).astype(np.float32)
 
 
-TIMES = (0.5, 1, 2, 4)  # rows of the table, as multiples of today's number of queries
+TIMES = (0.5, 1, 2, 4)  # numbers of queries in `curve`, as multiples of today's number
 
 
 @dataclass(frozen=True)
@@ -324,7 +324,7 @@ def needed_between(
     queries that Student's test needs for an end of the effect's interval, multiplied by a ratio: the number that
     `test` needs for the observed effect, divided by the number that Student's test needs for it.
 
-    known: the observed differences [n]. needed: the number of queries that `test` needs to find their mean.
+    known: the observed differences [n]. needed: the number of queries that `test` needs to find the mean of `known`.
     """
     low, high = effect_interval(known)
     if math.isnan(low):

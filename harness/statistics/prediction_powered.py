@@ -270,7 +270,7 @@ class _Spread(NamedTuple):
 
 
 def _leverages(strata: Sequence[_Stratum], ratio: float) -> list[np.ndarray]:
-    """Return each checked query's leverage on λ, float64 [n] by stratum; the sum is 1, or 0 if none has any."""
+    """Return each checked query's leverage on λ, float64 [n] by stratum; together they add up to 1, or all are 0."""
     pulls = []
     for one in strata:
         _, seen, _ = one.residuals(ratio)

@@ -54,7 +54,7 @@ class Difference:
 
 
 def pairs_of(runs: int, best: int | None = None) -> list[Pair]:
-    """Return the pairs of the best run, named first, with every other run; all pairs if best=None or for two runs."""
+    """Return the pair (best, other) for every other run; return all pairs if best=None or if there are two runs."""
     if best is None or runs == 2:
         return list(itertools.combinations(range(runs), 2))
     return [(best, other) for other in range(runs) if other != best]
@@ -65,8 +65,8 @@ def differences(
 ) -> dict[Pair, list[Difference]]:
     """Compare pairs of R runs in M measures; return pair -> one Difference per measure.
 
-    The result for a pair does not depend on other runs, except for Holm's correction. If swaps are drawn, p depends on
-    the order of the queries: pass queries in a fixed order, such as by id.
+    The result for a pair does not depend on other runs, except for Holm's correction. For more differing queries than
+    `randomisation_test` can test exactly, p depends on the order of queries: pass them in a fixed order, such as by id.
 
     values: float64 [R, M, Q], NaN where a measure does not apply to a query.
     pairs: the pairs to compare; None: all pairs.
@@ -84,7 +84,7 @@ def tally_differences(
 
 
 def against_first(values: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
-    """Test the first of R runs against each other run in one measure; return p and Holm-corrected p, float64 [R].
+    """Test the first of R runs against every other run in one measure; return p and Holm-corrected p, float64 [R].
 
     p equals the p of `differences`, and is NaN for the first run.
     values: float64 [R, Q], NaN where the measure does not apply.

@@ -175,7 +175,7 @@ def _disagree(boards: Sequence[Standing], shaken: ShakeUp) -> str:
 
 
 def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: int = DRAWS) -> ShakeUp:
-    """Draw the public part many times and score both parts. strata: int [N]. public: share of each stratum."""
+    """Draw the public part many times and score both parts. strata: int [N]. public: the share drawn per stratum."""
     generator = np.random.default_rng(seed)
     shares = quotas(strata, public)
     rows = {which: np.flatnonzero(strata == which) for which in shares}

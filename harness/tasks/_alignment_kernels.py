@@ -68,7 +68,7 @@ def _walk(source, target, matched, shift):
 
 @njit(cache=True, nogil=True)
 def place_edits(matched, source_starts, target_starts, merge_gap):
-    """Return the place of the edit that changes each word, int32 [source words] and [target words]; -1 if matched.
+    """Return for each word the place of the edit that changes it, or -1: int32 [source words], int32 [target words].
 
     merge_gap: as in scheme `span`, in words; -1 for scheme `token`, which has one edit per source position.
     """

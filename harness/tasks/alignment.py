@@ -4,8 +4,8 @@ docs/measures.md defines alignment, edits and verdicts. A target (a reference or
 source by a longest common subsequence (Wagner & Fischer 1974). For n and m words between the common beginning and the
 common end, this takes O(n * m) time and n * m bits: 12.5 MB for 10,000 words each.
 
-An edit consists of a place (a position in the source) and the words that it puts there. A verdict on a place compares
-these words only, not the source words that they replace:
+An edit consists of a place (a position in the source) and the words that it puts there. The verdict on a place compares
+the words that reference and prediction put there, not the source words that these replace:
 
 tp: reference and prediction put the same words there.
 fp: reference and prediction put different words there.
@@ -59,8 +59,8 @@ class Edit(NamedTuple):
 class ShownAlignment(NamedTuple):
     """A sentence to show to people. Concatenated, the pieces of a text are its words with single spaces.
 
-    Each edited word is a piece, marked with the verdict on its place. A source word that both targets edit is marked
-    with the verdict on the reference's edit.
+    Each edited word is a piece, marked with the verdict on the place where its edit begins. A source word that both
+    reference and prediction edit is marked with the verdict on the place of the reference's edit.
     """
 
     edits: list[Edit]
@@ -80,7 +80,7 @@ class _Texts(NamedTuple):
 class _Aligned(NamedTuple):
     """Targets aligned with their sources.
 
-    of_source, of_target: int32, the place (position in the source) of the edit that changes each word; -1 if matched.
+    of_source, of_target: int32, for each word, the place (position in the source) of the edit that changes it, or -1.
     """
 
     texts: _Texts

@@ -1,6 +1,6 @@
 """Text measures by models, BERTScore and BLEURT: a cached score for each pair of prediction and reference.
 
-Both compute in float32, on a GPU if possible, and compare texts in Unicode's composed form. If a model is not
+Both measures compute in float32, on a GPU if possible, and compare texts in Unicode's composed form. If a model is not
 available, its measure is absent, with the reason.
 """
 
@@ -255,7 +255,7 @@ class ModelAbsent(Exception):
 
 
 class PairMeasure:
-    """The base class of both measures. It handles the model's arguments, its identity, batches, and the cache.
+    """The base class of BERTScore and BLEURT. It handles the model's arguments, its identity, batches, and the cache.
 
     revision: the model's revision on the hub; None means main.
     path: the model's folder, given instead of model and revision.

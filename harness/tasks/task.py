@@ -25,7 +25,7 @@ class JudgedItems:
 
     item_counts: count -> float64 [N], 0 where the count does not apply to the item.
     table: column -> N cells (text, number or None) to show to people; has the columns `id` and `kind`.
-    marked: column -> N texts in pieces with marks.
+    marked: column -> N texts, each divided into pieces with their marks.
     absent: measure -> why it could not be computed.
     """
 
@@ -80,7 +80,7 @@ class TextTask(Protocol):
         ...
 
     def marked(self, item: Mapping[str, str]) -> Marked:
-        """Return the prediction of an item in pieces with marks. item: a row of the table, with all cells as text."""
+        """Return the pieces of an item's prediction with their marks. item: a row of the table, all cells as text."""
         ...
 
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
