@@ -83,7 +83,7 @@ class Chunked(SpanLabelled):
 
 
 def _named(files: Sequence[SourceFile]) -> list[SourceFile]:
-    paths = [Path(os.path.abspath(one.path)) for one in files]  # noqa: PTH100 (links stay as they are)
+    paths = [Path(os.path.abspath(one.path)) for one in files]  # noqa: PTH100 (links are not resolved)
     root = Path(os.path.commonpath([path.parent for path in paths]))
     names = (unicodedata.normalize("NFC", (root.name / path.relative_to(root)).as_posix()) for path in paths)
     found = (SourceFile(name, one.path) for name, one in zip(names, files, strict=True))

@@ -138,7 +138,7 @@ def serve(function: str, limits: tuple[int, int]) -> None:
     if held := _held():  # systems other than Linux ignore the limit or count reserved memory
         resource.setrlimit(resource.RLIMIT_AS, (held[0] + memory, held[0] + memory))
     for line in sys.stdin.buffer:
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # without a handler, the system ends the process
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # on expiry, the system ends the process: there is no handler
         _reply(replies, call, json.loads(line))
         signal.setitimer(signal.ITIMER_PROF, 0)
 

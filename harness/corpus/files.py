@@ -172,7 +172,10 @@ class _Search:
         ]
 
     def _may_enter(self, folder: Path, parent: Path) -> bool:
-        """Return False for a link whose target contains it or is outside the base. parent: its resolved folder."""
+        """Return False for a link whose target contains the link or is outside the base.
+
+        parent: the folder that contains `folder`, resolved.
+        """
         if not folder.is_symlink():
             return True
         if parent.is_relative_to(folder.resolve()):

@@ -26,8 +26,8 @@ from retrievers.base import Progress, cores
 
 THRESHOLD = 0.8  # minimum similarity of near-duplicates
 BANDS, ROWS = 20, 6
-BLOCK = 1 << 21  # number of characters signed at a time, and of bytes compared at a time
-LEADERS = 3  # number of documents per bucket that are compared with all others in the bucket
+BLOCK = 1 << 21  # number of characters hashed at a time, and of bytes compared at a time
+LEADERS = 3  # number of texts in a bucket (texts that agree in a band) to compare with all others in it
 COMPARISONS = 40  # maximum comparisons per document: a bucket of unlike documents must not take quadratic time
 
 

@@ -30,7 +30,7 @@ from harness.errors import BadInput
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-# Seven of ten syllables in Korean prose are among these. Chinese, Japanese or Western bytes that happen to be valid
+# Seven of ten syllables in Korean prose are in this set. Chinese, Japanese or Western bytes that happen to be valid
 # CP949 give other syllables.
 _COMMON = frozenset(
     "이다는을의에가고하지은로한를도서사기리아어대자시일나인그해라스정수부전원제들있면게보장주만과여동상성공구선적우된으"
@@ -55,7 +55,7 @@ _FEW_CONTROLS = 1000  # a text may have one control character in this many bytes
 def decoded(data: bytes, path: Path, declared: str = "") -> str:
     """Return the text of a file, without its byte order mark.
 
-    Raise BadInput for binary data and for an uncertain encoding, with the first byte that is not UTF-8.
+    Raise BadInput for binary data, and for an uncertain encoding (the error names the first byte that is not UTF-8).
     declared: the encoding that the file declares, used if the bytes leave the encoding open.
     """
     if data.startswith(_UTF32):
@@ -87,7 +87,8 @@ def _check_printed(data: bytes, path: Path) -> None:
     zero = data.find(b"\0")
     if zero >= 0:
         start = data[:1000]
-        every_other = max(start[::2].count(0), start[1::2].count(0)) > len(start) / 5  # zeros, as in Western UTF-16
+        # In Western text in UTF-16, every other byte is 0.
+        every_other = max(start[::2].count(0), start[1::2].count(0)) > len(start) / 5
         hint = " Is it UTF-16 without a byte order mark? Save it as UTF-8." if every_other else ""
         line = data.count(b"\n", 0, zero) + 1
         raise BadInput(f"{path}:{line}: byte 0x00 at {zero:,}: the file is binary, not text.{hint}")
@@ -117,7 +118,7 @@ def _uncertain(data: bytes, at: int, path: Path, declared: str) -> BadInput:
 
 
 _SPACES = re.compile(r"[ \t\n\r\f\xa0]+")
-_BLANK_LINE = 2  # number of line breaks that make a blank line; longer runs are cut to it
+_BLANK_LINE = 2  # number of line breaks that make a blank line; longer runs are cut to this number
 
 
 class Lines:

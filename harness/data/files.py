@@ -24,7 +24,8 @@ DAMAGED = (OSError, EOFError, zlib.error)  # raised by reading a file or a gzip 
 # Limits for damaged or hostile files: a line or a JSON file takes several times its size in memory.
 BLOCK = 1 << 20  # bytes that are read at once
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
-UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200  # limits of unpacked size, in bytes and as a factor; the greater one counts
+# Limits of the unpacked size: in bytes, and as a multiple of the packed size. The greater limit counts.
+UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # escaped surrogate; encoding the parsed text fails if it is unpaired
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object", bool: "true or false"}
 
@@ -220,7 +221,7 @@ def optional_text(row: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def identifier(row: Mapping[str, Any], key: str, where: str) -> tuple[str, int | None]:
-    """Return the id in row[key] as text, and as a number if it is a number in the file, else None."""
+    """Return the id in row[key] as text, and as a number (None if it is not a number in the file)."""
     return as_id(required(row, key, where), key, where)
 
 

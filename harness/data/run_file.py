@@ -91,7 +91,7 @@ class RunFile:
 
 
 def _known_sha256(path: Path) -> str:
-    """Return the sha256 of a file. Read the file again only if it has changed, since every trial needs it."""
+    """Return the sha256 of a file, which every trial needs. Read the file again only if it has changed."""
     try:
         about = path.stat()
     except OSError:

@@ -6,7 +6,7 @@ documents.txt: id, title, text and source of each document, in UTF-8 without sep
 ends.npy:      int64 [4 n + 1], 0 and then the end of each id, title, text and source in bytes.
 numbers.npy:   bool [n], whether the id is a number in the original file.
 
-A corpus is a folder with the ids of its D documents and the table of its shards, which are stored elsewhere:
+A corpus is a folder with the ids of its D documents and the table of its shards (the shards are elsewhere):
 
 corpus.json:   {fingerprint, empty: {count, first}, shards: [[fingerprint, number of documents], ...]}.
 ids.txt:       all ids in ascending order, in UTF-8 without separators.
@@ -295,7 +295,7 @@ def _table(path: Path) -> tuple[str, int, tuple[str, ...], list[tuple[str, int]]
 
 
 class _ById(Mapping[str, Document]):
-    """doc_id -> document, by binary search in the mapped ids. Their bytes ascend too: UTF-8 sorts like code points."""
+    """doc_id -> document, by binary search in the mapped ids. Bytes ascend like ids: UTF-8 sorts like code points."""
 
     def __init__(self, folder: Path, documents: Sequence[Document]) -> None:
         self._folder, self._documents = folder, documents

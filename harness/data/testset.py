@@ -33,7 +33,7 @@ def find_again(
     The new place is the one that keeps the most characters of the prefix and suffix, counted outwards from the passage.
     text_of: text id -> text; called once for each text.
     """
-    found: list[tuple[int, list[Span]]] = [(-1, []) for _ in lost]  # (number of unchanged characters, up to two places)
+    found: list[tuple[int, list[Span]]] = [(-1, []) for _ in lost]  # (unchanged characters, at most two best places)
     with watch("evidence: searching the texts") as progress:
         for done, text_id in enumerate(text_ids, start=1):
             text = text_of(text_id)
@@ -142,7 +142,7 @@ def read_testset_manifest(folder: Path, key: str = "dataset.path") -> dict[str, 
 
 
 def read_queries(folder: Path, key: str = "dataset.path") -> list[EvidencedQuery]:
-    """Return the queries of a finished test set, in the order of the file. Raise BadInput, with file and line."""
+    """Return the queries of a finished test set, in file order. Raise BadInput, with file and line, for a bad row."""
     read_testset_manifest(folder, key)
     rows = unique_rows(folder / QUERIES, "eval_id")
     return [_query(row, query_id, native, where) for where, query_id, native, row in rows]
@@ -211,7 +211,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # unanswerable queries show in the fingerprint anyway, without labels or evidence
+        counts_unanswerable=False,  # the fingerprint shows unanswerable queries by their lack of labels and evidence
         evidence=evidence,
         places=spans,
         findings=tuple(findings),

@@ -140,7 +140,7 @@ class Bucket:
         return _file_system(os.getpid(), server)  # a client does not survive a fork
 
     def _ask(self, method: str, verb: str, name: str, unless: Sequence[str] = (), **arguments: Any) -> Any:
-        """Return the reply to a request; None for an error code in `unless`. name: "" if it names no object."""
+        """Return the reply to a request; None for an error code in `unless`. name: "" if the request has no object."""
         asked = {"Bucket": self.place.bucket, **({"Key": self._key(name)} if name else {}), **arguments}
         return self._run(lambda: self._files._call_s3(method, **asked), f"{verb} {self._url(name)}", unless)
 

@@ -184,7 +184,7 @@ class Cache:
         return self.backend.used(name)
 
     def _build(self, name: str, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
-        """Build an entry. The caller must hold its `turn`."""
+        """Build an entry. The caller must hold `backend.turn` of the entry."""
         fill(self.root / name, identity, build, resume)
         self.backend.put(name)
 
@@ -237,7 +237,7 @@ def load_ranking(folder: Path) -> Ranking:
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Join the (rows, scores) computed in each FLUSH_SECONDS. If `computed` fails, yield the finished parts first."""
+    """Join the (rows, scores) of each period of FLUSH_SECONDS. If `computed` fails, yield the finished parts first."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     began = time.monotonic()
     failed: list[BaseException] = []

@@ -84,7 +84,7 @@ class FolderEntries:
     def get(self, name: str, held: bool = False) -> bool:
         """Return whether an entry is there and undamaged.
 
-        held: whether the caller holds its `turn`. If so, delete a damaged entry, with a warning.
+        held: whether the caller holds the entry's `turn`. If so, delete a damaged entry, with a warning.
         """
         place = self.root / name
         if intact(place):
@@ -96,7 +96,7 @@ class FolderEntries:
         return False
 
     def put(self, name: str) -> None:
-        """Finish an entry that `fill` has built. The caller must hold its `turn`."""
+        """Finish an entry that `fill` has built. The caller must hold the entry's `turn`."""
         place = self.root / name
         unfinished_of(place).rename(place)
 
@@ -146,7 +146,7 @@ class FolderEntries:
 
     def _delete(self, name: str) -> bool:
         place = self.root / name
-        for left in (place / MANIFEST, place, unfinished_of(place)):  # manifest first: an entry needs it to count
+        for left in (place / MANIFEST, place, unfinished_of(place)):  # first the manifest: no entry counts without it
             delete(left)
         return True
 
@@ -167,7 +167,7 @@ class FolderEntries:
 
 
 def fill(place: Path, identity: Mapping[str, Any], build: Callable[[Path], None], resume: bool) -> None:
-    """Build an entry as `<key>.unfinished`. The caller must hold its `turn`."""
+    """Build an entry as `<key>.unfinished`. The caller must hold the entry's `turn`."""
     unfinished = unfinished_of(place)
     if intact(unfinished):
         return  # a process was killed before it could rename the folder or send it

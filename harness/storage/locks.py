@@ -1,7 +1,7 @@
 """Locks between processes, claims of work, and leases between machines.
 
 The operating system releases locks and claims even after SIGKILL. A lease is an object in a bucket that one machine
-creates and renews. A waiting machine takes it over when it has seen no renewal for DEAD_SECONDS.
+creates and renews. A waiting machine takes a lease over after it has seen no renewal for DEAD_SECONDS.
 """
 
 from __future__ import annotations
@@ -134,7 +134,10 @@ def require_conditions(bucket: Bucket) -> None:
 
 
 class Lease:
-    """A lease. Its process must hold the machine's lock of this name, so another lease of the machine is abandoned."""
+    """A lease. The process that uses it must hold this machine's lock of the same name.
+
+    If the bucket already has a lease of this machine, the process that left it is dead, and the lease is abandoned.
+    """
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
         self._bucket, self._name, self._machine = bucket, name, machine
@@ -171,7 +174,7 @@ class Lease:
         return etag is not None
 
     def release(self) -> None:
-        """Give the lease back. If that fails, it is free after DEAD_SECONDS."""
+        """Give the lease back. If that fails, the lease is free after DEAD_SECONDS."""
         self._over.set()
         if self._renewal.ident:
             self._renewal.join(timeout=BEAT_SECONDS)
