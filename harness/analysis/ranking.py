@@ -375,10 +375,10 @@ def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
 
 
 def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
-    """Leave out files that were scored on other queries than the retrieval runs. Return (the other runs, a note or []).
+    """Leave out files that were scored on other queries than the retrieval runs. Return (the runs left, a note or []).
 
     Otherwise a file that was scored without the difficult queries would come first. Without retrieval runs, the files
-    on the most frequent set of queries remain, or on the larger set if two sets are equally frequent.
+    scored on the most frequent set of queries remain; of equally frequent sets, the largest counts.
     """
     files = [one.run for one in ranked if one.run.tags.get("harness.verb") == "score" and "data.qrels" in one.run.tags]
     if not files:
@@ -459,7 +459,7 @@ def of_runs(
 
 
 def _scored_on(run: LoggedRun) -> tuple[str | None, str | None]:
-    """Return (sha256 of a run's labels, sha256 of the ids of its scored queries); None if a digest was not logged."""
+    """Return (sha256 of a run's labels, sha256 of the ids of its scored queries), each None if not logged."""
     return run.tags.get("data.qrels"), run.tags.get(SCORED_IDS)
 
 

@@ -206,7 +206,7 @@ def of_board(tracker: Tracker, runs: BoardRuns, whole: bool) -> Expected | None:
         return None
     best, of = runs.runs[0], len(runs.runs)
     if not whole:
-        with suppress(BadInput):  # no two runs are comparable
+        with suppress(BadInput):  # raised if no two runs are comparable
             of = len(chosen_runs(tracker, Wanted(best.run.experiment, runs.metric, runs.select_on, like=best.run)).runs)
     family = RunFamily(runs.metric, runs.select_on, runs.runs, of, lambda count: runs)
     return family.expected(_replay(tracker, family))
@@ -233,7 +233,7 @@ def of_experiment(
 ) -> Expected | None:
     """Return the score to expect of the best run of an experiment; None with fewer than two comparable runs.
 
-    asked: `asked.runs` is ignored. most: see `RunFamily.expected`. replay: the replay of a sweep that is about to end.
+    asked: `asked.runs` is not used. most: see `RunFamily.expected`. replay: the replay of a sweep about to end.
     """
     try:
         check_by_query(asked.metric)
@@ -253,7 +253,7 @@ def of_experiment(
 
 
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
-    """Return the replay of the sweep whose best trial scores the same as the best run, or None.
+    """Return the replay of the sweep whose best trial scores the same as the best run; None without such a sweep.
 
     If there are several such sweeps, take the sweep with the most trials among the runs.
     """
@@ -265,7 +265,7 @@ def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
             continue
         if one.value <= best.score.value - CLOSE:
             continue
-        with suppress(BadInput):  # the best trial was deleted
+        with suppress(BadInput):  # raised if the best trial was deleted
             if not differ(best.run, tracker.run(sweep.tags.get("best.run_id", "")), metric, select_on):
                 low, high = (sweep.metrics.get(f"procedure/{end}", math.nan) for end in ("low", "high"))
                 found.append(Replay(sweep.tags["sweep.id"], one.value, value, low, high))

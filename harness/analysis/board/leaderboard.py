@@ -30,7 +30,7 @@ from harness.storage.typed import HIDDEN, key_named
 
 INDEX = "index_mb"
 KOREAN = {"query": "질의", "item": "항목"}
-MUCH = 10  # a run that is this many times quicker is named beside the recommended run
+MUCH = 10  # a run this many times quicker than the recommended run is named beside it
 LOST = {
     "wrongly_returned": Words("documents are returned where none are needed", "필요 없는 문서를 반환"),
     "wrongly_withheld": Words("the gate withholds documents that are needed", "필요한 문서를 게이트가 막음"),
@@ -48,16 +48,18 @@ ESTIMATED = (
 class Row:
     """A run on the leaderboard.
 
-    run: the place in `BoardRuns.runs`. value: the score that decides the order.
-    group: "same" if the run is not told apart from the best; None if nothing was tested.
+    run: the place of the run in `BoardRuns.runs`. value: the score that decides the order.
+    group: "same" if the test does not tell the run from the best run; None if nothing was tested.
     difference: the mean of this run minus the mean of the best run, over the queries that count in both.
     p, p_holm: from the paired randomisation test against the best run, without and with Holm's correction; NaN for the
         best run itself and if labels come partly from a model.
     ms: milliseconds per query, without a language model's time; None if unknown.
     mb: megabytes of the indexes; None if unknown.
     asks_model: whether the run asks a language model about each query.
-    changed: {key, above, here} for each setting with another value in the run above; None for an absent setting.
-    public, private: scores and ranks on these parts; None unless the public part decides the order.
+    changed: the settings that differ from the run above, as {key, above, here} with both values; None for the value of
+        an absent setting.
+    public, private, and their ranks: scores on these parts of the queries; None unless the public part decides the
+        order.
     """
 
     run: int
@@ -160,7 +162,7 @@ def _rows(runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool) -
 
 
 def pick(rows: Sequence[Row], metric: str, queries: int, unit: str = "query") -> Pick:
-    """Return the recommended run. rows: the best first. queries: the number of queries or items that choose it."""
+    """Return the recommended run. rows: the best first. queries: the number of queries or items that choose the run."""
     equal = [place for place, one in enumerate(rows) if one.value > rows[0].value - CLOSE]
     place = min(equal, key=lambda place: (rows[place].asks_model, *rows[place].cost, place))
     best, runs = rows[place], len(rows)
@@ -231,7 +233,7 @@ def _cheaper(best: Row, other: Row) -> Words | None:
 
 
 def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
-    """Return sentences about the run at a place: the expected score, the mean of the best value per query, losses."""
+    """Return sentences about the run at a place: expected score, mean of the best values by query, main loss."""
     ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # the measures of text tasks are not means over items
     return (*([expected.words] if expected else []), *ceiling, *_lost(runs, place))
 

@@ -63,7 +63,7 @@ class Retrieved:
 
 
 def files_of(runs: Sequence[LoggedRun]) -> list[tuple[LoggedRun, str]]:
-    """Return (run, file name) in the order of reading. After the first DETAILED runs, only predictions are read."""
+    """Return pairs (run, file name) in reading order. After the first DETAILED runs, only predictions are read."""
     found = []
     for place, run in enumerate(runs):
         found.append((run, RunKind().predictions(run)))
@@ -110,7 +110,7 @@ class ListReader:
             raise BadInput(f"Run {run.named}: {error}") from None
 
     def gate(self, run: LoggedRun, learnt: bool = True) -> SignalRule | None:
-        """Return the rule of a run's gate; None if no threshold or rule is logged. learnt: read learnt rules, too."""
+        """Return the rule of a run's gate; None if no threshold or rule is logged. learnt: also read learnt rules."""
         if run.params.get("gate") == "score":
             source, signal, threshold = (run.params[f"gate.{name}"] for name in ("source", "signal", "threshold"))
             name = signal if source == "null" else f"{source} {signal}"

@@ -28,7 +28,7 @@ from harness.storage.typed import INLINE
 from harness.tracking.tracker import LoggedRun
 
 LEAST_QUERIES = 10  # with fewer queries, no shares are computed
-WORTH_SAYING = 0.01  # smaller shares of pairs of keys are not shown
+WORTH_SAYING = 0.01  # a pair of keys with a smaller share is not shown
 SEED, RESAMPLES = 0, 2000
 MOST_MAPPED = 10  # at most this many keys have heat maps: the keys that matter most
 MOST_CELLS = 1000  # larger heat maps are left out
@@ -73,7 +73,7 @@ class KeyMatters:
     """The effect of a key on the score.
 
     alone: the key's own share of the variance. total: this share plus the shares of all pairs that include the key.
-    reason: "" if the shares are known; otherwise "only" if no other key varies, or a key of REASONS.
+    reason: "" if the shares are known; otherwise a key of REASONS, or "only" if no other key varies.
     """
 
     key: VariedKey = field(metadata=INLINE)
@@ -223,7 +223,7 @@ class Matters:
     """The keys that matter among runs.
 
     left_out: the number of queries without a value in some run.
-    groups: each has the keys that the same runs have; the group with the most runs comes first.
+    groups: each has the keys that exactly the same runs have; the group with the most runs comes first.
     axes: every key that varies, with its original values. In `groups`, numbers may be binned.
     """
 
@@ -349,7 +349,8 @@ BEYOND = 1.96  # a value this many standard errors below the best is worse beyon
 class Plateau:
     """The shape of the scores around the best value of a key.
 
-    along: "run" for runs that differ from the best run in this key alone; "average" for means over all other keys.
+    along: "run" for scores of runs that differ from the best run in this key alone; "average" for mean scores over all
+        other keys.
     values: in ascending order. best, low, high: the places of the best value and of the ends of the plateau.
     below: how far each value scores below the best. error: the standard error of `below`; 0 for the best value.
     grows: whether the measure grows with the key by construction.

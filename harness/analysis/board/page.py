@@ -63,7 +63,7 @@ def html(board: Board) -> str:
 
 
 def document(board: Board) -> dict[str, Any]:
-    """Return the data of the page's scripts. A tab whose part is null is hidden."""
+    """Return the data that the scripts of a board's page read. A tab whose part is null is hidden."""
     runs = board.runs
     return {
         "nouns": ["item", "items"] if runs.submissions else ["query", "queries"],
@@ -87,7 +87,7 @@ def document(board: Board) -> dict[str, Any]:
 
 
 def pairs_on_parts(runs: BoardRuns) -> dict[str, list[tuple[float | None, ...]]]:
-    """Return part of the queries -> (first run, second run, mean difference, low, high, p) of each tested pair.
+    """Return {part of the queries: (first run, second run, mean difference, low, high, p) of each tested pair}.
 
     The interval and the uncorrected p equal the results of `harness compare` for this pair alone. Return {} if labels
     come partly from a model.

@@ -33,7 +33,7 @@ DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value, see LISTED
 LISTED = 65_536  # with more distinct pairs (value, kind of loss), values have FEWER_DIGITS instead of DIGITS
 _DEFLATED = -15  # zlib's wbits for raw deflate, "deflate-raw" of DecompressionStream
 MISSED = 5  # at most this many relevant documents that rank below DEPTH in a list are shown, too
-RELEVANT = 20  # the page has at least this many relevant documents of a query, those with the highest grades, or all
+RELEVANT = 20  # if a query has more relevant documents, the page may have only this many, with the highest grades
 BLOCK = 64  # the number of documents that are packed together
 TEXTS, LEAST_TEXT = 6_000_000, 90  # at most TEXTS characters of documents in all; no text is cut below LEAST_TEXT
 QUERY_TEXT = 300  # a query's title on the page has at most this many characters
@@ -54,7 +54,7 @@ class ReadAgain:
 
 @dataclass(frozen=True)
 class Notice:
-    """A note on something that a board does not show. The page has the words.
+    """A note on something that a board does not show. The script of the page puts the note into words.
 
     kind: "unread": data could not be read again. "unmarked": labels have changed. "gone": lists were deleted.
         "best": only the best runs have details. "cut": some documents lack texts. "items": only some items have texts.
@@ -66,7 +66,7 @@ class Notice:
 
 
 def read_again(runs: Sequence[LoggedRun], tracker: Tracker) -> tuple[list[ReadAgain], list[int], list[Notice]]:
-    """Read each dataset once. Return (all data, for each run the place of its data, notices on unread data)."""
+    """Read each dataset once. Return (the data, the place of each run's data, notices on unread data)."""
     keys = [tuple(run.tags.get(part) for part in PARTS) for run in runs]
     distinct = list(dict.fromkeys(keys))
     found, notes = [], []
@@ -102,7 +102,7 @@ def packed_json(value: Any) -> str:
 
 
 def packed_places(places: np.ndarray) -> dict[str, Any]:
-    """Pack integers >= 0 as {bits, data}: little-endian, all in 8, 16 or 32 bits, as the largest requires."""
+    """Pack integers >= 0 as {bits, data}: little-endian, each in 8, 16 or 32 bits, as the largest requires."""
     most = int(places.max(initial=0))
     bits = next(one for one in (8, 16, 32) if most < 2**one)
     return {"bits": bits, "data": packed(places.astype(f"<u{bits // 8}").tobytes())}
@@ -157,8 +157,9 @@ def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
 def item_details(runs: BoardRuns, found: Submissions) -> dict[str, Any]:
     """Return the details of submissions to a text task.
 
-    `about` has the texts of an item. Its key `said` has the prediction of each run in marked pieces, or None. Only the
-    ITEMS items on which the runs differ most have texts and predictions.
+    The format is that of `Collected.details`, but the dict `about` of an item has only the keys `texts`, the texts of
+    the item, and `said`, the prediction of each run in marked pieces, or None. Only the ITEMS items on which the runs
+    differ most have texts and predictions.
     """
     spread = np.nan_to_num(runs.values.max(axis=0) - runs.values.min(axis=0))
     listed = {*np.argsort(-spread, kind="stable")[:ITEMS].tolist()}
@@ -250,7 +251,7 @@ class Collected:
         matrix: see `packed_matrix`.
         titles: the text of each query; None if unknown.
         queries: {about, lists, texts} for each query. `lists` and `texts` have for each run 1 + the place of its list
-            in `about.lists` and of its text in `about.texts`, or 0. The keys of `about`:
+            in `about.lists` and of its text in `about.texts`, or 0 without one. The keys of `about`:
             turns: [role, text], or None.
             lists: [number of documents returned, places of the first documents].
             texts: the searched texts.
@@ -296,7 +297,7 @@ class Collected:
         return self._documents.setdefault((data, doc_id), len(self._documents))
 
     def _listed(self) -> list[list[tuple[int, list[int]]]]:
-        """Return `about.lists` of each query. Documents of the best runs get the first places."""
+        """Return the lists of each query as `details` packs them. Documents of the best runs get the first places."""
         found: list[list[tuple[int, list[int]]]] = [[] for _ in self._queries]
         for lists in zip_longest(*(query.lists for query in self._queries)):
             for row, one in enumerate(lists):

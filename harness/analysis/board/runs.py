@@ -240,7 +240,8 @@ ItemRow = Mapping[str, str]  # column -> cell
 class ScoredSubmission:
     """A scored file with N items in the order of their ids.
 
-    node: the logged config of the task. public: bool [N]. counts: name of a count -> float64 [N].
+    node: the logged config of the task. public: bool [N], the items of the public part.
+    counts: name of a count -> float64 [N].
     items: id -> row of `items.csv`; {} if the run has no such file.
     """
 

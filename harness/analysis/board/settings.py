@@ -173,7 +173,7 @@ class VariedKey:
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> VariedKey:
-        """Return the key. Numbers that hardly recur are binned into at most `bins` bins of about equally many runs."""
+        """Return the key, with numbers that hardly recur in at most `bins` bins of about equally many runs."""
         count = len(self.values)
         if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
             return self
@@ -208,7 +208,7 @@ def varied(params: Sequence[Params]) -> list[VariedKey]:
 def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
     """Return the keys for an analysis, with binned numbers and without keys whose value follows from another key's.
 
-    Of keys that split the runs in the same way, a choice is kept rather than a plain key. The kept key names the
+    Of several keys that split the runs in the same way, one is kept, if possible a choice. The kept key names the
     dropped keys in `also`.
     """
     bins = [min(MOST_BINS, max(2, int(key.having.sum()) // (RECUR * len(keys)))) for key in keys]

@@ -158,7 +158,7 @@ class UnjudgedDocument:
 class Unjudged:
     """The share of judged documents among the first k documents of each run.
 
-    judged: label -> mean share over the queries with documents; NaN without such queries.
+    judged: label of a run -> mean share over the queries with returned documents; NaN without such queries.
     documents: the documents to judge first, from runs with a smaller share of judged documents than another run.
     """
 

@@ -84,7 +84,7 @@ class ComparedRun:
 
     @property
     def values(self) -> dict[str, np.ndarray]:
-        """Measure -> float64 [Q]; out of fold if the run learnt from the labels."""
+        """The values by query: measure -> float64 [Q]; out of fold if the run learnt from the labels."""
         return self.table.oof or self.table.values
 
     @property
@@ -97,7 +97,7 @@ class ComparedRun:
         return replace(self, table=table, checked=self.checked and self.checked.within(table.query_ids))
 
     def kind(self, config: CompareConfig) -> Kind:
-        """Return the kind of the values. Private queries are held out unless the run learnt from their labels, too."""
+        """Return the kind of the values. Private queries are held out unless the run learnt from all labels."""
         learnt_from_them = bool(self.table.oof) and self.run.select_on == "all"
         held_out = config.select_on == "public" and not learnt_from_them
         return "held out" if held_out else score_kind(bool(self.table.oof), "all")
@@ -134,7 +134,7 @@ class RetrievalRuns:
 
     @property
     def public(self) -> np.ndarray:
-        """bool [N]."""
+        """bool [N], the queries of the public part."""
         return self.runs[0].table.public
 
     @property
@@ -144,7 +144,7 @@ class RetrievalRuns:
 
     @property
     def apart(self) -> tuple[LoggedRun, LoggedRun] | None:
-        """(A run with another public part than the first run, the first run); None if all public parts are equal."""
+        """A run whose public part differs from the first run's, and the first run; None if all parts are equal."""
         first = self.runs[0].run
         return next(((run.run, first) for run in self.runs if (run.table.public != self.public).any()), None)
 
@@ -158,7 +158,7 @@ class RetrievalRuns:
         return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return (measures that count the same queries in all runs, notes). Raise BadInput unless `metric` is one."""
+        """Return (measures that count the same queries in all runs, notes). Raise BadInput if `metric` is not."""
         first, *others = [run.values for run in self.runs]
         applies = [name for name, values in first.items() if not np.isnan(values).all()]
         shared = [name for name in applies if all(name in values for values in others)]
@@ -182,7 +182,7 @@ class RetrievalRuns:
         return partial(_masked_means, self.values(metric))
 
     def values(self, metric: str) -> np.ndarray:
-        """Return the metric of each run on each query, float64 [R, N]; NaN if it does not apply."""
+        """Return the metric of each run on each query, float64 [R, N]; NaN where the metric does not apply."""
         return np.stack([run.values[metric] for run in self.runs])
 
     def differences(
@@ -285,8 +285,9 @@ class RetrievalRuns:
 class _Known:
     """Lists, labels and texts of the runs.
 
-    returned: label -> query_id -> list.
-    grades: label -> query_id -> {doc_id: grade} of relevant documents, for runs whose labels could be read again.
+    returned: label of a run -> query_id -> returned list.
+    grades: label of a run -> query_id -> {doc_id: grade} of relevant documents, for runs whose labels could be read
+        again.
     queries: query_id -> text. texts: doc_id -> text in predictions.
     """
 
@@ -395,7 +396,7 @@ def _labels(runs: Sequence[ComparedRun]) -> dict[str, Qrels]:
 
 
 def _shown(run: ComparedRun, qrels: Qrels, k: int) -> tuple[float, list[UnjudgedDocument]]:
-    """Return (the mean share of judged documents among the first k, the unjudged documents among these)."""
+    """Return (the mean share of judged documents among the first k of each list, the unjudged documents)."""
     lists = read_predictions(run.predictions)
     found = judge_lists(lists, qrels, [query_id for query_id in run.table.query_ids if query_id in qrels.grades])
     assert found.holes is not None
@@ -592,6 +593,6 @@ def _pair(labels: Sequence[str], rows: Rows) -> Pair:
 
 
 def _most_changed(gaps: np.ndarray) -> list[int]:
-    """Return the rows of the CHANGED largest differences, the largest first, without 0 and NaN. gaps: [N]."""
+    """Return the rows of the largest differences, at most CHANGED, largest first, without 0 and NaN. gaps: [N]."""
     sizes = np.abs(np.nan_to_num(gaps))
     return [int(row) for row in np.argsort(-sizes, kind="stable")[:CHANGED] if sizes[row]]

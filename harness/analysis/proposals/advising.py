@@ -98,7 +98,7 @@ class Situation:
 
 @dataclass(frozen=True, eq=False)
 class OpenTrial:
-    """An untried configuration of a proposal. values: the value of each change, in order. key: the trial key."""
+    """An untried configuration of a proposal. values: one for each key of `Proposal.changes`. key: the trial key."""
 
     values: tuple[str, ...]
     line: CommandLine
@@ -371,7 +371,7 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
 
 
 def _step(best: str, beside: str) -> str:
-    """Return the value one step beyond `best`: the same factor for fractions above 0, otherwise the same difference."""
+    """Return the value beyond `best` by the step from `beside`: a factor for fractions above 0, else a difference."""
     last, before = float(best), float(beside)
     if best.lstrip("-").isdigit() and beside.lstrip("-").isdigit():
         return str(int(2 * last - before))
@@ -380,7 +380,7 @@ def _step(best: str, beside: str) -> str:
 
 @dataclass(frozen=True)
 class Untold:
-    """A run that the queries do not tell apart from another run. p: of the test of this pair alone."""
+    """A run that the queries do not tell apart from another run. p: from the test of this pair alone."""
 
     run: LoggedRun
     p: float
@@ -388,7 +388,7 @@ class Untold:
 
 def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
     """Return the best other run with different values by query; None if the queries tell that run apart from `one`."""
-    by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # p depends on their order
+    by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # the order decides p
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)[by_id]
         if gaps.any() and not is_same(one, run):

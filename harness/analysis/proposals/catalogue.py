@@ -338,7 +338,7 @@ def _queries(setup: Setup) -> Iterator[Proposal]:
 
 
 def gain(values: np.ndarray, evidence: RunEvidence) -> float:
-    """Return the gain of the mean if the queries had these values."""
+    """Return the gain in the mean if the queries had these values."""
     return float(values.mean() - evidence.values.mean())
 
 
@@ -360,7 +360,7 @@ def perfect_gate(evidence: RunEvidence) -> float:
 
 
 def models(group: str) -> dict[str, str]:
-    """Return choice of a group that names a model -> why the model cannot be used here; "" if it can."""
+    """Return why models cannot be used here: choice of a group that names a model -> reason; "" if it can be used."""
     installed, found = all(map(find_spec, PACKAGES)), {}
     for choice, path in manual.choice_files(group).items():
         node = yaml_files.load_yaml(path)

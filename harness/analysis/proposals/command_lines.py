@@ -148,7 +148,7 @@ def _short(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class NextCommands:
-    """The next commands after a run. Each run adds the best proposal of a further kind to the run before it."""
+    """The next commands after a run. Each `harness run` adds the best proposal of a further kind to the one before."""
 
     setup: Setup
     invocation: Invocation

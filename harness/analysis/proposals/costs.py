@@ -77,8 +77,8 @@ class Workload:
 class CostModel:
     """Estimates for one dataset.
 
-    cache: with results and measured times; None to use rates alone, so that repeated estimates are equal.
-    documents, queries: the number of their characters. asked, labelled: the numbers of all and of labelled queries.
+    cache: has results and measured times; None to use rates alone, so that repeated estimates are equal.
+    documents, queries: their numbers of characters. asked, labelled: the numbers of all queries and of labelled ones.
     texts: the digest of the documents' texts.
     arithmetic: seconds to fuse, gate and score a configuration.
     """
@@ -179,7 +179,7 @@ def _reads(node: Node, part: Node) -> list[Any]:
 def _operations(node: Node) -> float:
     """Return the seconds that a neural model takes per token, at two operations per parameter.
 
-    0 if the model is not on this machine.
+    Return 0 if the model is not on this machine.
     """
     folder = here(ModelSource(node.get("model"), node.get("revision"), node.get("path")))
     if folder is None:  # all results of the model are cached

@@ -88,7 +88,7 @@ class RunEvidence:
 
     @classmethod
     def of_table(cls, table: ScoreTable, name: str, select_on: str, qrels: Qrels, top_k: int) -> RunEvidence:
-        """Return the evidence of a run with known scores by query. Raise BadInput if they lack the measure."""
+        """Return the evidence of a run with known scores by query. Raise BadInput if the scores lack the measure."""
         measure, values = fixed_mean(name), (table.oof or table.values).get(name)
         if values is None:
             raise BadInput(f"metric={name}: the run has no such values by query. Choose another of its measures.")
