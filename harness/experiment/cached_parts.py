@@ -28,7 +28,7 @@ class Caching:
     """A `wrap` argument of `build` that caches the results of tokenizers and encoders.
 
     corpus: fingerprint of the texts that an encoder learns from.
-    resume: whether to continue an interrupted encoding. The last digits of its vectors may then differ.
+    resume: whether to continue an interrupted encoding. Continuing may change the last digits of its vectors.
     """
 
     def __init__(self, cache: Cache, corpus: str, progress: Progress, resume: bool = True) -> None:
@@ -62,7 +62,7 @@ class Caching:
 
 
 class CachedTokenizer:
-    """A tokenizer that caches tokens under its config and the texts.
+    """A tokenizer that caches tokens. The keys are its config and the texts.
 
     progress: the reporter for callers that give none.
     """
@@ -87,7 +87,7 @@ class CachedTokenizer:
 
 
 class CachedEncoder:
-    """An encoder that caches embeddings under its config and the texts, and loads its model at most once."""
+    """An encoder that loads its model at most once and caches embeddings. The keys are its config and the texts."""
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Encoder], corpus: str, resume: bool = True) -> None:
         self._cache, self._node, self._make, self._corpus, self._resume = cache, node, make, corpus, resume
@@ -110,7 +110,7 @@ class CachedEncoder:
                 link(file, folder / file.name)
 
     def documents(self, texts: Sequence[str], progress: Progress | None = None) -> Path:
-        """Return the cache folder with the embeddings of these texts and whatever the encoder learnt from them."""
+        """Return the cache folder with the embeddings of these texts and whatever the encoder learnt from the texts."""
 
         def encode(into: Path) -> None:
             what = f"{recorded_name(target_class(self._node, 'encoder'))}: encoding {len(texts):,} documents"

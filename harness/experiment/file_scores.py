@@ -73,7 +73,7 @@ def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
 
 
 def lists_digest(lists: Predictions | Ranking) -> str:
-    """Return the sha256 of the ranked doc_ids of all queries, whatever the scores and the order of queries."""
+    """Return the sha256 of the ranked doc_ids of all queries, regardless of the scores and of the order of queries."""
     rows = zip(lists.query_ids, lists.docs.tolist(), strict=True)
     return digest([[query_id, *(lists.doc_ids[doc] for doc in docs if doc >= 0)] for query_id, docs in sorted(rows)])
 

@@ -44,7 +44,7 @@ _HEAD = struct.Struct("<5I?")  # the byte lengths of five texts, and whether the
 class Placed(NamedTuple):
     """A document to sort by (doc_id, run).
 
-    run: the number of the sorted file with the document. position: where the document stands in its source file.
+    run: the number of the document's sorted file. position: where the document stands in its source file.
     """
 
     doc_id: str

@@ -41,7 +41,7 @@ class LearntOrder:
 
     @cached_property
     def held_out(self) -> list[Ranking]:
-        """The candidates in each repetition. A rule learnt without a query's fold orders the candidates of the query.
+        """The candidates in each repetition. A rule learnt without a query's fold orders the query's candidates.
 
         [] if there are too few labelled queries to hold any out.
         """
@@ -51,7 +51,7 @@ class LearntOrder:
         return [self.crossed(self._learning.split(fusion.folds, 1 + number)) for number in range(fusion.repeats)]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Return the candidates. For each labelled query, a rule learnt without the query's fold orders them.
+        """Return the candidates. A rule learnt without a labelled query's fold orders the query's candidates.
 
         fold: int [n], the fold of each query that the fusion learns from.
         """
@@ -77,7 +77,7 @@ class Ordered:
 
 
 def order(plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> Ordered:
-    """Fuse and rerank. A fusion that learns is first fitted to the labels."""
+    """Fuse the component rankings, and rerank the result. A fusion that learns is first fitted to the labels."""
     learnt = None
     with session.clock.stage("fuse", "fusing"):
         if plan.fusion_learns:
@@ -94,7 +94,7 @@ def order(plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> Orde
 
 
 def fuse(plan: Plan, rankings: Mapping[str, Ranking]) -> Ranking:
-    """Fuse the component rankings; return a single one unchanged."""
+    """Fuse the component rankings; return a single ranking unchanged."""
     if len(rankings) == 1:
         return next(iter(rankings.values()))
     fused: Ranking = plan.made("fusion").fuse(rankings, plan.depth)

@@ -25,7 +25,7 @@ from retrievers.base import Query
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The plan of a run, a trial or a search. An attribute named like a config group is a component's config.
+    """The plan of a run, a trial or a search. An attribute named like a config group is the config of its component.
 
     document: the checked config with absolute paths, for trial keys, params and `config.yaml`.
     retriever: name -> config. query_text, query_file, query_prompt: the keys of `query`. store: path of the cache.

@@ -33,7 +33,7 @@ class DataFacts:
     fingerprints: part of the data -> sha256. queries: the queries to search for; placeholders if any is unwritten.
     unwritten: the number of queries that a language model must still write.
     turns: query_id -> whether the query has several user turns.
-    indexed: digest of the indexed texts; "" if the documents are in shards. shards: () if they are in memory.
+    indexed: digest of the indexed texts; "" if the documents are in shards. shards: () if the documents are in memory.
     """
 
     fingerprints: Mapping[str, str | None]

@@ -141,7 +141,7 @@ def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Da
 def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Document]:
     """Return the documents by ascending doc_id, in memory if `shard` is None.
 
-    Otherwise they are in the cache at `store`, in shards of about `shard` documents.
+    Otherwise the documents are in the cache at `store`, in shards of about `shard` documents.
     """
     return in_memory(source) if shard is None else sharded(source, shard, open_cache(store))
 
@@ -159,7 +159,7 @@ def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") ->
 
 @functools.cache
 def moment() -> str:
-    """Return a name for the period until the next `ask_anew`, in which a service counts as unchanged."""
+    """Return a name for the period until the next call of `ask_anew`. Services count as unchanged in a period."""
     return uuid.uuid4().hex
 
 

@@ -39,7 +39,7 @@ class ShardJob:
 
     shard: fingerprint of the shard's documents.
     expected: digest of the retriever's identity, which must be the same on every node.
-    summary: identity of the summary of the corpus; None if shards are independent.
+    summary: identity of the sum of all shards' counts; None if shards are independent.
     """
 
     store: str
@@ -70,7 +70,7 @@ class SearchJob:
 
 @dataclass(frozen=True)
 class SummaryJob:
-    """A job that adds up the surveys of all shards. shards: fingerprints of the shards."""
+    """A job that adds up the surveys (the counts) of all shards. shards: fingerprints of the shards."""
 
     store: str
     node: Node
@@ -83,13 +83,13 @@ class SummaryJob:
 
 
 def surveyor(node: Node) -> dict[str, Any]:
-    """Return the part of a retriever's identity that decides its surveys and summaries."""
+    """Return the part of a retriever's identity that decides its surveys (counts per shard) and their sums."""
     found, cls = component_identity(node), cast("type[Summed]", target_class(node, "retriever"))
     return found | {"arguments": {name: found["arguments"][name] for name in cls.surveyed_by}}
 
 
 def survey(job: ShardJob) -> None:
-    """Compute the counts of one shard. They are later summed over all shards."""
+    """Compute the counts of one shard, which are later summed over all shards."""
     _survey_folder(job, open_cache(job.store))
 
 

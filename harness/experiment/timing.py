@@ -47,7 +47,7 @@ class Timing:
 
 
 def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
-    """Return the totals, and the values of components where there is no total. Leave out the ends of ranges."""
+    """Return the total times, or the times of components where there is no total. Leave out the ends of ranges."""
     kinds = {name: name.partition("/")[0] for name in measured}
     return {
         name: measured[name]

@@ -89,7 +89,7 @@ class Task:
 
 
 def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -> PromptText:
-    """Read the prompt from the user's `file`; if that is None, the `shipped` prompt. key: the config key of `file`."""
+    """Read the prompt from the user's `file`; `shipped` is read if `file` is None. key: the config key of `file`."""
     return read_prompt(Path(file), places, key=key) if file else read_prompt(PROMPTS / f"{shipped}.txt", places)
 
 

@@ -53,7 +53,7 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
     Dynamic programming over the sorted queries finds the optimal borders between levels. Each border then moves
     to the middle of its plateau. The plateau consists of the neighbouring borders whose objective is lower by at most
     one standard error of the paired difference (after the one-standard-error rule of Breiman et al. 1984). A level that
-    is no better than the next level is left out. If it is as good to show documents for every query, the last
+    is no better than the next level is left out. If showing documents for every query is as good, the last
     threshold is -inf.
 
     weights: float64 [B, n], how often each query counts; 0 if held out.
@@ -99,7 +99,7 @@ def level_at(signal: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 
 
 def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return the fold of each query, int [n]. Spread the queries that need retrieval evenly, and all others too."""
+    """Return the fold of each query, int [n]. Spread both the queries that need retrieval and all others evenly."""
     generator = np.random.default_rng(seed)
     fold = np.empty(len(needs), int)
     assigned = 0
@@ -111,7 +111,7 @@ def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def split(needs: np.ndarray, count: int, seed: int, number: int) -> np.ndarray:
-    """Return each query's fold of at most `count` folds, int [n]. Each `number` below 1,000 gives another split."""
+    """Return each query's fold, int [n], for at most `count` folds. Each `number` below 1,000 gives another split."""
     return folds(needs, min(count, len(needs)), 1000 * seed + number)
 
 
@@ -138,7 +138,7 @@ def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray,
 
 
 def bootstrap(signal: np.ndarray, payoff: np.ndarray, seed: int) -> Mapping[str, tuple[float, float]]:
-    """Return 95 % percentile intervals from RESAMPLES samples: of the last "threshold" and the mean "objective"."""
+    """Return 95 % percentile intervals of the last "threshold" and the mean "objective" from RESAMPLES samples."""
     drawn = np.vstack(list(draws(seed, len(signal), RESAMPLES))).astype(np.float64)
     thresholds = fit(drawn, signal, payoff)
     means = (payoff[np.arange(len(signal)), level_at(signal, thresholds)] * drawn).sum(axis=1) / len(signal)
@@ -162,7 +162,7 @@ def _at(values: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) -> np.ndarray:
-    """Return the borders between levels with the greatest total, as numbers of queries above them, int [B, L - 1]."""
+    """Return the borders with the greatest total objective, each as the number of queries above it, int [B, L - 1]."""
     # Of equally good borders, take the first, so that useless levels stay empty. Of equally good last borders, take the
     # border that withholds documents from the fewest queries.
     place = np.arange(len(legal))

@@ -74,7 +74,7 @@ class Payoff:
     needs: bool [Q], whether a query needs retrieval. name: the objective. seed: seed of the folds and the bootstrap.
     unseen: None unless a fusion learnt the order of the candidates from the same labels. If it did, a function that
         takes bool [n], the queries that may be learnt from, and returns `values` for the order that the fusion learns
-        from only these queries. No such query's own label affects the order of its candidates.
+        from only these queries. A query's own label never affects the order of its candidates.
     """
 
     values: np.ndarray

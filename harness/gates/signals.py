@@ -313,8 +313,8 @@ def background(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 def random_queries(texts: Sequence[str], queries: Sequence[Query], count: int = 200) -> list[Query]:
     """Return meaningless queries with ids "random-0", "random-1", ..., always the same for a corpus and its queries.
 
-    Each has as many words as a randomly drawn real query, but at least one. Each word comes from a random document.
-    Raise BadInput if no document has words.
+    Each random query has as many words as a randomly drawn real query, but at least one. Each word comes from a
+    random document. Raise BadInput if no document has words.
     """
     worded = np.flatnonzero(np.fromiter((bool(text) and not text.isspace() for text in texts), bool, len(texts)))
     if not len(worded):

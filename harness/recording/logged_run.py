@@ -45,7 +45,7 @@ class ValidRun:
 
 
 def in_full(tracker: Tracker, run: LoggedRun) -> LoggedRun:
-    """Return the run with the numbers of its `metrics.json`, if it has that file, besides the numbers in MLflow."""
+    """Return the run with the numbers of its `metrics.json` (if it has that file) added to the numbers in MLflow."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             file = tracker.download(run, METRICS, Path(folder))
@@ -116,7 +116,7 @@ def _address(value: str) -> str:
 
 
 def logged_value(document: Mapping[str, Any], key: str, kind: type[T]) -> T:
-    """Return the value of a dotted key in a logged config. Raise BadInput unless it is a `kind`."""
+    """Return the value of a dotted key in a logged config. Raise BadInput unless its type is `kind`."""
     value: Any = document
     for name in key.split("."):
         value = value.get(name) if isinstance(value, dict) else None
@@ -179,7 +179,7 @@ AHEAD = 64  # the maximum number of files to download before they are read
 class Ahead:
     """Downloads files before they are needed, unless they are in a local tracking store.
 
-    wanted: (run, file name) in the order of use; some may never be used. folder: where each run gets a folder.
+    wanted: (run, file name) in the order of use; some may never be used. folder: the parent of each run's folder.
     """
 
     def __init__(self, tracker: Tracker, wanted: Sequence[tuple[LoggedRun, str]], folder: Path) -> None:

@@ -238,7 +238,7 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
 
 
 def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
-    """Yield the claims of dead processes of this host. A claim's `work` is None if its folder is outside `outputs`."""
+    """Yield the claims of dead processes of this host. `Claim.work` is None if the work's folder is outside."""
     for found in locks.abandoned(outputs / ".claims", ProcessWork):
         folder = found.work.folder if found.work else None
         if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:

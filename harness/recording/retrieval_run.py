@@ -252,7 +252,7 @@ def write_page(
     outcome: steps.Outcome,
     overrides: Sequence[str] | None = None,
 ) -> None:
-    """Write figures, page and installed versions; put the query table and the description into the record.
+    """Write figures, the run's page and installed versions; put the query table and the description into the record.
 
     overrides: the overrides of the command, to be shown without passwords; None if unknown.
     """
@@ -301,7 +301,7 @@ def cost_numbers(plan: Plan, session: Session) -> dict[str, float]:
 
 
 def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
-    """Return the size of each retriever's cached index in MB, 0 without an index, and the sum of these sizes."""
+    """Return the size of each retriever's cached index in MB (0 without an index), and the sum of these sizes."""
     sizes = {name: steps.index_size(node, session) / 1024**2 for name, node in plan.retriever.items()}
     return {"index_mb": sum(sizes.values()), **{f"index_mb/{name}": size for name, size in sizes.items()}}
 

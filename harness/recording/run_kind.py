@@ -31,7 +31,7 @@ class RunKind:
         self.rules = {f"task.{name}": value for name, value in task_rules(node).items()} if node else {}
 
     def shared(self, metric: str) -> Mapping[str, str]:
-        """Return tag -> its name in messages, for each tag that must be equal in runs compared by the measure."""
+        """Return tag -> its name in messages, for each tag whose value must be equal in runs compared by `metric`."""
         measured = {"version.measures": "version of the measures"}
         if self.task:
             return {"data.references": "references"} | measured

@@ -25,14 +25,14 @@ Table = Mapping[str, Sequence[Any]]  # column -> values
 class RunFiles:
     """The files of a tracking store's runs.
 
-    The folders of an experiment's runs are in one place. This class opens the place once, not once for each run.
+    The folders of an experiment's runs are in one artifact repository. This class opens it once, not for each run.
     """
 
     def __init__(self, client: MlflowClient, uri: str) -> None:
         self._client, self._uri = client, uri
         self._uris: dict[str, str] = {}  # run id -> URI of its files
         self._around = ("", "")  # the latest run's URI before and after the run's id; equal within an experiment
-        self._opened: dict[str, ArtifactRepository] = {}  # part of a URI before the run's id -> the opened place
+        self._opened: dict[str, ArtifactRepository] = {}  # part of a URI before the run's id -> the repository
 
     def note(self, info: RunInfo, latest: bool = False) -> None:
         """Remember where a run's files are. latest: whether this process has just begun the run."""
@@ -78,7 +78,7 @@ class RunFiles:
             raise NoFile(f"Run {run_id} has no file {name!r} ({type(why).__name__}). Choose another run.") from why
 
     def _at(self, run_id: str) -> tuple[ArtifactRepository, str | None]:
-        """Return the opened place of the run's experiment, and the path of the run's files in that place."""
+        """Return the opened repository of the run's experiment, and the path of the run's files inside it."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         if run_id not in self._uris:
@@ -133,7 +133,7 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
 
 
 def fetch_verified(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
-    """Return the verified file from `fetch`. If it is missing, raise BadInput if the run logged it, else NoFile."""
+    """Return the verified file from `fetch`. If it is missing, raise BadInput if the file was logged, NoFile if not."""
     try:
         file = fetch()
     except NoFile as why:

@@ -94,7 +94,7 @@ def experiment_page(experiment_id: str, view: str | None) -> str:
 
 
 def charts(metric: str, params: Sequence[str]) -> dict[str, Any]:
-    """Return a saved view's charts: parallel coordinates of all params, and the metric against each of the first few.
+    """Return the charts of a saved view: parallel coordinates of all params, and the metric against the first params.
 
     metric, params: MLflow's names.
     """
@@ -245,7 +245,7 @@ class MlflowTracker(Tracker):
             self.files.upload(run_id, record.folder)
         if record.tables:
             self.files.upload_tables(run_id, record.tables)
-        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files: the tags have their hashes
+        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files, whose hashes are tags
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
 

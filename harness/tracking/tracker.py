@@ -264,5 +264,5 @@ class Tracker:
 
 
 def tracker_error(tracker: Tracker, why: str) -> BadInput:
-    """Return the error for a tracker that lacks an ability. why: such as `keeps no runs to choose from`."""
+    """Return the error for a tracker that lacks an ability. why: the reason, such as `keeps no runs to choose from`."""
     return BadInput(f"tracking={tracker.choice} {why}. Leave tracking out, or use tracking=mlflow.")
