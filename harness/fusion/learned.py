@@ -31,7 +31,7 @@ from retrievers.combine.fusion import WeightedSum
 START = "z_score"  # the normalisation of the fixed fusion and of fusion=weighted_sum
 NORMALISATIONS = (START, "min_max", "reciprocal_rank_60", "reciprocal_rank_10")
 POINTS = 100  # maximum number of weightings to try with each normalisation
-FINEST = 20  # maximum number of steps by which a weight goes from 0 to 1
+FINEST = 20  # maximum number of equal steps between the weights 0 and 1
 FEATURES = ("z_score", "min_max", "reciprocal_rank_10", "returned")  # the ranker's features of each ranking
 STRENGTHS = (0.1, 1.0)  # inverse strengths of regularisation that the ranker tries
 FIRST = 20  # number of documents at the top of each ranking that the ranker learns from
@@ -65,7 +65,7 @@ class LearnedFusion:
         self._weights, self.folds, self.repeats = weights or {}, folds, repeats
 
     def check(self, names: Collection[str]) -> None:
-        """Raise BadInput for a single ranking, if a weight names no ranking, or if all weights are 0."""
+        """Raise BadInput if there is only one ranking, if a weight names no ranking, or if all weights are 0."""
         if len(names) < 2:
             raise BadInput(
                 f"fusion=learned learns how to fuse several rankings, but the retriever has only {', '.join(names)}. "
@@ -80,7 +80,7 @@ class LearnedFusion:
 
 @dataclass(frozen=True)
 class Learnt:
-    """The result of learning. held_out: mean objective of each way in TRIED; empty if there were too few queries."""
+    """The result of learning. held_out: mean objective of each kind of rule, TRIED; empty if queries were too few."""
 
     rule: FusionRule
     chosen: str
@@ -118,9 +118,11 @@ class Learning:
         return self._learnt[key]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Fuse each of the n queries by a rule learnt without the query's fold, and all others by the final rule.
+        """Fuse each query that has a fold by a rule learnt without this fold.
 
-        fold: int [n]; -1 for unused queries. If there are unused queries, all queries without a fold get empty lists.
+        All other queries are fused by the final rule or, if any of the n queries is unused, get empty lists.
+
+        fold: int [n]; -1 for unused queries.
         """
         rules: dict[FusionRule, list[int]] = {}
         for training, held_out in calibration.held_out(fold):
@@ -131,7 +133,7 @@ class Learning:
         return self._by_rules(rules)
 
     def unseen(self, used: np.ndarray) -> Ranking:
-        """Fuse each query of `used`, bool [n], by a rule learnt from other queries of `used`. Other lists are empty."""
+        """Fuse each query of `used`, bool [n], by a rule learnt from others of `used`. All other lists are empty."""
         return self.crossed(self.split(INNER, 0, used))
 
     def fused(self) -> Ranking:
@@ -326,8 +328,10 @@ class Ranker:
 def regress(columns: np.ndarray, labels: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return the coefficients, float64 [F], of a logistic regression with a free intercept and an L2 penalty.
 
-    Newton's method with halved steps takes a fifth of the time of scikit-learn's LogisticRegression, and gives the same
-    result. columns: float64 [m, F]. labels: 1 or 0, float64 [m]. weights: the weights of the m rows, float64 [m].
+    Newton's method, whose steps are halved while they raise the loss, takes a fifth of the time of scikit-learn's
+    LogisticRegression, and gives the same result.
+
+    columns: float64 [m, F]. labels: 1 or 0, float64 [m]. weights: the weights of the m rows, float64 [m].
     """
     columns = np.column_stack([np.ones(len(columns)), columns])
     held = np.array([0.0, *np.ones(columns.shape[1] - 1)])

@@ -21,7 +21,7 @@ FUSED = {"contract"}
 def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresholds, first, last):
     """Add the documents base to base + n - 1, unless they score too low, to the candidates of queries first..last-1.
 
-    The k best documents by exact score are always among the candidates. Ties go to the smaller document.
+    The k best documents by exact score are always among the candidates. Ties go to the smaller document number.
 
     block: float32 [Q, n], approximate scores of these documents.
     slack: float64 [Q], the greatest difference between an approximate and an exact score.
@@ -68,7 +68,7 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
     """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best candidates, in document order.
 
     Query q has the candidates `candidates[offsets[q]:offsets[q + 1]]` (int32, ascending). Scores are inner products,
-    summed in float64. Rows are padded with document -1 and score -inf. Ties go to the smaller document.
+    summed in float64. Rows are padded with document -1 and score -inf. Ties go to the smaller document number.
     """
     k = top_docs.shape[1]
     for q in range(first, last):
@@ -84,7 +84,7 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
 
 @njit(cache=True, nogil=True)
 def _narrow(query, vectors, docs, scores, size, k, slack):
-    """Drop some of `size` > k candidates. Return (number left, the lowest score that later candidates need).
+    """Drop some of more than k candidates. Return (number left, the lowest score that later candidates need).
 
     Let kth be the k-th best approximate score. The k best candidates by approximate score have exact scores of at least
     kth - slack. A document with an approximate score below kth - 2 * slack has an exact score below kth - slack. If too
@@ -106,10 +106,10 @@ def _kth(scores, size, k):
 
 @njit(cache=True, nogil=True)
 def _drop(docs, scores, size, bound):
-    """Drop candidates with scores below `bound`, in place and in order. Return the number left."""
+    """Drop candidates with scores below `bound`, in place; the order stays. Return the number left."""
     kept = 0
     for i in range(size):
-        docs[kept], scores[kept] = docs[i], scores[i]  # a branch would often be mispredicted
+        docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
         kept += scores[i] >= bound
     return kept
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-QUERY_CHARACTERS = 1 << 18  # maximum characters of all queries with vectors in memory; 1 GB at 1,024 dimensions
+QUERY_CHARACTERS = 1 << 18  # limit of the total length of queries whose vectors are in memory; 1 GB at 1,024 dimensions
 
 
 class Weights(NamedTuple):

@@ -178,7 +178,7 @@ class Passages:
         return {} if self.kind == "none" else {"kind": self.kind, "version": VERSION, **sizes}
 
     def of(self, documents: Sequence[Document]) -> tuple[list[str], np.ndarray]:
-        """Return passages, with titles, and `starts`: document n has the passages starts[n] to starts[n + 1] - 1."""
+        """Return passages (with titles) and `starts`: document n has the passages starts[n] to starts[n + 1] - 1."""
         texts, ends = list[str](), [0]
         for document in documents:
             title = f"{document.title} " if document.title else ""

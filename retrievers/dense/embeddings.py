@@ -1,4 +1,4 @@
-"""Embeddings on disk and in memory. Equal texts are encoded once, and an interrupted call resumes."""
+"""Embeddings on disk and in memory. Equal texts are encoded once, and an interrupted call can be resumed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BadVector(ValueError):
 def write_embeddings(
     texts: Sequence[str], folder: Path, encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
 ) -> None:
-    """Write the vectors of N texts to folder/embeddings.npy, float32 [N, D]; [0, 0] without texts.
+    """Write the vectors of N texts to folder/embeddings.npy, float32 [N, D]; shape [0, 0] without texts.
 
     After an interruption, a call with the same folder and texts encodes only the texts that are not yet on disk. Raise
     BadVector if a vector is not finite, or if the vectors differ in length.

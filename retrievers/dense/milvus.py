@@ -35,10 +35,10 @@ URI, TOKEN = "HARNESS_MILVUS_URI", "HARNESS_MILVUS_TOKEN"
 register(TOKEN)
 ADDRESSES = f"give {URI} as http://host:port or https://host:port, or as a path that ends in .db for milvus-lite"
 INSTALL = "pip install -c constraints.txt -e '.[milvus]'"
-CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds to connect; for other calls; to index, load or search
+CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds to connect, for a short call, and to index, load or search
 SETTLING = 50  # maximum number of further counts, one every 0.2 s, while the server counts too few rows
 MESSAGE = 15 << 20  # maximum number of bytes of rows in a message; servers accept 64 MB, and some proxies 16 MB
-MOST_CANDIDATES = 16_384  # Milvus returns no more documents per query
+MOST_CANDIDATES = 16_384  # maximum number of documents that Milvus returns per query
 HASHED = 1 << 16  # number of rows hashed at a time
 
 log = logging.getLogger(__name__)
@@ -143,7 +143,7 @@ class MilvusIndex(Approximate):
 
 
 def _is_complete(milvus: Milvus, name: str, rows: int) -> bool:
-    """Load a collection. Return whether it exists with this number of rows. Drop it if it has another number."""
+    """Load a collection. Return whether it exists with `rows` rows. Drop it if it has another number of rows."""
     if not milvus.call("has_collection", name):
         return False
     milvus.call("load_collection", name, timeout=WORKING)

@@ -40,7 +40,7 @@ Propose = Callable[[np.ndarray], Candidates]  # called with queries, float32 [n,
 
 
 class VectorHits(NamedTuple):
-    """docs: int32 [Q, min(k, N)], by descending score, then ascending document; padded with -1.
+    """docs: int32 [Q, min(k, N)], by descending score, then ascending document number; padded with -1.
     scores: float64 [Q, min(k, N)]; padded with 0.
     measured: the index's measurements, such as `index_recall`.
     """
@@ -70,7 +70,9 @@ class VectorIndex(Protocol):
         """Open the files that `build` wrote to `folder`."""
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """Return the k best documents per query, none for a query of zeros. A smaller k gives the first of them.
+        """Return the k best documents per query; a query of zeros gets none.
+
+        A smaller k gives the first of the same documents.
 
         queries: float32 [Q, D]. Raise ValueError unless they are finite.
         measure: whether to measure the index's quality as well, which takes time.
@@ -221,7 +223,7 @@ class _Inverted(Approximate):
         nlist = self._nlist or max(1, min(int(4 * math.sqrt(size)), size // TRAINING))
         centroids = np.zeros((nlist, width), np.float32)
         if size:
-            # A user may choose few vectors per list: min_points_per_centroid=1 switches faiss's warning off.
+            # A user may choose few vectors per list, so min_points_per_centroid=1 switches faiss's warning off.
             means: Any = faiss.Kmeans(width, nlist, niter=10, seed=SEED, spherical=True, min_points_per_centroid=1)
             means.train(vectors)
             centroids = means.centroids
@@ -265,7 +267,7 @@ class IVFPQ(_Inverted):
     """An inverted file of product codes (Jégou, Douze & Schmid 2011, Product Quantization for Nearest Neighbor Search).
 
     nlist, nprobe: as in IVFFlat.
-    m: number of parts of a vector, a divisor of D.
+    m: number of parts into which a vector is cut, a divisor of D.
     bits: number of bits per part, 4 to 12; needs 2 ** bits documents or more. A document takes m * bits / 8 bytes.
     candidates: number of candidates per query, the best by their codes; at least k.
     """

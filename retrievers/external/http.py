@@ -304,7 +304,7 @@ class Missing(LookupError):
 
 
 class _Step(NamedTuple):
-    """key: a name in an object, an index in a list; None: all elements. optional: whether the name may be absent."""
+    """key: a name in an object, or an index in a list; None: all elements. optional: whether the name may be absent."""
 
     key: str | int | None
     optional: bool = False

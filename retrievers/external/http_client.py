@@ -245,7 +245,7 @@ class _Pace:
 class HttpClient:
     """Sends requests to the server of `address`.
 
-    secrets: headers of each request. The caller makes sure that the address uses https or is this machine.
+    secrets: headers of each request. The caller makes sure that the address uses https or is on this machine.
     read_too: statuses besides 200 whose replies are read.
     """
 

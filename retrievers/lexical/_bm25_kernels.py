@@ -57,7 +57,7 @@ def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, l
     """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best documents, in document order.
 
     Query q has the terms `terms[offsets[q]:offsets[q + 1]]`. Rows are padded with document -1 and score -inf. Ties go
-    to the smaller document.
+    to the smaller document number.
 
     Documents are processed block by block in ascending order. Scores are added in the order of the query's terms, so
     equal documents get equal sums. A sum of -0.0 marks a document without any of the terms: adding a posting, even one
@@ -87,7 +87,7 @@ def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, l
                     for i in range(start, start + STRIPE):
                         score = sums[i] + floor
                         touched = (sums[i] != 0.0) | (math.copysign(1.0, sums[i]) > 0.0)
-                        best_docs[size], best_scores[size] = base + i, score  # a branch would often be mispredicted
+                        best_docs[size], best_scores[size] = base + i, score  # a branch would be slower
                         size += touched & (score > threshold)  # a tie with the k-th loses, as its document is larger
                     if size > room - STRIPE:
                         threshold = _kth(best_scores, size, k, scratch)
@@ -151,14 +151,14 @@ def _kth(scores, size, k, scratch):
 
 @njit(cache=True, nogil=True)
 def keep_best(docs, scores, size, k, kth):
-    """Keep the k >= 1 best of `size` candidates, in order, and return k. Of ties with the k-th best, the first stay."""
+    """Keep the k >= 1 best of `size` candidates, in order, and return k. Of those with score kth, the first stay."""
     ties = k
     for i in range(size):
         ties -= scores[i] > kth
     kept = 0
     for i in range(size):
-        tied = (scores[i] == kth) & (ties > 0)  # candidates are in document order, so ties with smaller documents stay
-        docs[kept], scores[kept] = docs[i], scores[i]  # a branch would often be mispredicted
+        tied = (scores[i] == kth) & (ties > 0)  # candidates are in document order, so the first ties stay
+        docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
         kept += tied | (scores[i] > kth)
         ties -= tied
     return kept

@@ -156,7 +156,7 @@ class CorpusStatistics:
         return self._texts[self._ends[place] : self._ends[place + 1]].tobytes()
 
 
-corpus_statistics = functools.lru_cache(maxsize=2)(CorpusStatistics)  # all shards of a process share a summary
+corpus_statistics = functools.lru_cache(maxsize=2)(CorpusStatistics)  # shared by all shards that the process opens
 
 
 def mean_length(terms: int, documents: int) -> float:
@@ -323,7 +323,7 @@ class LibraryEngine:
 ENGINES: dict[str, type[SparseEngine] | type[LibraryEngine]] = {"sparse": SparseEngine, "rank_bm25": LibraryEngine}
 
 
-@functools.lru_cache(maxsize=2)  # all shards of a process share the result
+@functools.lru_cache(maxsize=2)  # the result is shared by all shards that the process opens
 def _corpus_idf(summary: CorpusStatistics, parameters: Parameters) -> np.ndarray:
     return idf_of(summary.counts, summary.documents, parameters)
 
