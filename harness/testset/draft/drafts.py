@@ -84,7 +84,7 @@ class Examples:
     relevant: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def labels(self, chunks: Sequence[Chunk], folder: DocumentsFolder) -> Mapping[str, Collection[str]]:
-        """Return query_id -> relevant documents, for labelled queries. A query without documents needs no retrieval."""
+        """Return query_id -> relevant documents, for labelled queries; without documents if no retrieval is needed."""
         return span_qrels(self.rows, chunks, folder).grades if self.rows else self.relevant
 
 

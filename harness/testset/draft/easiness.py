@@ -77,7 +77,7 @@ def measure_easiness(
     labels: Mapping[str, Collection[str]] | None = None,
 ) -> Measured:
     """Run drafts and examples as queries of BM25, and flag the drafts. documents: the whole corpus. labels: query_id of
-    an example -> relevant documents. An example whose set is empty needs no retrieval and is left out."""
+    an example -> relevant documents. An example with an empty entry in `labels` needs no retrieval and is left out."""
     labels = labels or {}
     real = [query for query in examples if labels.get(query.query_id, True)]
     numbers = [number for number, draft in enumerate(drafts) if draft.kind in ANSWERED]

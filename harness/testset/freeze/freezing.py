@@ -39,7 +39,7 @@ from harness.testset.pool.pool import DocumentsPlace, pooled_documents, require_
 from harness.testset.review.resolution import Question, Resolved, What, resolve
 from retrievers.base import Document, Query, one_word
 
-_MISSING = ("unjudged", "no document judged", "not pooled")  # While one is open, the model's labels are incomplete.
+_MISSING = ("unjudged", "no document judged", "not pooled")  # If such a question is open, model labels are incomplete.
 
 
 @dataclass(frozen=True)

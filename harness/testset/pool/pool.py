@@ -1,6 +1,6 @@
 """The pool of a test set: the pairs of a query and a document that are worth judging.
 
-pool.jsonl has one `PooledPair` a line, sorted by query and document. pool.json, written last, has an `About`.
+pool.jsonl has one `PooledPair` a line, sorted by query and document. pool.json, written last, is an encoded `About`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POOL, MANIFEST = "pool.jsonl", "pool.json"
 class PooledPair:
     """A pair to judge.
 
-    ranks: run id -> rank in the list of the run, from 1 to `pool.depth`.
+    ranks: run id -> rank in the run's list, from 1 to the run's `PooledRun.depth`.
     seed: whether the document has evidence for the query.
     near_duplicate: whether the document nearly repeats a document with evidence.
     pi: probability that the pair is in the pool: 1 for documents from the top of a list, seeds and near-duplicates;
@@ -53,7 +53,7 @@ class PooledPair:
 @dataclass(frozen=True, slots=True)
 class PooledRun:
     """A run that was pooled. depth: number of documents pooled from each list. models: config key (such as
-    llm.model or encoder.model) -> model that the run used. If one of these models is the judge, it judges itself."""
+    llm.model or encoder.model) -> model that the run used. A judge that is one of them judges its own work."""
 
     name: str
     depth: int

@@ -75,7 +75,7 @@ class ReviewServer(ThreadingHTTPServer):
         return {desk.name: f"http://{shown}:{self.server_port}/r/{token}/" for token, desk in self.desks.items()}
 
     def is_here(self, host: str) -> bool:
-        """Return whether a Host header names this machine. Any port will do, since a tunnel may use another."""
+        """Return whether a Host header names this machine. Ignore its port, since a tunnel may use another port."""
         if (found := HOST.fullmatch(host)) is None:
             return False
         name, any_network = (found["name"] or found["address"]).lower(), _wildcard(self.host)
