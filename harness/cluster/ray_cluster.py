@@ -129,7 +129,7 @@ def _counts(nodes: list[RayNode]) -> str:
 
 @contextlib.contextmanager
 def _probe(store: str | None) -> Iterator[str | None]:
-    """Put a file that every node must see into the store. Yield its path, or None if the store is no folder."""
+    """Create a file in the store, for nodes to find. Yield its path, or None if the store is not a folder."""
     if store is None or "://" in store:
         yield None
         return
@@ -214,7 +214,7 @@ class _ShardJobs:
                 raise (Failed if kind == "failed" else BadInput)(value)
 
     def _move(self, job: int, problem: str, number: str) -> None:
-        """Move a job from a node with a full disk. Raise Failed if the job was moved before or no other is left."""
+        """Move a job from a node with a full disk. Raise Failed if it was moved before or no other node is left."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         full = {number, *self._full.values()}

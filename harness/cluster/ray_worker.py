@@ -52,7 +52,7 @@ class DoneParts:
 
 
 def node_versions() -> dict[str, str]:
-    """Return name -> version of all that must be equal on all nodes, including the sha256 of this package's code."""
+    """Return name -> version, which must be equal on all nodes. The version of this package's code is its sha256."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in (NAME, "ray", *DECIDING):
         try:

@@ -153,7 +153,7 @@ def master(request: Request, multirun: bool = True) -> tuple[DictConfig, Leashed
 
 
 def shared_by_trials(request: Request) -> tuple[DictConfig, LeashedLoader]:
-    """Return Hydra's whole config of a sweep without the swept keys, and a loader. Call it within `hydras_state`."""
+    """Return a sweep's whole Hydra config, without the swept keys, and a loader. Call it within `hydras_state`."""
     from hydra.core.hydra_config import HydraConfig
 
     parsed = [_parsed(one) for one in request.overrides]

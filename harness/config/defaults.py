@@ -31,7 +31,7 @@ SIZE_LIMIT = 100_000  # bytes
 
 @dataclass(frozen=True)
 class Setting:
-    """A line of the file. value: a plain value or a list of plain values. text: the raw value. where: file:line."""
+    """A line of `harness.yaml`. value: a plain value or a list of them. text: the raw value. where: file:line."""
 
     key: str
     value: Any
@@ -45,7 +45,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Defaults:
-    """The settings of the file that a command takes.
+    """The settings of `harness.yaml` that concern a command.
 
     replaced: keys left out, since the command line chooses another component than the file. A sweep over several
         components keeps the keys if the file's component is among them.

@@ -105,8 +105,8 @@ NUMBERS = {
     "launcher.signal_delay_s": Key(int, least=0),
     "launcher.max_num_timeout": Key(int, least=0),
 }
-# Keys of Hydra's section. COMMAND_LINE: set by a command line. FILES: set by a file in --config-dir.
-# FILLED_IN: set by Hydra itself. FREE: parts that may differ from the shipped section.
+# Keys of Hydra's section. COMMAND_LINE: a command line may set them. FILES: so may a file in --config-dir.
+# FILLED_IN: Hydra sets them itself. FREE: parts that may differ from the shipped section.
 COMMAND_LINE = ("hydra/launcher", "hydra.launcher", "hydra.sweeper", "hydra.verbose")
 FILES = ("sweeper.params.", "launcher.n_jobs")
 FILLED_IN = ("overrides.", "runtime.", "job.id", "job.num", "job.override_dirname", "job.config_name")

@@ -166,7 +166,7 @@ def with_role(cls: type, role: Role) -> tuple[str, ...]:
 
 
 def recipes(cls: type) -> tuple[str, ...]:
-    """Return the groups of a class whose choices only set other keys, or that have one value for a whole sweep."""
+    """Return a class's groups whose choices only set other keys, and its groups with one value for a whole sweep."""
     return tuple(name for name, one in schema_groups(cls).items() if one.recipe or Role.FIXED in one.roles)
 
 

@@ -125,7 +125,7 @@ def axis_of(override: Override) -> Axis:
     if isinstance(sweep, RangeSweep):
         _check_range(key, sweep)
         values = [*sweep.range()]
-    else:  # a choice's list: the iterator of shuffle() would give another order at every start
+    else:  # a list, since the iterator of shuffle() would give another order at every start
         values = sweep.list if isinstance(sweep, ChoiceSweep) else [*override.sweep_iterator()]
     if not values:
         raise BadInput(f"{key}={override.get_value_string()} has no values: give at least one.")

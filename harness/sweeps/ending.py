@@ -89,7 +89,7 @@ class Ending:
     automatic: Automatic | None
 
     def finish(self, raised: BaseException | None) -> CommandAnswer:
-        """Sum up the sweep and close the parent run. raised: an error that ended the sweep early, raised again."""
+        """Sum up the sweep and close the parent run. raised: the error that ended the sweep early; None: no error."""
         interrupted = isinstance(raised, KeyboardInterrupt)
         if raised is not None:
             self.execution.close_running("KILLED" if interrupted else "FAILED")
@@ -247,7 +247,7 @@ def expected(
     config: RunConfig,
     replay: Replay | None = None,
 ) -> Expected | None:
-    """Return the expected score of the experiment's best run. Leave out runs that cannot be compared with `best`.
+    """Return the expected score of the experiment's best run. Leave out runs not comparable with the trial `best`.
 
     If the trials are not logged, only the sweep's own trials count. Return None if the objective is not a mean over
     queries, or if there is only one run.

@@ -79,7 +79,7 @@ class Execution:
                 self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), status)
 
     def mark_reused(self) -> None:
-        """Tag the runs that this sweep reused. The tag puts them into the sweep's view in MLflow."""
+        """Tag the runs that this sweep reused. The sweep's view in MLflow shows runs with this tag."""
         tag = member_tag(self.context.sweep_id)
         reused = {result.run_id for result in self.results.values() if result.reused and result.run_id}
         if not reused:

@@ -239,7 +239,7 @@ class SweepObjective(NamedTuple):
 
 
 def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -> list[Job]:
-    """Group trials by their expensive steps. depths: ranking key -> depth. most: the largest size of a job."""
+    """Group trials by their expensive steps. depths: ranking key -> depth. most: the maximum size of a job."""
     groups: dict[str, list[Trial]] = {}
     for trial in trials:
         groups.setdefault(trial.job_key, []).append(trial)
@@ -254,7 +254,7 @@ def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -
 
 
 def depths(trials: Iterable[Trial]) -> dict[str, int]:
-    """Return ranking key -> the greatest depth that any trial reads."""
+    """Return ranking key -> the greatest depth to which any trial reads the ranking."""
     greatest: dict[str, int] = {}
     for trial in trials:
         for key in trial.ranking_keys:

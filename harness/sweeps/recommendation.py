@@ -115,7 +115,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """Return the tied trial that is most steps away from worse trials, along any one key, and the reason in words."""
+    """Return the tied trial that is the most steps from worse trials and from the ends, and the reason in words."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []
@@ -160,7 +160,7 @@ class Edge:
 def edges(
     points: Points, best: int, axes: Mapping[str, Axis], by_query: ByQuery, grows: Callable[[str], bool]
 ) -> list[Edge]:
-    """Return the keys whose best value lies at an edge and beats other values beyond chance, as boards define it.
+    """Return the keys whose best value lies at an end and, by the test of boards, is better by more than chance.
 
     grows: key -> whether the objective grows with the key by construction.
     """

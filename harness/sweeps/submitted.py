@@ -52,7 +52,7 @@ ENDS = {  # SLURM's state of a job that is over -> (meaning, what to do)
     ),
 }
 FEATURES = "`sinfo -o %f` lists the features of the nodes; require one with hydra.launcher.constraint=NAME."
-ADVICE = {  # words in a refusal or in a reason to wait, without blanks -> what to do
+ADVICE = {  # part of SLURM's message, in lower case and without blanks -> what to do
     "partitionname": "`sinfo` lists the partitions; choose one with hydra.launcher.partition=NAME.",
     "account": "`sacctmgr show associations user=$USER` lists your accounts; set hydra.launcher.account=NAME.",
     "qos": "`sacctmgr show qos` lists the qualities of service; choose one with hydra.launcher.qos=NAME.",
@@ -69,13 +69,13 @@ NEVER = (  # reasons why a job would never start, unless the cluster changes
     "AccountNotAllowed", "BadConstraints", "DependencyNeverSatisfied", "InvalidAccount", "InvalidQOS",
     "PartitionNodeLimit", "PartitionTimeLimit", "not permitted to use this partition",
 )  # fmt: skip
-# Words of sbatch about a job that would only have to wait.
+# Parts of sbatch's message about a job that SLURM takes but cannot start yet.
 FOR_NOW = ("not available now", "down, drained", "partition not available", "is busy")
 SILENT = ("contact slurm controller", "timed out")  # words that commands print if the controller does not answer
 
 LOOK_SECONDS = 1.0  # time between two checks for results
 ASK_SECONDS = 10.0  # time between two questions to SLURM's controller, which serves many users
-GRACE_SECONDS = 15.0  # time for the result of a finished job to appear: clusters' file systems show files late
+GRACE_SECONDS = 15.0  # time for a finished job's result to appear, since clusters' file systems show files late
 CANCEL_SECONDS = 8.0  # time for a cancelled job to end; its process stops within 1 or 2 s
 AGAIN = "Repeat the same command to run the missing trials."
 
@@ -290,7 +290,7 @@ class Submitted:
 class Waiting:
     """The wait for jobs: the elements of one array on SLURM, or processes of this machine.
 
-    lost: job number -> (how the job ended without a result, what to do). said: the last line about the jobs' states.
+    lost: job number -> (how the job ended without a result, what to do). said: the last printed line about states.
     over: job number -> when SLURM first said that the job is over, or first did not know it.
     """
 

@@ -33,9 +33,9 @@ SHOWN = 10  # how many of the best trials are listed
 
 @dataclass(frozen=True)
 class System:
-    """A value for each swept key that does not separate the groups, with the trial and the score in each group.
+    """A setting of the swept keys, except those that separate the groups, with its trial and score in each group.
 
-    values: the scores; NaN if the group has no such trial.
+    values: the scores; NaN if a group has no trial with the setting.
     mean: the mean over the groups; NaN if a value is missing or the groups have different rules.
     """
 

@@ -267,7 +267,7 @@ class Runner:
                 record.metrics["seconds/trial"] = time.perf_counter() - began
         except Exception as error:
             return failed(trial, error, run_id, time.perf_counter() - began)
-        except (KeyboardInterrupt, SystemExit):  # Ray stops a worker by SystemExit
+        except (KeyboardInterrupt, SystemExit):  # Ray stops a worker with SystemExit
             seconds = time.perf_counter() - began
             write_journal(self.context, TrialResult(trial.number, trial.key, run_id, "KILLED", {}, seconds))
             raise

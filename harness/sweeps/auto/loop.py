@@ -151,7 +151,7 @@ class AutoLoop:
 
     def _replay(self, space: SearchSpace, arithmetic: Arithmetic, number: int) -> Replayed:
         config, labelled = self._sweep.config, arithmetic.labelled(space.baseline)
-        named = str(space).replace(SearchSpace.__name__, "Menu", 1)  # replays are cached by this older name
+        named = str(space).replace(SearchSpace.__name__, "Menu", 1)  # the key of a cached replay has this older name
         made_of = [VERSION, self._sweep.anchor, named, config.seed, config.select_on, number]
 
         def build(folder: Path) -> None:

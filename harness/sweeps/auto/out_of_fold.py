@@ -79,7 +79,7 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """Return a payoff: `rows` are the queries that rank configurations, `needs` says which need documents."""
+        """Return a payoff: `rows` are the queries that score configurations, `needs` says which need retrieval."""
         made = self._retrieve(words)
         return made.payoff(next(iter(made.rankings.values())))
 
@@ -127,7 +127,7 @@ class Replayed:
     """The result of a replay.
 
     values: each query's score, with the configuration chosen without the query's fold.
-    chosen: each fold's configuration.
+    chosen: for each fold, the configuration chosen without it.
     """
 
     values: tuple[float, ...]

@@ -46,7 +46,7 @@ class Untried:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Systems and gates to try. The first of each make up the baseline. Promising, cheap systems follow."""
+    """Systems and gates to try. The first system and the first gate make up the baseline."""
 
     systems: tuple[Candidate, ...]
     gates: tuple[Words, ...]
@@ -60,8 +60,8 @@ class SearchSpace:
 def best_of(space: SearchSpace, score: Callable[[list[Words]], Mapping[Words, float]]) -> Words:
     """Return the best configuration; of equally good ones, the first. score: configurations -> values, NaN if failed.
 
-    Try all systems without a gate. Then try other fusions, then other weights, then gates, each with the LEADERS best
-    systems of the previous step.
+    Try all systems without a gate. Then try other fusions, then other weights, then gates. Each of these steps uses
+    the LEADERS systems that are the best so far.
     """
     values: dict[Words, float] = {}
     of: dict[Words, Candidate] = {}
