@@ -88,7 +88,7 @@ def _ceilings(found: list[Ceiling]) -> Table:
 
 
 def _to_try(found: list[Proposal], commands: list[str]) -> Table:
-    """Return the proposals with their commands. Give a reason or bound only where it first occurs."""
+    """Return the proposals with their commands. Give a reason, or an upper bound of a gain, only once."""
     said: set[str] = set()
     lines = []
     for place, (one, command) in enumerate(zip(found, commands, strict=True), 1):

@@ -54,7 +54,7 @@ class Evaluation:
 
     @property
     def out_of_fold(self) -> dict[str, float | None]:
-        """Like `metrics`, but for each query, gate and fusion learnt without its label; {} if nothing was learnt."""
+        """Like `metrics`, but a query is scored with rules learnt without its own label; {} if nothing was learnt."""
         return _means(self.held_out)
 
     @property

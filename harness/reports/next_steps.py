@@ -1,4 +1,4 @@
-"""Commands to run next, ready to be copied. Their words find the same runs as the command that prints them."""
+"""Commands to run next, ready to be copied. Each finds the same runs as the command that prints it."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ BINS = ((1, 1, "1"), (2, 2, "2"), (3, 3, "3"), (4, 10, "4–10"), (11, None, "11
 TEMPLATE = TEMPLATES / "run.html"
 TABLE = "queries.json"  # the logged table of queries
 MEASURES_ON_PAGE = 12
-# Characters on the page: the fewest and the most of one document's text, and roughly the sum over all texts.
+# Characters on the page: the minimum and the maximum for one document's text, and roughly the total for all texts.
 LEAST, MOST, TEXTS = 90, 400, 90_000
 DECISIONS = {  # the loss of a query -> the gate's decision; "right" for every other loss
     None: "not labelled",

@@ -1,4 +1,4 @@
-"""A run as an MLflow model to serve: packaged, registered, and loaded only if every file is unchanged.
+"""Package and register a run as an MLflow model, and load such a model only if all its files are unchanged.
 
 A package has a manifest, the config, the learnt rules of gate and fusion, the documents, the indexes, the random
 queries for the gate's signal `background`, and the prompt of a language model that writes the queries.

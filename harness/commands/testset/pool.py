@@ -225,7 +225,7 @@ def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -
 
 
 def _run_row(pool: Pool, run_id: str) -> dict[str, Any]:
-    """Return a run's row. pairs: number of its pooled documents. alone: number that no other run brought."""
+    """Return a run's row. pairs: number of its pooled documents. alone: number that no other run added."""
     run = pool.about.runs[run_id]
     pairs = [one for one in pool.pairs if run_id in one.ranks]
     alone = sum(len(one.ranks) == 1 for one in pairs)
