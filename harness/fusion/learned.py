@@ -245,9 +245,9 @@ class WeightGrid:
         self._squares = self.values**2
 
     def pick(self, used: np.ndarray) -> int:
-        """Return the index of the point nearest to the fixed fusion among the points as good as the best point.
+        """Return the index of the point nearest to the fixed fusion among the points about as good as the best point.
 
-        A point is as good if its mean objective over the queries `used`, bool [n], is lower than the best point's
+        A point is about as good if its mean objective over the queries `used`, bool [n], is lower than the best point's
         by at most one standard error of the paired difference (after Breiman et al. 1984).
         """
         count = int(used.sum())

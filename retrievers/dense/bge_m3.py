@@ -306,9 +306,9 @@ class MultiVector(_Head):
     """Late interaction (Khattab & Zaharia 2020, ColBERT) of each query token with the most similar document token.
 
     A pair's score is 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1, comparable across queries. The
-    query has the |q| vectors q_i, the document the vectors d_j. Each token except cls has the vector W h + b, scaled to
-    length 1, where h is the transformer's last state at that token, and W and b make up the head. The paper's formula
-    uses all tokens; the released model was trained without cls and with eos.
+    vectors q_i are the query's, and the vectors d_j the document's. |q| is the number of q_i. Each token except cls has
+    the vector W h + b, scaled to length 1, where h is the transformer's last state at that token, and W and b make up
+    the head. The paper's formula uses all tokens; the released model was trained without cls and with eos.
 
     depth: number of documents to score per query, at least 1.
     """

@@ -188,7 +188,7 @@ def connect_milvus() -> Milvus:
 
 
 def _checked(uri: str) -> str:
-    """Return the address; for milvus-lite, an absolute path. Raise BadInput, without a password, if it is invalid."""
+    """Return the address; for milvus-lite, an absolute path. Raise BadInput, hiding any password, if it is invalid."""
     if "@" in uri and "://" in uri:
         raise BadInput(f"{URI} holds a user or a password: {ADDRESSES}, and user:password in {TOKEN}.")
     if re.fullmatch(r"https?://([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}/?", uri):

@@ -233,7 +233,7 @@ class _Inverted(Approximate):
     def _prober(self, folder: Path) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         centroids = load_array(folder, "centroids")
         nprobe, longest = min(self._nprobe, len(centroids)), greatest_length(centroids)
-        return lambda queries: exact(queries, centroids, longest, nprobe)  # other queries do not change a query's lists
+        return lambda queries: exact(queries, centroids, longest, nprobe)  # a query's lists depend on no other query
 
 
 class IVFFlat(_Inverted):
@@ -377,9 +377,10 @@ def rank_candidates(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
 
-    Rows are ordered by descending score, then ascending document, and padded with document -1 and score 0. A query of
-    zeros finds no document. Raise ValueError unless queries are float32 [Q, D] and finite. batch: number of queries in
-    a call of `propose`.
+    Rows are ordered by descending score, then ascending document number, and padded with document -1 and score 0. A
+    query of zeros finds no document. Raise ValueError unless queries are float32 [Q, D] and finite.
+
+    batch: number of queries in a call of `propose`.
     """
     if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
