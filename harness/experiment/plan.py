@@ -28,7 +28,7 @@ class Plan:
     """The plan of a run, a trial or a search. An attribute named like a config group is the config of its component.
 
     document: the checked config with absolute paths, for trial keys, params and `config.yaml`.
-    retriever: name -> config. query_text, query_file, query_prompt: the keys of `query`. store: path of the cache.
+    retriever: name -> config. query_text, query_file, query_prompt: `query.text` and so on. store: path of the cache.
     top_k: documents returned per query. depth: documents retrieved per query, before all later steps.
     """
 

@@ -159,7 +159,7 @@ def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") ->
 
 @functools.cache
 def moment() -> str:
-    """Return a name for the period until the next call of `ask_anew`. Services count as unchanged in a period."""
+    """Return a name for the period until the next call of `ask_anew`. Services count as unchanged within the period."""
     return uuid.uuid4().hex
 
 

@@ -177,7 +177,7 @@ def conclude(
 
 
 def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.ndarray, np.ndarray | None]]:
-    """Return (candidates, documents shown, signal) for each repetition.
+    """Return (candidates, documents shown, signal) for each repeated split into folds.
 
     Return [] if nothing was learnt, or if there are too few labelled queries to hold any out.
     """

@@ -97,7 +97,7 @@ def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Se
     """Raise BadInput unless `allow` contains every address and environment variable in a logged config.
 
     Anyone with write access to the tracking store can edit the config, so only the command line may decide where data
-    are sent. asks: whether language models are asked.
+    are sent. asks: whether the command asks language models.
     """
     used = {name: node for name, node in document.items() if name not in ELSEWHERE}
     sent = {key: value for key, value in flatten(used).items() if value and consent.sends(key)}

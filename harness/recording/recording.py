@@ -71,10 +71,10 @@ def connected(tracker: Tracker, outputs: Path, patience: float = 0.0) -> Tracker
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """Work that the next command ends if this process dies. Each such work has a claim in `<outputs>/.claims`.
+    """Work that the next command ends if this process dies. It has a claim in `<outputs>/.claims`.
 
     folder: the folder of the files; None for the tracking store's own folder. scratch: whether to delete the folder.
-    experiment, store: where the run is logged, tagged with the claim's name; None if the work is no run.
+    experiment, store: where the run with the claim's name as a tag is logged; None if the work is no run.
     """
 
     folder: str | None = None
@@ -238,7 +238,7 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
 
 
 def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
-    """Yield the claims of dead processes of this host. `Claim.work` is None if the work's folder is outside."""
+    """Yield the claims of dead processes of this host. `work` becomes None if its folder is outside `outputs`."""
     for found in locks.abandoned(outputs / ".claims", ProcessWork):
         folder = found.work.folder if found.work else None
         if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:

@@ -166,7 +166,7 @@ class Tracer:
         return shown
 
     def _about(self, ranking: Ranking, row: int) -> dict[str, Any]:
-        """Return the number of documents, and the rank of each labelled document (None if it is not listed)."""
+        """Return the number of listed documents, and the rank of each labelled document (None if it is not listed)."""
         about: dict[str, Any] = {"documents": int(ranking.lengths[row])}
         if (grades := self._grades(row)) is not None:
             ranks = {doc_id: rank for rank, (doc_id, _) in enumerate(ranking.row(row), start=1)}

@@ -241,7 +241,7 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
 
 
 def name_places(database: Path, chosen: bool) -> None:
-    """Print the hosts where a database keeps files. If the database is not `chosen` and has a host, raise BadInput.
+    """Print the hosts where a database keeps files. If there are any and the database is not `chosen`, raise BadInput.
 
     chosen: whether the user has named the database.
     """
