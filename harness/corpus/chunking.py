@@ -379,8 +379,8 @@ class Chunking:
 def _merged(lengths: np.ndarray, size: int, overlap: int) -> Iterator[tuple[int, int]]:
     """Yield (first sentence, sentence after the last) of each chunk. lengths: int64 [N], the units of each sentence.
 
-    A chunk begins at the first sentence that leaves at most `overlap` units in common with the previous chunk, and room
-    for a new sentence. It takes sentences up to `size` units, including at least one new sentence.
+    A chunk begins with the first sentence from which it shares at most `overlap` units with the previous chunk and has
+    room for a new sentence. It takes sentences up to a total of `size` units, including at least one new sentence.
     """
     before = [0, *np.cumsum(lengths).tolist()]
     first = last = 0

@@ -46,8 +46,10 @@ def find_near_duplicates(
     """Return the near-duplicates among `count` texts, by ascending (a, b).
 
     A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair. The
-    pair's `a` is the first text of the group if both are similar enough, else a text between them in a chain of similar
-    texts. folder: for temporary files as large as the texts plus 160 bytes per text. Memory: about 100 bytes per text.
+    pair's `a` is the first text of the group if the two are similar enough, else a text between the two in a chain of
+    similar texts. Memory: about 100 bytes per text.
+
+    folder: for temporary files as large as the texts plus 160 bytes per text.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="near_duplicates.") as temporary:
         groups = _Groups(_Signed(texts, count, Path(temporary), progress))

@@ -48,7 +48,10 @@ _AGAIN = "A frozen test set is never edited: make a new version with `harness te
 
 
 class Frozen(SpanLabelled):
-    """A frozen test set. The judged documents must be unchanged in the documents folder; others count as unjudged."""
+    """A frozen test set.
+
+    The judged documents must be unchanged in the documents folder. All other documents count as unjudged.
+    """
 
     recorded_as = "dataset/frozen"
     manifest_name = FROZEN

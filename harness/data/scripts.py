@@ -73,7 +73,7 @@ class Writing:
         return self.language == "Korean" or self.script in UNSPACED
 
     def better_tokenizer(self, own: str | None) -> Better | None:
-        """Return a tokenizer that suits the documents better than `own`; None if `own` suits them."""
+        """Return a tokenizer that suits the documents better than the tokenizer `own`; None if `own` suits them."""
         knows = next((name for name, tokenizer in STEMMERS.items() if tokenizer == own), None)
         if knows in (None, self.language) or not self.script:
             return None

@@ -57,7 +57,7 @@ def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
 
 
 class Cache:
-    """Results that processes share. An entry's name is `<kind>/<key>`, or `pairs/<key>/<key>` for a segment of pairs.
+    """Results that processes share. An entry is named `<kind>/<key>`, a segment of scored pairs `pairs/<key>/<key>`.
 
     root: folder of the entries on this machine; created if missing. backend: keeps the entries; if None, `root` does.
     sealed: whether a missing or changed result raises BadInput instead of being built.
