@@ -47,7 +47,7 @@ _Asked = tuple["Prompt", dict[str, Any]]  # a prompt and its request
 class ChatModel:
     """A language model at an endpoint.
 
-    model: the name of the model; None: asking is refused.
+    model: the name of the model; None: asking raises BadInput.
     base_url: an https address, or an http address on this machine, where no key is needed.
     request: further fields of each request; None: `REQUEST`. Fields with the value None are left out.
     replies: how to get structured replies. `json_schema` sends the schema, and the server enforces it. `json_object`
@@ -130,7 +130,7 @@ class Prompt:
     turns: the messages. A first turn with the role `system` is an instruction.
     schema: the form of a structured reply; None: the reply is plain text.
     request: further fields, such as max_tokens. They override the fields in the config; None leaves a field out.
-    name: name of the prompt in messages, such as "query 'q1'"; it is not sent.
+    name: name of the prompt in error messages, such as "query 'q1'"; it is not sent.
     expects: expected number of tokens in the reply, for estimates; None: unknown.
     """
 

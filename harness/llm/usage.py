@@ -64,7 +64,7 @@ class ReplyLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Hold the lock during a block. Before the block, read the rows that other processes have added."""
+        """Hold both locks during a block. Before the block, read the rows that other processes have added."""
         if self._log is None:
             yield
             return

@@ -1,4 +1,4 @@
-"""The server of the review page. Each reviewer has a link that cannot be guessed, and sees only their own desk.
+"""The server of the review page. Each reviewer has a link that cannot be guessed, and sees only their own questions.
 
 Requests must come from the page itself and name this machine. Otherwise, other web pages could reach the server under
 another host name. The page runs only its own scripts and sends nothing to other machines.
