@@ -375,10 +375,10 @@ def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
 
 
 def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
-    """Leave out files that were scored on other queries than the retrieval runs. Return (the runs left, a note or []).
+    """Leave out files that were scored on other queries than the retrieval runs. Return (the kept runs, a note or []).
 
     Otherwise a file that was scored without the difficult queries would come first. Without retrieval runs, the files
-    scored on the most frequent set of queries remain; of equally frequent sets, the largest counts.
+    scored on the most frequent set of queries remain; of equally frequent sets, the largest set counts.
     """
     files = [one.run for one in ranked if one.run.tags.get("harness.verb") == "score" and "data.qrels" in one.run.tags]
     if not files:

@@ -58,8 +58,8 @@ class Row:
     asks_model: whether the run asks a language model about each query.
     changed: the settings that differ from the run above, as {key, above, here} with both values; None for the value of
         an absent setting.
-    public, private, and their ranks: scores on these parts of the queries; None unless the public part decides the
-        order.
+    public, public_rank, private, private_rank: score and rank on each part of the queries; None unless the public part
+        decides the order.
     """
 
     run: int

@@ -57,7 +57,7 @@ class Level:
     runs: the number of runs with this value. best: the highest mean of these runs.
     mean: the mean score with this value, over all values of the other keys with equal weights; if the effects of keys
         cannot be told apart, the mean over the runs with this value.
-    low, high: the mean over all values of the key, plus the 95 % interval of this value's difference from that mean.
+    low, high: the 95 % interval of this value's difference from the mean over all values of the key, plus that mean.
     """
 
     value: str

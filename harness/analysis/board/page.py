@@ -63,7 +63,7 @@ def html(board: Board) -> str:
 
 
 def document(board: Board) -> dict[str, Any]:
-    """Return the data that the scripts of a board's page read. A tab whose part is null is hidden."""
+    """Return the data that the scripts of a board's page read. A tab whose part of the data is null is hidden."""
     runs = board.runs
     return {
         "nouns": ["item", "items"] if runs.submissions else ["query", "queries"],

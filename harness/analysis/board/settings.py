@@ -30,8 +30,8 @@ BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever as
 def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
     """Return the logged params that differ: name -> the value of each run, None if absent or null.
 
-    A key that some runs lack is left out if each other run has the default of the key for its own choices, for
-    example `fusion.k` 60 with `fusion` rrf.
+    A key that some runs lack is left out if every run with the key has the default that its own choices give the key,
+    for example `fusion.k` 60 with `fusion` rrf.
     """
     return _changed(params, _brought(params))
 

@@ -35,7 +35,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class PairedResult:
-    """The difference of a pair in one measure. estimate: None without labels by a model; otherwise `found` is raw."""
+    """The difference of a pair in one measure.
+
+    estimate: the estimated difference; None without labels by a model. If there is one, `found` is the raw difference.
+    """
 
     pair: Pair
     measure: str

@@ -144,7 +144,7 @@ class RetrievalRuns:
 
     @property
     def apart(self) -> tuple[LoggedRun, LoggedRun] | None:
-        """A run whose public part differs from the first run's, and the first run; None if all parts are equal."""
+        """A run whose public part differs from the first run's, and the first run; None if no public part differs."""
         first = self.runs[0].run
         return next(((run.run, first) for run in self.runs if (run.table.public != self.public).any()), None)
 
@@ -158,7 +158,7 @@ class RetrievalRuns:
         return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return (measures that count the same queries in all runs, notes). Raise BadInput if `metric` is not."""
+        """Return (measures that count the same queries in all runs, notes). Raise BadInput if `metric` does not."""
         first, *others = [run.values for run in self.runs]
         applies = [name for name, values in first.items() if not np.isnan(values).all()]
         shared = [name for name in applies if all(name in values for values in others)]

@@ -166,8 +166,9 @@ def _with(config: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any
 
 @dataclass(frozen=True, eq=False)
 class OtherRuns:
-    """R other runs, the best first. values: float64 [R, Q], on the queries of the evidence; NaN if not scored.
+    """R runs other than the run to improve, the best first.
 
+    values: float64 [R, Q], on the queries of the evidence; NaN if not scored.
     unread: the reason why runs are left out -> the number of these runs.
     """
 
@@ -371,7 +372,7 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
 
 
 def _step(best: str, beside: str) -> str:
-    """Return the value beyond `best` by the step from `beside`: a factor for fractions above 0, else a difference."""
+    """Return the value after `beside` and `best`, by the same factor for fractions above 0, else by difference."""
     last, before = float(best), float(beside)
     if best.lstrip("-").isdigit() and beside.lstrip("-").isdigit():
         return str(int(2 * last - before))
@@ -388,7 +389,7 @@ class Untold:
 
 def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
     """Return the best other run with different values by query; None if the queries tell that run apart from `one`."""
-    by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # the order decides p
+    by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # p depends on query order
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)[by_id]
         if gaps.any() and not is_same(one, run):

@@ -148,7 +148,7 @@ def _short(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class NextCommands:
-    """The next commands after a run. Each `harness run` adds the best proposal of a further kind to the one before."""
+    """The next commands after a run. Each run adds the best proposal of a further kind to the previous command."""
 
     setup: Setup
     invocation: Invocation
