@@ -75,7 +75,7 @@ _folder: str | None = None  # the files of a cluster started here
 
 
 def ray_module() -> Any:
-    """Return the module ray. It sends usage reports only if the user enables them, and logs only to its files."""
+    """Return the module ray. Ray sends usage reports only if the user enables them, and logs only to its files."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
     os.environ.setdefault("RAY_task_oom_retries", str(TRIES - 1))  # by default, Ray tries for ever

@@ -1,7 +1,7 @@
 """The code that runs on a node of a Ray cluster: it checks that the node is fit for the work, and does jobs.
 
 Ray sends the code of this module to the node. So even a node with another version of this package, or without it, can
-report what is wrong. For this, nothing at the top of the module imports the package.
+report what is wrong. For this, the module imports the package only inside functions.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from harness.config.commands import COMMANDS
 from harness.config.defaults import chosen_groups, commands_with, config_folders, file_settings, is_free
 from harness.errors import BadInput, Failed, did_you_mean
 
-# Flags that take a value, and all flags.
+# TAKE_VALUES: flags followed by a value. FLAGS: all flags.
 TAKE_VALUES = {"-c", "--cfg", "-cd", "--config-dir", "-p", "--package"}
 FLAGS = TAKE_VALUES | {"-h", "--help", "--version", "--resolve", "-m", "--multirun", "-sc", "--shell-completion"}
 

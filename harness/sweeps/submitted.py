@@ -1,4 +1,4 @@
-"""Jobs that submitit starts, on SLURM or on this machine, and a wait for these jobs that always ends.
+"""Start jobs with submitit, on SLURM or on this machine, and wait for them. The wait always ends.
 
 submitit waits until `sacct` says that a job is over. Without SLURM's accounting, it never learns of a killed job.
 This module asks `squeue`, which knows an element of an array until some minutes after its end (SLURM's MinJobAge), and

@@ -137,7 +137,7 @@ class Replayed:
 def replay(
     space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
-    """Repeat the procedure without the queries of each fold in turn. The folds depend on the repeat's `number`."""
+    """Choose again without the labels of each fold, and score the choice on the fold. `number` decides the folds."""
     rows = labelled.rows
     fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []
@@ -157,7 +157,7 @@ def replay(
 
 @dataclass(frozen=True)
 class Procedure:
-    """The score of the procedure on queries whose labels it has not seen, and the score of the baseline.
+    """The score of the automatic choice on queries whose labels it has not seen, and the score of the baseline.
 
     value: the mean over queries and repeats. low, high: the 95 % interval of `value`; NaN if there is none.
     winner: the value, on all labels, of the configuration that was chosen with all labels.
