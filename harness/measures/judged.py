@@ -158,8 +158,8 @@ class Judged:
     needs: bool [Q], whether the query needs retrieval.
     ideal: float64 [Q, R], the grades of all relevant documents, descending, padded with 0.
     signal: float64 [Q] or None, the gate's signal; higher means 'needs retrieval'.
-    shown: None unless the labels are made of evidence.
-    holes: None unless the labels say which documents were judged.
+    shown: for measures of spans; None unless the labels are made of evidence.
+    holes: for measures of judged documents; None unless the labels say which documents were judged.
     """
 
     gains: np.ndarray

@@ -110,7 +110,7 @@ def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None)
 OOF = "oof/"  # prefix of the names of out-of-fold numbers
 LONGEST = 100_000  # greatest cut-off; `depth` has the same limit
 SPAN_MEASURES = ("span_recall@3", "span_recall@10", "span_precision@3")  # always computed for labels made of evidence
-VERSION = 1  # Increase this whenever the same lists and labels give another number.
+VERSION = 1  # Increase this whenever new code gives other numbers for the same lists and labels.
 
 
 def parse_measure(name: object) -> Measure:

@@ -44,7 +44,7 @@ DEEP = 100  # the default depth of a run; a list that may have been cut counts a
 
 @dataclass(frozen=True, eq=False)
 class ShownLists:
-    """The lists shown for each query, and the lists behind them. All have the same queries in the same rows.
+    """The lists shown for each query, and the lists they were made from. All have the same queries in the same rows.
 
     deep: the gated lists before the cut to `top_k`; None if unknown.
     candidates: the full-depth lists before the gate; None if unknown.

@@ -19,7 +19,7 @@ _PRODUCT = 1 << 18  # maximum number of multiplications in a matrix product that
 class Tallies:
     """Counts of N items, and M measures computed from sums of the counts, such as precision over all items.
 
-    table: float64 [N, S], the counts of each item.
+    table: float64 [N, S], the S counts of each item.
     measure: sums [R, S] -> measures [M, R], NaN where undefined.
     entering: int [M], the number of items that enter each measure.
     """

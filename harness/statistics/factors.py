@@ -56,7 +56,7 @@ class Effects:
 def effects(levels: np.ndarray, values: np.ndarray) -> Effects | None:
     """Split scores by keys. Return None if combinations are missing and trials do not outnumber effects of single keys.
 
-    levels: int [R, K], the place of each trial's value among the key's values, 0 to L - 1 for L > 1; each place occurs.
+    levels: int [R, K], the index of each trial's value among its key's values, 0 to L - 1 for L > 1; each index occurs.
     values: float64 [R, Q], finite. If all combinations ran, trials with equal levels are replaced by their mean.
     """
     sizes = levels.max(axis=0) + 1

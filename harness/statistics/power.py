@@ -236,7 +236,7 @@ TIMES = (0.5, 1, 2, 4)  # numbers of queries in `curve`, as multiples of today's
 
 @dataclass(frozen=True)
 class Planned:
-    """The power of some queries for the observed difference, and the smallest difference that these queries find."""
+    """The power of this many queries for the observed difference, and the smallest difference that they find."""
 
     queries: int
     power: float

@@ -130,7 +130,7 @@ class _Stratum:
 def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Estimate:
     """Estimate the mean of a measure with its interval. The order of the queries does not matter.
 
-    A stratum with fewer than two checked queries is joined with the next stratum, the last one with the previous.
+    A stratum with fewer than two checked queries is joined with the next stratum, or, if it is the last, the previous.
     There is no interval if the measure applies to fewer than LEAST checked queries, or if fewer than SPARSE of these
     queries differ from the most frequent value. There is no value for fewer than two checked queries.
 

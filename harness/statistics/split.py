@@ -59,7 +59,7 @@ def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[
     return np.array([chosen[query_id] for query_id in scored])
 
 
-Score = Callable[[np.ndarray], np.ndarray]  # [R, N], 1 for the items that count, else 0 -> scores of M runs [M, R]
+Score = Callable[[np.ndarray], np.ndarray]  # [R, N], 1 if an item counts in a draw, else 0 -> scores of M runs [M, R]
 
 DRAWS = 1000
 EXPECTED = 0.2  # if the parts' winners differ in at least this share of random splits, a disagreement is normal

@@ -214,7 +214,7 @@ def _weights(folder: Path) -> dict[str, Any]:
 
 
 def _check_weights(folder: Path, info: Mapping[str, Iterable[Any]]) -> None:
-    """Raise BadInput unless the files have all of the model's weights: missing weights would be random."""
+    """Raise BadInput unless the files have exactly the model's weights: missing weights would be random."""
     kinds = {
         "lack": info["missing_keys"],
         "contain unknown": info["unexpected_keys"],
