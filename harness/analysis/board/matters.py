@@ -349,8 +349,8 @@ BEYOND = 1.96  # a value this many standard errors below the best is worse beyon
 class Plateau:
     """The shape of the scores around the best value of a key.
 
-    along: "run" for scores of runs that differ from the best run in this key alone; "average" for mean scores over all
-        other keys.
+    along: "run" for scores of runs that differ from the best run in this key alone; "average" for scores averaged
+        over the values of all other keys.
     values: in ascending order. best, low, high: the places of the best value and of the ends of the plateau.
     below: how far each value scores below the best. error: the standard error of `below`; 0 for the best value.
     grows: whether the measure grows with the key by construction.

@@ -396,7 +396,7 @@ def _labels(runs: Sequence[ComparedRun]) -> dict[str, Qrels]:
 
 
 def _shown(run: ComparedRun, qrels: Qrels, k: int) -> tuple[float, list[UnjudgedDocument]]:
-    """Return (the mean share of judged documents among the first k of each list, the unjudged documents)."""
+    """Return (the mean share of judged documents among the first k of each list, the unjudged documents there)."""
     lists = read_predictions(run.predictions)
     found = judge_lists(lists, qrels, [query_id for query_id in run.table.query_ids if query_id in qrels.grades])
     assert found.holes is not None
