@@ -64,7 +64,7 @@ class Caching:
 class CachedTokenizer:
     """A tokenizer that caches tokens. The keys are its config and the texts.
 
-    progress: the reporter for callers that give none.
+    progress: the reporter for callers that pass no reporter.
     """
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Tokenizer], progress: Progress) -> None:

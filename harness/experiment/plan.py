@@ -108,7 +108,7 @@ class Plan:
 
     @cached_property
     def active(self) -> tuple[str, ...]:
-        """The groups that the run uses besides `retriever` and `gate`."""
+        """The config groups that the run uses besides `retriever` and `gate`."""
         nodes = [*self.retriever.values(), self.answer]
         parts = {*self.made("gate").parts, *(["llm"] if self.query_text in WRITTEN else [])}
         shared = {name: node for name in SHARED if (node := getattr(self, name))}
@@ -161,7 +161,7 @@ class Plan:
         return bool(self.tracking["detail"] == "light")
 
     def check(self, qrels: Qrels | None) -> None:
-        """Raise BadInput for measures, fusions and gates that cannot work."""
+        """Raise BadInput for measures, fusions and gates that cannot work with this config and these labels."""
         for name in (names := [*self.metrics, self.objective]):
             parse_measure(name)
         if qrels is not None:

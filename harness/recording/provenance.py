@@ -80,7 +80,7 @@ def of_components(plan: Plan | TextPlan) -> dict[str, str]:
 
 
 def sources(plan: Plan) -> dict[str, str]:
-    """Return tags with the sha256 of prompts, and of the files and code of external retrievers."""
+    """Return tags with the sha256 of prompts, and of the external files and modules of retrievers."""
     found = {
         f"source.{name}": component_identity(node)["arguments"]["sha256"]
         for name, node in plan.retriever.items()

@@ -136,7 +136,7 @@ class MlflowTracker(Tracker):
 
     uri: URI of a server, or of a database: `sqlite:///FILE`, with %20 for a space; None for
         `sqlite:///<outputs>/mlflow.db`.
-    detail: "light", for thousands of runs, leaves out inputs, query table, figures, TREC run and metrics.json.
+    detail: for thousands of runs, "light" leaves out inputs, query table, figures, TREC run and metrics.json.
     """
 
     recorded_as = "tracking/mlflow"
