@@ -2,9 +2,9 @@
 
 A rule turns a query's signal into the number of documents to show. It has *levels* from the most to the least
 confident, such as (3, 0) to show three documents or none, or (1, 2, 3, 0), and a threshold between neighbouring levels.
-A query gets the first level whose threshold its signal reaches. The payoff of each level is known for each query, so all
-thresholds can be tried after sorting the queries once. A weighting says how often a bootstrap sample or a training fold
-contains each query.
+A query gets the first level whose threshold its signal reaches. The payoff of each level is known for each query, so
+all thresholds can be tried after sorting the queries once. A weighting says how often a bootstrap sample or a training
+fold contains each query.
 
 Shapes: B weightings, n queries, L levels.
 """
