@@ -23,7 +23,7 @@ from harness.tracking.tracker import LESS_IS_BETTER, OBJECTIVE, RETRIEVAL, Logge
 SCORED = ("run", "score")  # commands whose runs have scores; a trial of a sweep is logged as a `run`
 
 SCORED_QUERIES = "queries/scored"  # the metric with the number of scored queries
-# Comparable runs have equal values of these tags, and of the params listed for the queries that count.
+# Comparable runs agree in these tags, and in the params that SAME_PARAMS lists for their select_on.
 SAME_TAGS = ("data.queries", "data.references", SCORED_IDS, "version.measures")
 SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "seed")}  # select_on -> params
 

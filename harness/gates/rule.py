@@ -27,7 +27,7 @@ _INFINITE = ("inf", "-inf")  # infinite thresholds, as `json_number` writes them
 
 @dataclass(frozen=True)
 class Rule:
-    """Decides by thresholds on a weighted sum of signals how many documents a query gets.
+    """Decides how many documents a query gets: compares a weighted sum of signals with thresholds.
 
     The sum is `intercept` plus (value - centre) / scale * weight for each feature and each value of the embedding.
 

@@ -42,7 +42,7 @@ FEW = 30  # with fewer checked queries, a note warns of worse coverage (scripts/
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # a variance needs this many degrees of freedom; with fewer, neighbouring strata share a variance
 SPARSE = 5  # an interval needs this many checked queries whose value is not the most frequent (like np >= 5 for shares)
-MOST_LEVERAGE = 0.5  # greater leverages are cut to this; a leverage is 1 if the model's values vary on one query
+MOST_LEVERAGE = 0.5  # greater leverages are cut to this; a leverage is 1 if only this query's value by the model varies
 _ROUNDING = 1e-12  # variances up to this count as 0
 
 

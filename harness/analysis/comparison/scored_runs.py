@@ -150,7 +150,7 @@ class RetrievalRuns:
 
     @property
     def _checked(self) -> list[CheckedValues]:
-        """The values of each run by people's and by a model's labels; [] without labels by a model."""
+        """Each run's values, computed with labels by people and with labels by a model; [] without the latter."""
         known = [run.checked for run in self.runs if run.checked]
         return known if len(known) == len(self.runs) else []
 
