@@ -28,13 +28,8 @@ from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, 
 
 TABLE = "tallies.csv"  # file of the counts of every item, from which commands compare runs
 WORST = 1000  # maximum number of items in the table on a run's page in MLflow; the worst items come first
-DECIDES = (
-    "task",
-    "metrics",
-    "objective",
-    "public",
-    "seed",
-)  # keys that decide the numbers, besides the files
+# The keys that decide the numbers, besides the two files.
+DECIDES = ("task", "metrics", "objective", "public", "seed")
 
 
 def save_view(tracker: Tracker, experiment: str, task: TextTask) -> None:
