@@ -21,7 +21,8 @@ from harness.commands.compare import Compared
 from harness.commands.run import Result
 from harness.commands.search import Hits
 from harness.config.check import primary
-from harness.config.commands import COMMANDS, CompareConfig, RunConfig
+from harness.config.command_list import COMMANDS
+from harness.config.commands import CompareConfig, RunConfig
 from harness.config.components import build
 from harness.config.composing import Request, check_flags, compose, hydras_state
 from harness.config.manual import shipped

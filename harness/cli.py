@@ -8,12 +8,11 @@ from __future__ import annotations
 import gc
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness import interruption
-from harness.config.commands import COMMANDS
+from harness.config.command_list import COMMANDS
 
 if TYPE_CHECKING:  # at run time, the import would load numpy and slow down --help
     from harness.config.composing import Request
@@ -98,6 +97,8 @@ def call(command: str, words: Sequence[str]) -> int:
 
 
 def _failed(error: Exception, command: str, words: Sequence[str]) -> int:
+    import traceback
+
     from harness.config.messages import explain, failure
 
     if code := interruption.exit_code():  # a library has turned the interruption into its own error

@@ -26,7 +26,7 @@ from omegaconf.basecontainer import BaseContainer
 import harness as package
 from harness.commands.compare import compared_document
 from harness.commands.run import run_document
-from harness.config.commands import COMMANDS
+from harness.config.command_list import COMMANDS
 from harness.data.qrels import Qrels
 from harness.measures.score_table import read_score_table
 from harness.storage.typed import encoded

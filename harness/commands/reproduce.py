@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from harness.analysis.ranking import chosen_run, settled
 from harness.config.check import Invocation, check_config
-from harness.config.commands import ReproduceConfig, ScoreConfig, config_class
+from harness.config.command_list import config_class
+from harness.config.commands import ReproduceConfig, ScoreConfig
 from harness.config.components import reusable, target_class, with_absolute_paths
 from harness.config.schema import Role, schema_defaults, with_role
 from harness.config.text import counted

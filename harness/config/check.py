@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from harness.config import components, plugins
 from harness.config.canonical import flatten, mappings_in
-from harness.config.commands import config_class
+from harness.config.command_list import config_class
 from harness.config.components import GROUPS, SHARED, build, check_component, target_class
 from harness.config.manual import shipped
 from harness.config.places import bucket_place

@@ -1,16 +1,14 @@
-"""The commands and all their keys. Add a new key here.
+"""The keys of all commands. Add a new key here.
 
 The config of the command `a b` is composed from `conf/a_b.yaml`, which lists its groups, and from the defaults here.
 """
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from harness.config.schema import (
     FROM_GROUP,
@@ -190,8 +188,6 @@ class SearchingConfig(CommonConfig):
 
 
 class RunConfig(TaskConfig, SearchingConfig):
-    """Run one experiment, from documents and queries to a tracked score that can be exported."""
-
     answer: Node = component(ONCE)
     experiment: None = component()
     run_name: str | None = named(None, "the run's name; null: made from the choices", roles=ASIDE | ONCE)
@@ -205,8 +201,6 @@ class RunConfig(TaskConfig, SearchingConfig):
 
 
 class SweepConfig(RunConfig):
-    """Run many trials of `run` under one parent run; retrievals that trials share are computed once."""
-
     search: Node = component(FIXED)
     sweep: None = component(FIXED)
     dry_run: bool = key(False, "true: print the plan and stop", roles=FIXED | ONCE)
@@ -224,14 +218,10 @@ class SweepConfig(RunConfig):
 
 
 class SearchConfig(SearchingConfig):
-    """Show the top documents for one query, and the gate's signal and decision."""
-
     query: str = key(REQUIRED, "the text to search for", roles=Role.LINES)
 
 
 class PrepareConfig(CommonConfig):
-    """Turn text files into documents: extract their texts, cut them into chunks, find near-duplicates."""
-
     files: tuple[str, ...] | str | None = key(None, "paths with wildcards, as in 'corpus/**/*'; null: the sample files")
     output: Path = key(
         "${outputs}/documents", "the folder for the documents; an earlier result is replaced", roles=WRITES | ACTS
@@ -243,8 +233,6 @@ class PrepareConfig(CommonConfig):
 
 
 class ScoreConfig(TaskConfig):
-    """Score a predictions file that was made elsewhere."""
-
     dataset: Node = component()
     predictions: Path = key(
         REQUIRED, "contest JSON lines {eval_id, topk} or a TREC run; for a text task, a file in its format"
@@ -257,8 +245,6 @@ class ScoreConfig(TaskConfig):
 
 
 class RunsConfig(TrackedConfig):
-    """List the runs of an experiment (best first), all experiments, or the trials of a sweep."""
-
     experiment_name: str | None = named(
         "retrieval", "the experiment to list; null: list all experiments", roles=LOCATES
     )
@@ -277,8 +263,6 @@ class FilesConfig(RankingConfig):
 
 
 class CompareConfig(FilesConfig):
-    """Compare runs: which one is better, by how much, and how certain that is."""
-
     runs: tuple[str, ...] | None = key(None, "run ids, or their first digits, or files (with dataset=); null: the best")
     top: int = key(5, "without runs=: how many of the best runs to compare, each configuration once", least=2, most=26)
     pairs: Literal["best", "all"] = key("best", "best: the best run against each other run | all: every pair")
@@ -288,32 +272,24 @@ class CompareConfig(FilesConfig):
 
 
 class BoardConfig(RankingConfig):
-    """Write one page of all runs: which one to choose and why, query by query."""
-
     runs: tuple[str, ...] | None = key(None, "ids of runs or sweeps, or their first digits; null: the best runs")
     output: Path = key("${outputs}/board.html", "the page to write; an earlier board is replaced", roles=WRITES | ACTS)
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
 
 class AdviseConfig(RankingConfig):
-    """List what to try next, with the greatest possible gain, the cost, and the command."""
-
     run: str | None = key(None, RUN_ID)
     top: int = key(5, "the most proposals to list", least=1, most=100)
     store: StoreKeys = inner(ASIDE)
 
 
 class PowerConfig(FilesConfig):
-    """Compute how many labelled queries are needed to tell two runs apart."""
-
     runs: tuple[str, ...] | None = key(None, "two run ids, or two files; null: the best run and the next that differs")
     power: float = key(0.8, "the chance of finding the difference", least=0.5, most=0.99)
     alpha: float = key(0.05, "the largest p at which a difference counts as found", least=0.001, most=0.2)
 
 
 class ExportConfig(RankingConfig):
-    """Write the best run of an experiment as a validated submission, with its provenance."""
-
     run: str | None = key(None, RUN_ID)
     submission: Path | None = key(None, "the file to write, which must not exist; null: one in outputs", roles=WRITES)
     against: Path | None = key(None, "a sample submission, whose ids the submission must have in the same order")
@@ -324,8 +300,6 @@ class ExportConfig(RankingConfig):
 
 
 class RecordConfig(TrackedConfig):
-    """Record the leaderboard's scores of a submission in the ledger and on its run."""
-
     submission: Path = key(REQUIRED, "the submitted file; it is recognised by its content")
     public: float | None = key(None, "the submission's score on the public leaderboard", least=-1e9, most=1e9)
     private: float | None = key(None, "the submission's score on the private leaderboard", least=-1e9, most=1e9)
@@ -333,14 +307,10 @@ class RecordConfig(TrackedConfig):
 
 
 class HistoryConfig(TrackedConfig):
-    """List all submissions, with local scores beside the leaderboard's."""
-
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
 
 class ReproduceConfig(TrackedConfig):
-    """Repeat a logged run from its record, and check that its predictions are the same."""
-
     experiment_name: str = named("retrieval", "the experiment of the run", roles=LOCATES)
     metric: str | None = key(None, BEST)
     select_on: Selection | None = key(None, PARTS)
@@ -354,8 +324,6 @@ class ReproduceConfig(TrackedConfig):
 
 
 class UiConfig(TrackedConfig):
-    """Serve MLflow's pages of the runs on this machine."""
-
     host: str = key("127.0.0.1", ADDRESS)
     port: int = key(5000, "the port; if it is in use, another port is taken", least=1, most=65535)
     experiment_name: str = named("retrieval", "the experiment whose page address is printed", roles=LOCATES)
@@ -363,8 +331,6 @@ class UiConfig(TrackedConfig):
 
 
 class DoctorConfig(TrackedConfig):
-    """Check versions, plug-ins, store, cache, disk, cluster and hub, with a remedy for each problem."""
-
     dataset: Node = component()
     cluster: Node = component(ASIDE)
     tokenizer: Node = component()
@@ -376,8 +342,6 @@ class DoctorConfig(TrackedConfig):
 
 
 class CacheConfig(CommonConfig):
-    """List the cache by size or age, and prune it; pruned entries are computed again when needed."""
-
     sort: Literal["size", "age"] = key("size", "size | age (time since the last use)")
     show: int = key(20, "the most entries to list; all entries are counted", least=1)
     prune: PruneKeys = inner(ACTS)
@@ -385,7 +349,7 @@ class CacheConfig(CommonConfig):
 
 
 class SyncConfig(TrackedConfig):
-    """Upload the runs that were saved in the outputs folder while the tracking server was down."""
+    """The keys that every command with runs has."""
 
 
 class TestSetConfig(CommonConfig):
@@ -409,8 +373,6 @@ class AskingConfig(TestSetConfig):
 
 
 class DraftConfig(AskingConfig):
-    """Draft a test set from documents with a language model: queries, answers and evidence."""
-
     documents: Path = key("${outputs}/documents", "the folder that harness prepare wrote")
     limit: int | None = key(5, "the most documents to draft from, a fair share of every file; null: all", least=1)
     questions: int = key(2, "the most queries of each kind per document", least=1, most=50)
@@ -426,8 +388,6 @@ class DraftConfig(AskingConfig):
 
 
 class PoolConfig(RankingConfig, TestSetConfig):
-    """Collect the pairs of query and document that are worth judging, from runs on a test set."""
-
     documents: Path | None = key(None, "the documents folder; null: the folder that the pool or the test set names")
     runs: tuple[str, ...] | None = key(None, "ids of runs on this test set, or their first digits; null: the best")
     top: int = key(5, "without runs=: how many of the best runs to use, each configuration once", least=1, most=100)
@@ -436,8 +396,6 @@ class PoolConfig(RankingConfig, TestSetConfig):
 
 
 class JudgeConfig(AskingConfig):
-    """Grade the pooled pairs of a test set with a language model, from 0 to 3, each with a quotation."""
-
     documents: Path | None = key(None, POOLED)
     judge: JudgeKeys
     limit: int | None = key(200, "the most pairs to judge now, with a request for each; null: all that remain", least=1)
@@ -447,8 +405,6 @@ class JudgeConfig(AskingConfig):
 
 
 class ReviewConfig(TestSetConfig):
-    """Open a local page where reviewers judge the pooled documents blind."""
-
     documents: Path | None = key(None, POOLED)
     reviewer: tuple[str, ...] | str | None = key(
         None, "who judges: a name, or several as in [kim,lee]; each gets a link"
@@ -466,15 +422,11 @@ class ReviewConfig(TestSetConfig):
 
 
 class AuditConfig(TestSetConfig):
-    """Measure how often the model agrees with people, and people with each other."""
-
     relevant_from: int = key(2, RELEVANT, least=1, most=3)
     metric: str = key("modified_map@3", "the measure whose narrower interval with 20 more checked queries is estimated")
 
 
 class FreezeConfig(TestSetConfig):
-    """Resolve all judgements of a test set, and write labels that never change."""
-
     documents: Path | None = key(None, POOLED)
     version: int = key(1, "the version of the frozen set; raise it if judgements have changed", least=1)
     output: Path | None = key(None, "the folder of this version; null: v1, v2, ... in testset", roles=WRITES | ACTS)
@@ -486,86 +438,4 @@ class FreezeConfig(TestSetConfig):
 
 
 class InitConfig(RunConfig):
-    """Write harness.yaml: the defaults of all commands in this folder."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """A command.
-
-    config: the class of the checked config. Its docstring is the help text.
-    function: `MODULE:NAME` below harness.commands.
-    example: the words after the name of the command in the example of its help.
-    first: the keys at the top of the help. Messages suggest the first of them for a word without a key.
-    composed: whether the function takes a checked config. Otherwise it takes the request and composes many configs.
-    """
-
-    config: type[Config]
-    function: str
-    example: str
-    first: tuple[str, ...] = ()
-    composed: bool = True
-
-    @property
-    def about(self) -> str:
-        return (self.config.__doc__ or "").strip()
-
-    def load(self) -> Callable[..., Any]:
-        module, _, name = self.function.partition(":")
-        function: Callable[..., Any] = getattr(importlib.import_module(f"harness.commands.{module}"), name)
-        return function
-
-
-_FIRST = ("dataset", "retriever", "gate", "top_k", "objective", "metrics", "experiment_name")
-COMMANDS = {
-    "init": Command(InitConfig, "init:init", "dataset=contest dataset.path=data experiment_name=first"),
-    "run": Command(RunConfig, "run:run", "dataset=contest dataset.path=data gate=auto", _FIRST),
-    "sweep": Command(
-        SweepConfig,
-        "sweep:sweep",
-        "retriever=bm25,hybrid_lexical 'top_k=range(1,4)'",
-        (*_FIRST, "sweep", "budget", "dry_run"),
-        composed=False,
-    ),
-    "prepare": Command(
-        PrepareConfig, "prepare:prepare", "files='corpus/**/*' output=docs chunk.size=400", ("files", "output")
-    ),
-    "score": Command(
-        ScoreConfig,
-        "score:score_file",
-        "predictions=my.run dataset=trec dataset.qrels=qrels.txt",
-        ("predictions", "dataset"),
-    ),
-    "search": Command(SearchConfig, "search:search", "query='달은 왜 모양이 변해?'", ("query", "dataset", "retriever")),
-    "runs": Command(RunsConfig, "runs:runs", "experiment_name=retrieval top=5"),
-    "compare": Command(CompareConfig, "compare:compare", "experiment_name=retrieval top=3"),
-    "board": Command(BoardConfig, "board:board", "experiment_name=retrieval output=board.html"),
-    "advise": Command(AdviseConfig, "advise:advise_run", "experiment_name=retrieval"),
-    "power": Command(PowerConfig, "power:power", "'runs=[3f2a91bc,b07c44d2]'"),
-    "export": Command(ExportConfig, "export.command:export", "metric=modified_map@3", ("run",)),
-    "export record": Command(RecordConfig, "export.history:record", "submission=best.csv public=0.81", ("submission",)),
-    "export history": Command(HistoryConfig, "export.history:history", ""),
-    "reproduce": Command(ReproduceConfig, "reproduce:reproduce", "experiment_name=retrieval"),
-    "testset draft": Command(DraftConfig, "testset.draft:draft", "testset=ts model=gpt-4o-mini limit=5 dry_run=true"),
-    "testset pool": Command(PoolConfig, "testset.pool:pool", "testset=ts experiment_name=first top=5"),
-    "testset judge": Command(JudgeConfig, "testset.judge:judge", "testset=ts model=gpt-4o limit=20 dry_run=true"),
-    "testset review": Command(ReviewConfig, "testset.review:review", "testset=ts reviewer=kim"),
-    "testset audit": Command(AuditConfig, "testset.audit:audit", "testset=ts"),
-    "testset freeze": Command(FreezeConfig, "testset.freeze:freeze", "testset=ts version=1"),
-    "ui": Command(UiConfig, "ui:ui", "port=5000"),
-    "doctor": Command(DoctorConfig, "doctor.command:doctor", ""),
-    "doctor cache": Command(CacheConfig, "doctor.command:cache", "prune.unused_days=30"),
-    "doctor sync": Command(SyncConfig, "doctor.sync:sync", ""),
-}
-PRIMARY = {name.replace(" ", "_"): command for name, command in COMMANDS.items()}  # primary config -> command
-
-
-def config_class(name: str) -> type[Config]:
-    """Return the config class of a primary config or of `common`."""
-    return PRIMARY[name].config if name in PRIMARY else CommonConfig
-
-
-def base_class(cls: type[Config]) -> type[Config] | None:
-    """Return the config class that a config class extends; None for the class of `common`."""
-    known = [command.config for command in PRIMARY.values()]
-    return next((one for one in cls.__mro__[1:] if one in known or one is CommonConfig), None)
+    """The keys of `run`, which harness.yaml can set."""

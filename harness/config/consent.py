@@ -12,7 +12,7 @@ from operator import or_
 from pathlib import Path
 
 from harness.config import components
-from harness.config.commands import COMMANDS
+from harness.config.command_list import COMMANDS
 from harness.config.places import is_address
 from harness.config.schema import Role, keys
 

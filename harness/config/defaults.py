@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config import consent, manual, yaml_files
-from harness.config.commands import PRIMARY
+from harness.config.command_list import PRIMARY
 from harness.errors import BadInput, did_you_mean
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from harness.config import manual
 from harness.config.check import primary
-from harness.config.commands import COMMANDS
+from harness.config.command_list import COMMANDS
 from harness.config.defaults import Defaults, chosen_groups, command_defaults, config_folders
 from harness.config.manual import Entry
 from harness.config.schema import keys
@@ -30,7 +30,7 @@ def help_page(command: str, words: Sequence[str]) -> str:
     choices = chosen_groups(name, words)
     lines = [
         f"harness {command} [KEY=VALUE ...]",
-        *_wrapped(own.about, ""),
+        *_wrapped(COMMANDS[command].about, ""),
         "",
         f"Example: harness {command} {COMMANDS[command].example}".rstrip(),
     ]

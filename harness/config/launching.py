@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from harness.config.commands import COMMANDS
+from harness.config.command_list import COMMANDS
 from harness.config.composing import Composed, Request, master
 from harness.errors import BadInput
 

@@ -33,7 +33,7 @@ from omegaconf.resolvers import oc
 
 from harness.config import plugins, recipes, yaml_files
 from harness.config.canonical import flatten, mappings_in
-from harness.config.commands import PRIMARY, base_class, config_class
+from harness.config.command_list import PRIMARY, base_class, config_class
 from harness.config.manual import is_inner
 from harness.config.places import conf_folder
 from harness.config.schema import Key, check_value, schema_defaults

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.config import plugins, yaml_files
-from harness.config.commands import config_class
+from harness.config.command_list import config_class
 from harness.config.places import conf_folder
 from harness.config.schema import FROM_GROUP, IF_GROUP, keys
 from harness.errors import BadInput
@@ -56,7 +56,6 @@ class Page:
 class Manual:
     """The keys of a command, and its groups with their default choices."""
 
-    about: str
     keys: dict[str, Entry]
     groups: dict[str, Entry]
 
@@ -81,7 +80,7 @@ def manual(name: str) -> Manual:
     reads_runs = "metric" in own and "experiment_name" in own
     gone = [key for key, one in own.items() if one.value in (FROM_GROUP, IF_GROUP)]
     gone += ["objective"] if reads_runs else []
-    return Manual(cls.__doc__ or "", {key: one for key, one in own.items() if key not in gone}, of_groups)
+    return Manual({key: one for key, one in own.items() if key not in gone}, of_groups)
 
 
 def _groups_of(name: str) -> dict[str, Entry]:

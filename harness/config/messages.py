@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.config import manual, plugins
 from harness.config.check import OTHERS, primary
-from harness.config.commands import COMMANDS
+from harness.config.command_list import COMMANDS
 from harness.config.defaults import chosen_groups, commands_with, config_folders, file_settings, is_free
 from harness.errors import BadInput, Failed, did_you_mean
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from harness.config import components, manual
-from harness.config.commands import config_class
+from harness.config.command_list import config_class
 from harness.config.defaults import Setting, chosen_groups, config_folders
 from harness.config.schema import Key, keys
 

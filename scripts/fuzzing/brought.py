@@ -22,7 +22,7 @@ from fuzzing.trial import Files, Wrong, each, lines, reads, same, text_again, wr
 from harness import cli
 from harness.commands.reproduce import Proof, bare_rows, rows_sha256
 from harness.config import defaults, manual, recipes
-from harness.config.commands import Command
+from harness.config.command_list import Command
 from harness.config.components import conf_folder
 from harness.config.overrides import lookup, override_of
 from harness.corpus.chunking import Chunking, Note, load_tokenizer

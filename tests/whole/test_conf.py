@@ -11,7 +11,7 @@ from chat_server import ChatServer
 from search_server import DIALECTS, SearchServer
 
 from harness.cluster.ray_connection import disconnect
-from harness.config import commands, components, composing, manual, schema
+from harness.config import command_list, commands, components, composing, manual, schema
 from harness.config.components import target_class
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -168,19 +168,19 @@ def test_chunks_have_the_same_settings_wherever_they_are_made():
     assert schema.schema_defaults(commands.ChunkKeys) == dataset["chunk"]
 
 
-@pytest.mark.parametrize("name", commands.PRIMARY)
+@pytest.mark.parametrize("name", command_list.PRIMARY)
 def test_a_primary_config_has_the_groups_of_its_class_and_no_keys(name):
     content = yaml.safe_load((CONF / f"{name}.yaml").read_text("utf-8"))
-    known = schema.schema_groups(commands.config_class(name))
+    known = schema.schema_groups(command_list.config_class(name))
     assert {*manual.manual(name).groups} == {*known}
     assert {*content} - {"defaults", "hydra"} <= {*known}
 
 
-@pytest.mark.parametrize("name", commands.PRIMARY)
+@pytest.mark.parametrize("name", command_list.PRIMARY)
 def test_a_composed_config_becomes_typed_values(name):
-    words = [f"{key}=x" for key, one in schema.keys(commands.config_class(name)).items() if one.default == "???"]
+    words = [f"{key}=x" for key, one in schema.keys(command_list.config_class(name)).items() if one.default == "???"]
     document, _ = composing.compose(name.replace("_", " "), words, silent=True)
-    config = commands.config_class(name).of(document)
+    config = command_list.config_class(name).of(document)
     assert config.outputs == Path("outputs")
     assert config.document is document
 
