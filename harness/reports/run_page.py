@@ -1,4 +1,4 @@
-"""The figures, the table of queries, the page and the description in Markdown of a finished run."""
+"""Make the HTML page, the figures, the table of queries and the Markdown description of a finished run."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ BINS = ((1, 1, "1"), (2, 2, "2"), (3, 3, "3"), (4, 10, "4–10"), (11, None, "11
 TEMPLATE = TEMPLATES / "run.html"
 TABLE = "queries.json"  # the logged table of queries
 MEASURES_ON_PAGE = 12
-# Characters on the page: the minimum and the maximum for one document's text, and roughly the total for all texts.
+# Characters of text on the page: the minimum and the maximum per document, and the approximate total.
 LEAST, MOST, TEXTS = 90, 400, 90_000
-DECISIONS = {  # the loss of a query -> the gate's decision; "right" for every other loss
+DECISIONS = {  # a query's kind of loss -> the name of the gate's decision; "right" for every other kind
     None: "not labelled",
     "wrongly_returned": "wrongly_returned",
     "wrongly_withheld": "wrongly_withheld",
@@ -88,7 +88,7 @@ FILES = {
 
 
 def overview(scores: Scores, file: Path, held_out: Scores | None = None) -> None:
-    """Draw the ranks of the first relevant documents before the gate, and the score with its losses."""
+    """Draw how many queries have their first relevant document at which rank, and the score with its losses."""
     figure = new_figure(WIDTH, 3.4, constrained=False)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     figure.subplots_adjust(left=0.07, right=0.99, top=0.9, bottom=0.15, wspace=0.15)
@@ -124,7 +124,7 @@ def write_run_page(
     outcome: Outcome,
     overrides: Sequence[str] | None = None,
 ) -> tuple[dict[str, list[Any]], str]:
-    """Write the figures and the page of the run `name` into a folder. Return (the `query_table`, the description)."""
+    """Write a run's page and figures into a folder. Return (the columns of `query_table`, the Markdown description)."""
     of, payoff = outcome.scores, view_payoff(outcome, plan, dataset)
     view = gate_view(outcome, plan, payoff)
     if of:
@@ -158,7 +158,7 @@ def write_run_page(
 
 
 def write_scored(folder: Path, of: Evaluation, source: Mapping[str, str]) -> str:
-    """Write the figure of predictions made elsewhere. Return their description. source: name -> fact on the file."""
+    """Draw the scores of predictions from a file. Return a description in Markdown. source: facts about the files."""
     if of.scores:
         overview(of.scores, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]
@@ -183,9 +183,9 @@ def _measures(of: Evaluation) -> dict[str, Any]:
 
 
 def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, list[Any]]:
-    """Return the first documents of each query before the gate, and the relevant documents that are not among them.
+    """Return each query's first documents before the gate, and its relevant documents that are not among them.
 
-    documents: [id, title, text] of each document. `top` and `missed` name a document by its place in this list.
+    documents: [id, title, text] of each document. `top` and `missed` refer to a document by its position in this list.
     top: a list of [document, grade or null, score] for each query.
     missed: a list of [document, grade, rank or null] for each query.
     """
@@ -353,7 +353,7 @@ def _by_query(outcome: Outcome, dataset: Dataset, payoff: Payoff, level: int, pu
 
 
 def _command(names: Sequence[str], rule: SignalRule, overrides: Sequence[str] | None) -> str | None:
-    """Return the `command` of `gate_data`; only its words about the gate if the overrides are unknown."""
+    """Return the `command` of `gate_data`. If the overrides are unknown, return only the words that set the gate."""
     if rule.single is None:
         return None
     source, signal, k = rule.single
@@ -369,7 +369,7 @@ def _command(names: Sequence[str], rule: SignalRule, overrides: Sequence[str] | 
     return runnable(shlex.join([*words, "gate.threshold="]))
 
 
-# ---- The description of a run, and numbers of its page that text tasks share
+# ---- The description of a run, and parts that the pages of text tasks also use
 
 
 def measure_row(
@@ -377,7 +377,7 @@ def measure_row(
 ) -> dict[str, Any]:
     """Return a row of the page's table of measures.
 
-    cells: the values below the page's `columns`; NaN for an empty cell.
+    cells: a value for each of the page's `columns`; NaN for an empty cell.
     of: logged name -> the value to draw with its interval; {} if the measure is absent.
     why: the reason for a missing value or interval.
     """
@@ -389,7 +389,7 @@ def measure_row(
 def first_number(
     one: Objective | None, whole: Mapping[str, Summary], public: Mapping[str, Summary]
 ) -> dict[str, Any] | None:
-    """Return the number at the top of a page; None without a value. whole, public: over all or public queries."""
+    """Return `one` for the top of a page, or None. whole, public: the measures over all and over public queries."""
     if one is None:
         return None
     about = {"name": one.name, "kind": one.kind, "n": (public if one.select_on == "public" else whole)[one.name].n}
@@ -402,8 +402,8 @@ def first_number(
 def scored_note(first: str, facts: Facts, found: Iterable[str], notes: Sequence[str], files: Iterable[str]) -> str:
     """Return the description of a run.
 
-    first: the result in one line. MLflow folds all but the first lines.
-    found: tables and sentences.
+    first: the result in one line. MLflow shows only the first lines until the text is unfolded.
+    found: tables and sentences about the result.
     files: the names of the run's files. The name of the HTML page becomes a link.
     """
     left = {"predictions" if name.startswith("predictions.") else name: name for name in files}
@@ -473,7 +473,7 @@ def facts_of(
 
 
 def _gate_text(view: GateView) -> str:
-    """Return for example `bm25 top_score: 3 documents from 3.821, below that none; fitted on labels of 110 queries`."""
+    """Return e.g. `bm25 top_score: 3 documents from 3.821, below that none; fitted on labels of 110 queries`."""
     if view.thresholds[-1:] == (-math.inf,) and not view.learnt:
         return f"none, every query gets its documents (the signal shown is {view.name})"
     rule = levels_text(view.levels, view.thresholds) if view.thresholds else "no threshold on the signal"
@@ -509,7 +509,7 @@ def _losses(of: Evaluation, table: Table | None) -> str:
 
 
 def _confusion(table: Table) -> str:
-    """Return the table of labelled queries by need and decision. A query that passes the gate counts as shown."""
+    """Count the labelled queries by their need for retrieval and by whether they pass the gate ("documents shown")."""
     wrong = {"wrongly_returned", "wrongly_withheld"}
     cells = zip(table["needs"], table["decision"], strict=True)
     count = Counter((needs, needs != (decision in wrong)) for needs, decision in cells if needs is not None)

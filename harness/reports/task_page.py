@@ -97,7 +97,7 @@ def _kinds(scored: ScoredFile) -> dict[str, Any]:
 
 
 def _items(scored: ScoredFile) -> dict[str, Any]:
-    """Return the names of the columns with texts and with numbers, and the rows [id, kind, *texts, *numbers].
+    """Return the names of the text columns and of the number columns, and the rows [id, kind, *texts, *numbers].
 
     The worst items come first. A marked text is a list of [text, mark].
     """
@@ -128,7 +128,7 @@ def draw_scored(
 ) -> Figure:
     """Draw the measures with their intervals, the sums of counts, and the objective of each kind of item.
 
-    summary: the measures, at least one; NaN if a measure is absent.
+    summary: name -> measure, at least one; the mean of an absent measure is NaN.
     by_kind: kind -> (number of items, objective of these items); a single kind is not drawn.
     counts: name -> sum over all items.
     """
