@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from harness.analysis.board.expected import Expected, shown_of_run
 from harness.analysis.ranking import SCORED, SCORED_QUERIES, compares, is_same
@@ -23,6 +22,7 @@ from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Cell, Column, Number, Rows, Table
+from harness.storage.typed import HIDDEN
 from harness.tracking.mlflow_client import shown_address
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 
@@ -36,25 +36,50 @@ class RunRow:
 
     shown: the run, or the best trial of the sweep. The row shows its objective and params.
     trials: the number of the sweep's trials so far; None for a run.
+    differs: the params that differ among the group's runs of the same command.
     """
 
-    run: LoggedRun
-    shown: LoggedRun
+    json_too = ("run_id", "name", "verb", "status", "began", "objective", "best_run_id")
+    run: LoggedRun = field(metadata=HIDDEN)
+    shown: LoggedRun = field(metadata=HIDDEN)
     trials: int | None = None
+    differs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def run_id(self) -> str:
+        return self.run.run_id
+
+    @property
+    def name(self) -> str:
+        return self.run.name
+
+    @property
+    def verb(self) -> str:
+        return self.run.tags["harness.verb"]
+
+    @property
+    def status(self) -> str:
+        return self.run.status
+
+    @property
+    def began(self) -> str:
+        return datetime.datetime.fromtimestamp(self.run.began / 1000, datetime.UTC).isoformat("T", "seconds")
 
     @property
     def objective(self) -> Objective | None:
         return self.shown.objective
 
     @property
-    def began(self) -> str:
-        return datetime.datetime.fromtimestamp(self.run.began / 1000, datetime.UTC).isoformat("T", "seconds")
+    def best_run_id(self) -> str | None:
+        """The best trial of a sweep; None for a run."""
+        return self.shown.run_id if self.trials is not None and self.objective else None
 
-    def in_words(self, differs: Mapping[str, str]) -> str:
+    @property
+    def in_words(self) -> str:
         if self.trials is not None:
             best = self.run.tags.get("best.overrides")
             return f"sweep, {counted(self.trials, 'trial')}" + (f"; best: {best}" if best else "")
-        said = " ".join(f"{name}={value}" for name, value in differs.items())
+        said = " ".join(f"{name}={value}" for name, value in self.differs.items())
         automatic = "sweep.trial" in self.run.tags or self.run.name.startswith(self.run.params.get("retriever", ""))
         return said if said and automatic else " ".join(filter(None, (self.run.name, said and f"({said})")))
 
@@ -63,69 +88,103 @@ class RunRow:
 class RunGroup:
     """Rows whose objectives can be compared, the best first; or rows without an objective, the latest first.
 
+    objective: the measure; None for rows without an objective. kinds: how the objectives were computed.
+    queries: the number of queries on which they were computed; None for a text task.
     expected: the value to expect of the best run on new queries; None if unknown.
+    left_out: the number of further rows, which are not listed.
     """
 
+    objective: str | None
+    kinds: Sequence[str]
+    queries: int | None
     rows: Sequence[RunRow]
     expected: Expected | None = None
+    left_out: int = 0
 
-    @cached_property
-    def kinds(self) -> list[str]:
-        return list(dict.fromkeys(row.objective.kind for row in self.rows if row.objective))
+    @classmethod
+    def of(cls, rows: Sequence[RunRow]) -> RunGroup:
+        counts = (row.shown.metrics.get(SCORED_QUERIES) for row in rows)
+        varied = _varied(rows)
+        return cls(
+            objective=rows[0].objective.name if rows[0].objective else None,
+            kinds=list(dict.fromkeys(row.objective.kind for row in rows if row.objective)),
+            queries=next((int(count) for count in counts if count is not None), None),
+            rows=[
+                replace(row, differs={name: value for name, value in row.shown.params.items() if name in names})
+                for row, names in zip(rows, varied, strict=True)
+            ],
+        )
 
-    @property
-    def measure(self) -> str | None:
-        return self.rows[0].objective.name if self.rows[0].objective else None
-
-    @property
-    def queries(self) -> int | None:
-        """Return the number of queries on which the objectives were computed; None for a text task."""
-        counts = (row.shown.metrics.get(SCORED_QUERIES) for row in self.rows)
-        return next((int(count) for count in counts if count is not None), None)
+    def first(self, top: int) -> RunGroup:
+        return replace(self, rows=self.rows[:top], left_out=max(0, len(self.rows) - top))
 
     @property
     def title(self) -> str:
-        if self.measure is None:
+        if self.objective is None:
             return "Without an objective"
         part = "the public part of " if self.kinds[0].startswith("public") else ""
         over = f", {part}{counted(self.queries, 'query')}" if self.queries is not None else ""
-        return f"{self.measure}, {' or '.join(self.kinds)}{over}"
+        return f"{self.objective}, {' or '.join(self.kinds)}{over}"
 
     @property
     def data(self) -> str:
         tags = self.rows[0].shown.tags
-        labels = "data.evidence" if of_spans(self.measure or "") else "data.qrels"
+        labels = "data.evidence" if of_spans(self.objective or "") else "data.qrels"
         return (tags.get(labels) or tags.get("data.references") or "")[:8]
 
-    @cached_property
-    def differs(self) -> list[dict[str, str]]:
-        """Return for each row the params that differ among the runs of the same command.
-
-        A key of one component, such as `retriever.bigram.k1`, counts only if the runs that have it differ in its value.
-        """
-        found = []
-        for row in self.rows:
-            verb = row.shown.tags.get("harness.verb")
-            peers = [one.shown.params for one in self.rows if one.shown.tags.get("harness.verb") == verb]
-            names = [name for name in row.shown.params if _varies(name, peers)]
-            found.append({name: row.shown.params[name] for name in names})
-        return found
-
-    def table(self, title: str, top: int) -> Table:
+    def table(self, title: str) -> Table:
         estimated = any(row.objective and row.objective.estimate for row in self.rows)
         columns = [Column("estimate" if estimated else "value", "value"), Column("raw", "value")]
         columns += map(Column, ("kind", "status", "what differs", "age", "run"))
-        ended = all(row.run.status == "FINISHED" for row in self.rows)
+        ended = all(row.status == "FINISHED" for row in self.rows)
         cells: Rows = []
-        for place, (row, differs) in enumerate(zip(self.rows[:top], self.differs, strict=False)):
+        for place, row in enumerate(self.rows):
             others = (above.shown for above in self.rows[:place] if above.shown.run_id != row.shown.run_id)
             twin = next((other for other in others if is_same(row.shown, other)), None)
-            said = row.in_words(differs) + (f" (returns the same as {twin.short_id})" if twin else "")
+            said = row.in_words + (f" (returns the same as {twin.short_id})" if twin else "")
             kind = row.objective.kind if row.objective and len(self.kinds) > 1 else ""
-            status = "" if ended else row.run.status
+            status = "" if ended else row.status
             cells.append([*_score(row.objective), kind, status, said, _age(row.run.began), row.run.short_id])
         lines = [self.expected.sentence] if self.expected else []
-        return Table(title, columns, cells, [*lines, *_left_out(len(self.rows), top)], "runs").without_empty()
+        lines += _left_out(len(self.rows), self.left_out)
+        return Table(title, columns, cells, lines, "runs").without_empty()
+
+
+@dataclass(frozen=True)
+class ListedRuns:
+    title: str
+    groups: Sequence[RunGroup]
+
+
+@dataclass(frozen=True)
+class ListedExperiment:
+    """An experiment, with the best run of its largest group. latest: when its latest run began."""
+
+    experiment: str
+    runs: int
+    sweeps: int
+    best: Objective | None
+    latest: str
+    began: int = field(metadata=HIDDEN)
+
+    @classmethod
+    def of(cls, name: str, rows: Sequence[RunRow]) -> ListedExperiment:
+        group = max(grouped(rows), key=lambda group: (group.objective is not None, len(group.rows)))
+        latest, sweeps = max(rows, key=lambda row: row.run.began), sum(row.trials is not None for row in rows)
+        return cls(name, len(rows) - sweeps, sweeps, group.rows[0].objective, latest.began, latest.run.began)
+
+    @property
+    def cells(self) -> list[Cell]:
+        score: list[Cell] = [self.best.value, self.best.title] if self.best else [None, ""]
+        return [self.experiment, self.runs, self.sweeps, *score, f"{_age(self.began)} ago"]
+
+
+@dataclass(frozen=True)
+class ListedExperiments:
+    """The experiments of a store, the latest first. left_out: the number of further experiments."""
+
+    experiments: Sequence[ListedExperiment]
+    left_out: int
 
 
 def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
@@ -135,46 +194,29 @@ def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
             sweep = tracker.run(config.run)
             title, groups = f"Trials of {sweep.named}", grouped(_trials(tracker, sweep))
         elif (name := _experiment(tracker, config, invocation)) is not None:
-            title, found = f"Experiment {name!r}", grouped(_rows(tracker.runs(name, {})))
-            best = [shown_of_run(tracker, one.rows[0].shown, one.measure) if one.measure else None for one in found]
-            groups = [replace(group, expected=expected) for group, expected in zip(found, best, strict=True)]
+            title, groups = f"Experiment {name!r}", grouped(_rows(tracker.runs(name, {})))
+            groups = [replace(one, expected=_expected(tracker, one)) for one in groups]
         else:
             return _show_experiments(tracker, config, Place.of(config, invocation))
-    top = config.top
-    document = {"title": title, "groups": [_group_document(group, top) for group in groups]}
+    found = ListedRuns(title, [group.first(config.top) for group in groups])
     titles = [group.title for group in groups]
     shown = [
-        group.table(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title, top)
-        for group in groups
+        group.table(f"{group.title}, labels {group.data}" if titles.count(group.title) > 1 else group.title)
+        for group in found.groups
     ]
     rows = [row for group in groups for row in group.rows]
     sweeps = sum(row.trials is not None for row in rows)
     count = counted(len(rows) - sweeps, "run") + (f" and {counted(sweeps, 'sweep')}" if sweeps else "")
     steps = _next(groups, Place.of(config, invocation))
-    return CommandAnswer(document, Report(f"{title}: {count}", tables=shown, steps=steps))
+    return CommandAnswer(found, Report(f"{title}: {count}", tables=shown, steps=steps))
 
 
-def _left_out(rows: int, top: int) -> list[str]:
-    return [f"{rows - top} more: top={rows} lists all."] if rows > top else []
+def _expected(tracker: Tracker, group: RunGroup) -> Expected | None:
+    return shown_of_run(tracker, group.rows[0].shown, group.objective) if group.objective else None
 
 
-def _group_document(group: RunGroup, top: int) -> dict[str, Any]:
-    rows = [
-        {
-            "run_id": row.run.run_id,
-            "name": row.run.name,
-            "verb": row.run.tags["harness.verb"],
-            "status": row.run.status,
-            "began": row.began,
-            "objective": row.objective,
-            "differs": differs,
-            "trials": row.trials,
-        }
-        | ({"best_run_id": row.shown.run_id if row.objective else None} if row.trials is not None else {})
-        for row, differs in zip(group.rows[:top], group.differs, strict=False)
-    ]
-    about = {"objective": group.measure, "kinds": group.kinds, "queries": group.queries, "expected": group.expected}
-    return about | {"rows": rows, "left_out": max(0, len(group.rows) - top)}
+def _left_out(listed: int, more: int) -> list[str]:
+    return [f"{more} more: top={listed + more} lists all."] if more else []
 
 
 def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) -> str | None:
@@ -227,11 +269,11 @@ def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:
             same.append(row)
     found.sort(key=lambda group: -max(row.run.began for row in group))
     groups = [
-        RunGroup(sorted(group, key=lambda row: (-row.objective.value if row.objective else 0.0, row.run.began)))
+        RunGroup.of(sorted(group, key=lambda row: (-row.objective.value if row.objective else 0.0, row.run.began)))
         for group in found
     ]
     rest = [row for row in rows if not row.objective]
-    return [*groups, *([RunGroup(rest)] if rest else [])]
+    return [*groups, *([RunGroup.of(rest)] if rest else [])]
 
 
 def _score(one: Objective | None) -> list[Cell]:
@@ -239,6 +281,19 @@ def _score(one: Objective | None) -> list[Cell]:
         return [None, None]
     found = one.estimate or one
     return [Number(found.value, found.low, found.high), one.value if one.estimate else None]
+
+
+def _varied(rows: Sequence[RunRow]) -> list[set[str]]:
+    """Return for each row the names of params that differ among the runs of the same command.
+
+    A key of one component, such as `retriever.bigram.k1`, counts only if the runs that have it differ in its value.
+    """
+    verbs = [row.shown.tags.get("harness.verb") for row in rows]
+    found = {}
+    for verb in {*verbs}:
+        peers = [row.shown.params for row, own in zip(rows, verbs, strict=True) if own == verb]
+        found[verb] = {name for name in {*chain(*peers)} if _varies(name, peers)}
+    return [found[verb] for verb in verbs]
 
 
 def _varies(name: str, peers: Sequence[Mapping[str, str]]) -> bool:
@@ -256,7 +311,7 @@ def _age(began: int) -> str:
 def _next(groups: Sequence[RunGroup], place: Place) -> list[str]:
     sweep = next((row.run for group in groups for row in group.rows if row.trials is not None), None)
     said = [place.command("runs", f"run={sweep.short_id}")] if sweep else []
-    if groups and groups[0].measure:
+    if groups and groups[0].objective:
         best, *others = (row.shown for row in groups[0].rows)
         other = next((one for one in others if not is_same(best, one)), None)
         if other:
@@ -265,26 +320,11 @@ def _next(groups: Sequence[RunGroup], place: Place) -> list[str]:
 
 
 def _show_experiments(tracker: Tracker, config: RunsConfig, place: Place) -> CommandAnswer:
-    listed = [(name, _rows(tracker.runs(name, {}))) for name in tracker.experiments()]
-    listed = sorted(((name, rows) for name, rows in listed if rows), key=lambda one: -max(r.run.began for r in one[1]))
-    found: list[dict[str, Any]] = []
-    cells: Rows = []
-    for name, rows in listed:
-        group = max(grouped(rows), key=lambda group: (group.measure is not None, len(group.rows)))
-        best, latest = group.rows[0].objective, max(rows, key=lambda row: row.run.began)
-        found.append({
-            "experiment": name,
-            "runs": sum(row.trials is None for row in rows),
-            "sweeps": sum(row.trials is not None for row in rows),
-            "best": best,
-            "latest": latest.began,
-        })  # fmt: skip
-        score: list[Cell] = [best.value, best.title] if best else [None, ""]
-        cells.append([name, found[-1]["runs"], found[-1]["sweeps"], *score, f"{_age(latest.run.began)} ago"])
-    top = config.top
-    document = {"experiments": found[:top], "left_out": max(0, len(cells) - top)}
-    steps = [place.command("runs", f"experiment_name={listed[0][0]}")] if listed else [place.command("run")]
-    title = f"{counted(len(cells), 'experiment')} in {shown_address(tracker.uri)}"
-    notes = _left_out(len(cells), top)
-    tables = [Table("The latest first", EXPERIMENTS, cells[:top], notes, "experiments")] if cells else []
-    return CommandAnswer(document, Report(title, tables=tables, steps=steps))
+    rows = [(name, _rows(tracker.runs(name, {}))) for name in tracker.experiments()]
+    listed = sorted((ListedExperiment.of(name, of) for name, of in rows if of), key=lambda one: -one.began)
+    found = ListedExperiments(listed[: config.top], max(0, len(listed) - config.top))
+    steps = [place.command("runs", f"experiment_name={listed[0].experiment}")] if listed else [place.command("run")]
+    title = f"{counted(len(listed), 'experiment')} in {shown_address(tracker.uri)}"
+    cells, notes = [one.cells for one in found.experiments], _left_out(len(found.experiments), found.left_out)
+    tables = [Table("The latest first", EXPERIMENTS, cells, notes, "experiments")] if cells else []
+    return CommandAnswer(found, Report(title, tables=tables, steps=steps))

@@ -59,8 +59,8 @@ def test_only_what_varies_is_said_to_differ():
         logged("b", 0.4, params=shared | {"gate": "score", "gate.threshold": "5", "rerank": "cross_encoder"}),
         logged("c", 0.3, params={"predictions": "x.csv"}, **{"harness.verb": "score"}),
     ])  # fmt: skip
-    assert group.differs == [{"gate": "none"}, {"gate": "score", "rerank": "cross_encoder"}, {}]
-    said = [row[1] for row in group.table("", 9).rows]
+    assert [row.differs for row in group.rows] == [{"gate": "none"}, {"gate": "score", "rerank": "cross_encoder"}, {}]
+    said = [row[1] for row in group.table("").rows]
     assert said == ["a (gate=none)", "b (gate=score rerank=cross_encoder)", "c"]
 
 

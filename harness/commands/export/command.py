@@ -6,13 +6,14 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.analysis.board.expected import shown_of_run
+from harness.analysis.board.expected import Expected, shown_of_run
 from harness.analysis.ranking import SCORED, chosen_run, settled
 from harness.commands.export.ledger import Export, Ledger, Submission, now, provenance_of
-from harness.commands.export.model import log_model, prepared_model
+from harness.commands.export.model import RegisteredModel, log_model, prepared_model
 from harness.config.check import Invocation
 from harness.config.commands import ExportConfig
 from harness.errors import BadInput
@@ -25,8 +26,34 @@ from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.storage.cache import open_cache
-from harness.storage.typed import encoded
+from harness.storage.typed import INLINE, encoded
 from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported submission.
+
+    run_id, metric, value, low, high, kind: the run, and the score by which it was chosen. written: whether the file is
+    new. size: the unit of the submission (queries or items) -> their number. number: the position among all submissions
+    of the ledger. new: whether this content had not been exported before. expected: the value to expect on new queries.
+    """
+
+    run_id: str
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    kind: str | None
+    sha256: str
+    submission: Path
+    written: bool
+    size: Mapping[str, int] = field(metadata=INLINE)
+    provenance: Path
+    number: int
+    new: bool
+    model: RegisteredModel | None
+    expected: Expected | None
 
 
 def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
@@ -62,38 +89,38 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
             submission = ledger.submissions()[line.sha256]
         if served:
             model = log_model(tracker, served, name)
-    expected = shown_of_run(tracker, run, line.metric, config.select_on)
     shown = ("run_id", "metric", "value", "low", "high", "kind", "sha256")
-    document: dict[str, Any] = {name: getattr(line, name) for name in shown} | {
-        "submission": target,
-        "written": not there,
-        kind.unit: valid.count,
-        "provenance": provenance_of(target),
-        "number": submission.number,
-        "new": submission.exports[0].time == line.time,
-        "model": model,
-        "expected": expected,
-    }
-    lines = [*notes, *_lines(document, run, submission, kind.unit)]
+    found = Exported(
+        **{name: getattr(line, name) for name in shown},
+        submission=target,
+        written=not there,
+        size={kind.unit: valid.count},
+        provenance=provenance_of(target),
+        number=submission.number,
+        new=submission.exports[0].time == line.time,
+        model=model,
+        expected=shown_of_run(tracker, run, line.metric, config.select_on),
+    )
     words = (f"submission={target}", "public=SCORE")
-    steps = [Place.of(config, invocation).command("export record", *words)] if document["new"] else []
-    return CommandAnswer(document, Report("", files=lines, steps=steps))
+    steps = [Place.of(config, invocation).command("export record", *words)] if found.new else []
+    return CommandAnswer(found, Report("", files=[*notes, *_lines(found, run, submission)], steps=steps))
 
 
-def _lines(document: Mapping[str, Any], run: LoggedRun, submission: Submission, unit: str) -> Iterator[str]:
-    ends = interval(document["low"], document["high"], absent="")
-    value = f"{document['value']:.4f}{f' (95 % interval {ends})' if ends else ''}" if document["kind"] else ""
-    score = f"{value}, {document['kind']}" if value else "not scored"
-    yield f"Run {run.named}, {document['metric']} {score}: a valid submission of {document[unit]} {unit}."
-    if expected := document["expected"]:
-        yield expected.sentence
-    yield f"Submission: {document['submission']}{'' if document['written'] else ' (already there)'}"
-    yield f"Provenance: {document['provenance']}"
-    if model := document["model"]:
-        before = f" (before: {model['before']})" if model["before"] else ""
-        yield f"Model: {model['name']}, version {model['version']}, alias {model['alias']}{before}."
-        yield f"To serve it: {model['serve']}"
-    if document["new"]:
+def _lines(found: Exported, run: LoggedRun, submission: Submission) -> Iterator[str]:
+    ends = interval(found.low, found.high, absent="")
+    value = f"{found.value:.4f}{f' (95 % interval {ends})' if ends else ''}" if found.kind else ""
+    score = f"{value}, {found.kind}" if value else "not scored"
+    [(unit, count)] = found.size.items()
+    yield f"Run {run.named}, {found.metric} {score}: a valid submission of {count} {unit}."
+    if found.expected:
+        yield found.expected.sentence
+    yield f"Submission: {found.submission}{'' if found.written else ' (already there)'}"
+    yield f"Provenance: {found.provenance}"
+    if model := found.model:
+        before = f" (before: {model.before})" if model.before else ""
+        yield f"Model: {model.name}, version {model.version}, alias {model.alias}{before}."
+        yield f"To serve it: {model.serve}"
+    if found.new:
         yield f"This is submission {submission.number} of the ledger. Record its leaderboard score."
     else:
         yield f"This is not a new submission: the same content is {submission.about}."

@@ -68,6 +68,20 @@ class ServedRun:
     rules: Mapping[str, Path]
 
 
+@dataclass(frozen=True)
+class RegisteredModel:
+    """A run as a version of a registered model. before: the version that had the alias, in words. serve: a command."""
+
+    name: str
+    version: int
+    alias: str
+    before: str | None
+    uri: str
+    model_id: str
+    bytes: int
+    serve: str
+
+
 @contextmanager
 def prepared_model(
     tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str, allow: Sequence[str]
@@ -98,7 +112,7 @@ def prepared_model(
         yield ServedRun(run, plan, dataset, queries, cache, rules)
 
 
-def log_model(tracker: Tracker, served: ServedRun, name: str) -> dict[str, Any]:
+def log_model(tracker: Tracker, served: ServedRun, name: str) -> RegisteredModel:
     """Package a run, register it as a new version of `name`, and give this version the alias `champion`."""
     from mlflow.entities import LoggedModelOutput
 
@@ -123,16 +137,16 @@ def log_model(tracker: Tracker, served: ServedRun, name: str) -> dict[str, Any]:
     )
     client.set_registered_model_alias(name, ALIAS, version.version)  # last: by now, the version is complete
     uri, server = f"models:/{name}@{ALIAS}", f"MLFLOW_TRACKING_URI='{shown_address(tracker.uri)}'"
-    return {
-        "name": name,
-        "version": int(version.version),
-        "alias": ALIAS,
-        "before": before,
-        "uri": uri,
-        "model_id": logged.model_id,
-        "bytes": size,
-        "serve": f"{server} mlflow models serve -m '{uri}' --env-manager local -p 5001",
-    }
+    return RegisteredModel(
+        name=name,
+        version=int(version.version),
+        alias=ALIAS,
+        before=before,
+        uri=uri,
+        model_id=logged.model_id,
+        bytes=size,
+        serve=f"{server} mlflow models serve -m '{uri}' --env-manager local -p 5001",
+    )
 
 
 def _champion(client: MlflowClient, name: str) -> str | None:
