@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -171,6 +171,39 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
     return CommandAnswer({"findings": findings}, Report("", files=lines), failed="" if broken else None)
 
 
+@dataclass(frozen=True)
+class CacheSize:
+    entries: int
+    bytes: int
+
+    def text(self) -> str:
+        return f"{counted(self.entries, 'entry')}, {self.bytes / 1e6:,.1f} MB"
+
+
+@dataclass(frozen=True)
+class ListedEntry:
+    kind: str
+    key: str
+    bytes: int
+    about: str
+    unused_days: float
+    state: str
+
+
+@dataclass(frozen=True)
+class CacheListing:
+    """The cache after pruning. bytes: of all entries that belong to it. busy: entries kept for another process."""
+
+    path: str
+    bytes: int
+    pruned: CacheSize
+    busy: int
+    damaged: int
+    foreign: int
+    kinds: Mapping[str, CacheSize]
+    entries: Sequence[ListedEntry]
+
+
 def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
     """List the cache's entries by size or age. With limits, first remove entries as `_prune` does."""
     kept = open_cache(full_place(config.store.path))
@@ -180,42 +213,40 @@ def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
     kinds: dict[str, list[int]] = {}
     for entry in sorted(left, key=lambda entry: entry.kind):
         kinds.setdefault(entry.kind.split("/")[0], []).append(entry.bytes)
-    document: dict[str, Any] = {
-        "path": kept.location,
-        "bytes": sum(entry.bytes for entry in left if entry.state != "foreign"),
-        "pruned": {"entries": len(removed), "bytes": sum(entry.bytes for entry in removed)},
-        "busy": len(busy),
-        "damaged": sum(entry.state == "damaged" for entry in left),
-        "foreign": sum(entry.state == "foreign" for entry in left),
-        "kinds": {kind: {"entries": len(sizes), "bytes": sum(sizes)} for kind, sizes in kinds.items()},
-        "entries": [
-            {"kind": entry.kind, "key": entry.key, "bytes": entry.bytes, "about": _about(entry.identity)}
-            | {"unused_days": round((now - entry.used) / DAY, 3), "state": entry.state}
+    found = CacheListing(
+        path=kept.location,
+        bytes=sum(entry.bytes for entry in left if entry.state != "foreign"),
+        pruned=CacheSize(len(removed), sum(entry.bytes for entry in removed)),
+        busy=len(busy),
+        damaged=sum(entry.state == "damaged" for entry in left),
+        foreign=sum(entry.state == "foreign" for entry in left),
+        kinds={kind: CacheSize(len(sizes), sum(sizes)) for kind, sizes in kinds.items()},
+        entries=[
+            ListedEntry(
+                entry.kind, entry.key, entry.bytes, _about(entry.identity), _days(now - entry.used), entry.state
+            )
             for entry in left
         ],
-    }
-    return CommandAnswer(document, _cache_report(document, config.show))
+    )
+    return CommandAnswer(found, _cache_report(found, config.show))
 
 
-def _cache_report(document: Mapping[str, Any], rows: int) -> Report:
-    def size(sums: Mapping[str, int]) -> str:
-        return f"{counted(sums['entries'], 'entry')}, {sums['bytes'] / 1e6:,.1f} MB"
-
+def _cache_report(found: CacheListing, rows: int) -> Report:
     columns = [Column("MB", "value", 1), Column("days unused", "value", 1), *map(Column, ("kind", "of", "key"))]
     entries: list[list[Cell]] = []
-    for entry in document["entries"][:rows]:
-        kind = entry["kind"].split("/")[0] + ("" if entry["state"] == "finished" else f" ({entry['state']})")
-        entries.append([entry["bytes"] / 1e6, entry["unused_days"], kind, entry["about"], entry["key"][:12]])
-    lines = [f"{kind}: {size(sums)}" for kind, sums in document["kinds"].items()]
-    lines.append(f"{document['path']}: {document['bytes'] / 1e6:,.1f} MB in all")
-    if document["pruned"]["entries"]:
-        lines.append(f"Pruned {size(document['pruned'])}.")
-    if document["damaged"]:
-        lines.append(f"Damaged: {counted(document['damaged'], 'entry')}, built again when needed, or pruned.")
-    if document["foreign"]:
-        lines.append(f"{document['foreign']} folders do not belong to the cache, and are never pruned.")
-    if document["busy"]:
-        lines.append(f"Skipped {counted(document['busy'], 'entry')} in use by another process.")
+    for entry in found.entries[:rows]:
+        kind = entry.kind.split("/")[0] + ("" if entry.state == "finished" else f" ({entry.state})")
+        entries.append([entry.bytes / 1e6, entry.unused_days, kind, entry.about, entry.key[:12]])
+    lines = [f"{kind}: {size.text()}" for kind, size in found.kinds.items()]
+    lines.append(f"{found.path}: {found.bytes / 1e6:,.1f} MB in all")
+    if found.pruned.entries:
+        lines.append(f"Pruned {found.pruned.text()}.")
+    if found.damaged:
+        lines.append(f"Damaged: {counted(found.damaged, 'entry')}, built again when needed, or pruned.")
+    if found.foreign:
+        lines.append(f"{found.foreign} folders do not belong to the cache, and are never pruned.")
+    if found.busy:
+        lines.append(f"Skipped {counted(found.busy, 'entry')} in use by another process.")
     return Report("", tables=[Table("", columns, entries)], files=lines)
 
 
@@ -247,6 +278,10 @@ def _prune(
         removed += gone
         if not gone:
             return left + busy, removed, busy
+
+
+def _days(seconds: float) -> float:
+    return round(seconds / DAY, 3)
 
 
 def _about(identity: Any) -> str:

@@ -31,7 +31,7 @@ from harness.tracking.tracker import RETRIEVAL, LoggedRun, mlflow_name
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportAnswer:
     """An exported submission.
 
     run_id, metric, value, low, high, kind: the run, and the score by which it was chosen. written: whether the file is
@@ -90,7 +90,7 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
         if served:
             model = log_model(tracker, served, name)
     shown = ("run_id", "metric", "value", "low", "high", "kind", "sha256")
-    found = Exported(
+    found = ExportAnswer(
         **{name: getattr(line, name) for name in shown},
         submission=target,
         written=not there,
@@ -106,7 +106,7 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     return CommandAnswer(found, Report("", files=[*notes, *_lines(found, run, submission)], steps=steps))
 
 
-def _lines(found: Exported, run: LoggedRun, submission: Submission) -> Iterator[str]:
+def _lines(found: ExportAnswer, run: LoggedRun, submission: Submission) -> Iterator[str]:
     ends = interval(found.low, found.high, absent="")
     value = f"{found.value:.4f}{f' (95 % interval {ends})' if ends else ''}" if found.kind else ""
     score = f"{value}, {found.kind}" if value else "not scored"

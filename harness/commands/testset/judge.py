@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from harness.commands.testset.asking import Asking
 from harness.config.check import Invocation
@@ -26,6 +26,27 @@ from harness.testset.judge.judge_record import GRADE_NAMES, OPEN, RECORD, JudgeR
 from harness.testset.judge.judgements import JUDGEMENTS, JudgementLog, held, judged_now
 from harness.testset.judge.judging import read_reply, reply_verdict
 from harness.testset.review.resolution import RELEVANT_FROM
+
+
+@dataclass(frozen=True)
+class JudgeAnswer:
+    """What one command judged.
+
+    added: number of new judgements. left: number of pairs still to judge. by_others: number of pairs left out, since
+    other models have judged them. open: reason -> number of new pairs without a grade. kinds, answered: see `Tally`.
+    """
+
+    testset: Path
+    files: Mapping[str, Path]
+    by: str
+    added: int
+    left: int
+    by_others: int
+    open: Mapping[str, int]
+    kinds: Mapping[str, Mapping[str, int]]
+    answered: Sequence[str]
+    judge: JudgeRecord
+    usage: Usage
 
 
 def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
@@ -58,7 +79,7 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
     added = todo.judgements(verdicts, at)
     JudgementLog(todo.folder).append(added)
     rates = judge_record.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
-    found = judge_record.tally(replace(todo.judged, judgements=[*todo.judged.judgements, *added]), todo.judge.by)
+    counts = judge_record.tally(replace(todo.judged, judgements=[*todo.judged.judgements, *added]), todo.judge.by)
     usage = encoded(chat.taken([*prompts, *todo.asked(todo.before)]))
     if before and (before.usage.get("requests") or 0) > usage["requests"]:  # the cache was pruned, or no controls now
         usage = before.usage
@@ -70,27 +91,27 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
         prompt=todo.judge.prompt.sha256,
         language=todo.language,
         at=before.at if before and not added else at,
-        grades={grade: sum(counts[grade] for counts in found.kinds.values()) for grade in GRADE_NAMES},
-        seeds=found.seeds,
+        grades={grade: sum(of[grade] for of in counts.kinds.values()) for grade in GRADE_NAMES},
+        seeds=counts.seeds,
         controls=rates,
         warnings=(*judge_record.warnings(rates), *judge_record.circular(todo.judge.model, manifest, todo.pool)),
         usage=usage,
     )
     judge_record.write_record(todo.folder, record)
-    document = {
-        "testset": str(todo.folder),
-        "files": {"judgements": str(todo.folder / JUDGEMENTS), "record": str(todo.folder / RECORD)},
-        "by": record.by,
-        "added": len(todo.pending),
-        "left": todo.left,
-        "by_others": todo.others,
-        "open": Counter(one.reason for one in verdicts[: len(added)] if one.reason),
-        "kinds": found.kinds,
-        "answered": found.answered,
-        "judge": record,
-        "usage": chat.spent,
-    }
-    return CommandAnswer(document, judge_report(todo, record, document))
+    found = JudgeAnswer(
+        testset=todo.folder,
+        files={"judgements": todo.folder / JUDGEMENTS, "record": todo.folder / RECORD},
+        by=record.by,
+        added=len(todo.pending),
+        left=todo.left,
+        by_others=todo.others,
+        open=Counter(one.reason for one in verdicts[: len(added)] if one.reason),
+        kinds=counts.kinds,
+        answered=counts.answered,
+        judge=record,
+        usage=chat.spent,
+    )
+    return CommandAnswer(found, judge_report(todo, found))
 
 
 def _extent(work: JudgingWork) -> str:
@@ -106,34 +127,32 @@ def _nothing(todo: JudgingWork) -> CommandAnswer:
     return CommandAnswer(document, Report(f"{todo.folder}: {why}. Nothing was asked.", steps=[_review(todo)]))
 
 
-def judge_report(todo: JudgingWork, record: JudgeRecord, found: Mapping[str, Any]) -> Report:
-    """Return the report. found: the command's JSON document."""
-    said = []
-    if answered := found["answered"]:
+def judge_report(todo: JudgingWork, found: JudgeAnswer) -> Report:
+    said, record = [], found.judge
+    if answered := found.answered:
         said.append(f"{counted(len(answered), 'query')} of kind unanswerable may have an answer: {some(answered)}.")
     if todo.left:
         said.append(f"{counted(todo.left, 'more pair')} to judge. Repeat the command, or set limit=null for all pairs.")
-    spent: Usage = found["usage"]
     return Report(
         f"{todo.folder / JUDGEMENTS}: {counted(len(todo.pending), 'judgement')} added by {record.by}.",
         [f"Warning: {warning}" for warning in record.warnings],
-        [_grades(record, found), _controls(record)],
-        [*said, f"Sent now: {spent.text()}; from the cache: {spent.cached:,}."],
+        [_grades(found), _controls(record)],
+        [*said, f"Sent now: {found.usage.text()}; from the cache: {found.usage.cached:,}."],
         steps=[_review(todo)],
     )
 
 
-def _grades(record: JudgeRecord, found: Mapping[str, Any]) -> Table:
-    notes = [f"{count:,} open now: {reason}." for reason, count in found["open"].items()]
-    if seeds := record.seeds:
+def _grades(found: JudgeAnswer) -> Table:
+    notes = [f"{count:,} open now: {reason}." for reason, count in found.open.items()]
+    if seeds := found.judge.seeds:
         notes.append(f"Of the documents with evidence, {seeds.text()} are graded {RELEVANT_FROM} or 3.")
-    if others := found["by_others"]:
-        notes.append(f"{counted(others, 'pair')} left out, since other models have judged them.")
+    if found.by_others:
+        notes.append(f"{counted(found.by_others, 'pair')} left out, since other models have judged them.")
     columns = [
         Column("kind"),
         *(Column(name if name != OPEN else "open", "count") for name in GRADE_NAMES),
     ]
-    rows: Rows = [[kind, *(counts[name] for name in GRADE_NAMES)] for kind, counts in found["kinds"].items()]
+    rows: Rows = [[kind, *(counts[name] for name in GRADE_NAMES)] for kind, counts in found.kinds.items()]
     return Table("Grades", columns, rows, notes)
 
 

@@ -27,12 +27,12 @@ from harness.progress import stage
 from harness.recording.recording import open_store
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
-from harness.reports.tables import Column, Table
+from harness.reports.tables import Column, Rows, Table
 from harness.testset.judge.judgements import Judgement, JudgementLog, current, held, text_digest
 from harness.testset.pool import pool as pools
 from harness.testset.pool import pooling
 from harness.testset.pool.pool import About, Pool, PooledRun
-from harness.testset.pool.pooling import missed, reusability
+from harness.testset.pool.pooling import Missed, Reusability, missed, reusability
 from harness.testset.review.resolution import resolve
 
 ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # A pair counts for the first origin that it has.
@@ -78,6 +78,41 @@ class TestSet:
         return {query.query_id: text_digest(query) for query in self.dataset.queries}
 
 
+@dataclass(frozen=True)
+class PoolRow:
+    """A run of the pool. pairs: number of its pooled documents. alone: number that no other run added."""
+
+    run_id: str
+    name: str
+    depth: int
+    pairs: int
+    alone: int
+
+    @classmethod
+    def of(cls, pool: Pool, run_id: str) -> PoolRow:
+        run = pool.about.runs[run_id]
+        pairs = [one for one in pool.pairs if run_id in one.ranks]
+        return cls(run_id, run.name, run.depth, len(pairs), sum(len(one.ranks) == 1 for one in pairs))
+
+
+@dataclass(frozen=True)
+class PoolAnswer:
+    """A pool after the command. new: number of pairs that it had not before. origins: origin -> number of pairs."""
+
+    testset: Path
+    files: Mapping[str, Path]
+    queries: int
+    pairs: int
+    new: int
+    unjudged: Mapping[str, int]
+    per_query: Mapping[str, int]
+    origins: Mapping[str, int]
+    runs: Sequence[PoolRow]
+    reusability: Reusability | None
+    missed: Missed | None
+    notes: Sequence[str]
+
+
 def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
     """Pool documents that runs retrieved, or add them to an existing pool. Report the number of pairs to judge."""
     path = config.testset
@@ -93,21 +128,18 @@ def pool(config: PoolConfig, invocation: Invocation) -> CommandAnswer:
     judgements = JudgementLog(path).read()
     notes += [*_short(runs, config.pool.depth), *_changes(testset, judgements)]
     resolved = resolve(judgements, testset.queries, made.pairs) if judgements else None
-    reach = {
-        "reusability": resolved and reusability(made, resolved, testset.queries),
-        "missed": resolved and missed(made, resolved, testset.queries),
-    }
-    document = {
-        "testset": str(path),
-        "files": {"pool": str(path / pools.POOL), "manifest": str(path / pools.MANIFEST)},
-        "queries": len(made.about.queries),
-        "pairs": len(made.pairs),
+    found = PoolAnswer(
+        testset=path,
+        files={"pool": path / pools.POOL, "manifest": path / pools.MANIFEST},
+        queries=len(made.about.queries),
+        pairs=len(made.pairs),
         **_counts(testset, made, judgements),
-        "runs": [_run_row(made, run_id) for run_id in made.about.runs],
-        **reach,
-        "notes": notes,
-    }
-    return CommandAnswer(document, pool_report(path, document, [one.text() for one in reach.values() if one]))
+        runs=[PoolRow.of(made, run_id) for run_id in made.about.runs],
+        reusability=reusability(made, resolved, testset.queries) if resolved else None,
+        missed=missed(made, resolved, testset.queries) if resolved else None,
+        notes=notes,
+    )
+    return CommandAnswer(found, pool_report(found))
 
 
 def _runs(config: PoolConfig, testset: TestSet, folder: Path) -> tuple[list[FullLists], list[str]]:
@@ -199,34 +231,25 @@ def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> di
     }
 
 
-def pool_report(testset: Path, found: Mapping[str, Any], reach: Sequence[str]) -> Report:
-    """Return the report. found: the JSON document. reach: sentences on whether the judgements serve other runs."""
-    sizes, (left, unneeded) = found["per_query"], found["unjudged"].values()
+def pool_report(found: PoolAnswer) -> Report:
+    testset, sizes, (left, unneeded) = found.testset, found.per_query, found.unjudged.values()
+    reach = [one.text() for one in (found.reusability, found.missed) if one]
     people = f", and {unneeded:,} of queries that need no retrieval, which only people judge" if unneeded else ""
     keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}
-    shown = {"depth": "depth", "pairs": "pairs", "alone": "only this run"}
-    columns = [Column("run"), Column("name"), *(Column(name, "count") for name in shown.values())]
-    rows = [[short_id(one["run_id"]), one["name"], *(one[key] for key in shown)] for one in found["runs"]]
+    columns = [Column("run"), Column("name"), *(Column(name, "count") for name in ("depth", "pairs", "only this run"))]
+    rows: Rows = [[short_id(one.run_id), one.name, one.depth, one.pairs, one.alone] for one in found.runs]
     return Report(
-        f"{testset / pools.POOL}: {counted(found['pairs'], 'pair')} of {counted(found['queries'], 'query')}, "
-        f"{sizes['least']} to {sizes['most']} each, median {sizes['median']}; {found['new']:,} new.",
+        f"{testset / pools.POOL}: {counted(found.pairs, 'pair')} of {counted(found.queries, 'query')}, "
+        f"{sizes['least']} to {sizes['most']} each, median {sizes['median']}; {found.new:,} new.",
         [
             f"Not judged: {left:,}{people}.",
-            f"Brought by {', '.join(f'{name} {count:,}' for name, count in found['origins'].items())}.",
+            f"Brought by {', '.join(f'{name} {count:,}' for name, count in found.origins.items())}.",
             *reach,
         ],
         [Table("Runs", columns, rows)],
-        [*([] if found["reusability"] else [REPEAT]), *found["notes"]],
+        [*([] if found.reusability else [REPEAT]), *found.notes],
         steps=[
             shlex.join(["harness", "testset", command, f"testset={testset}", keys[command]])
             for command in (("judge", "review") if left else ("review", "freeze"))
         ],
     )
-
-
-def _run_row(pool: Pool, run_id: str) -> dict[str, Any]:
-    """Return a run's row. pairs: number of its pooled documents. alone: number that no other run added."""
-    run = pool.about.runs[run_id]
-    pairs = [one for one in pool.pairs if run_id in one.ranks]
-    alone = sum(len(one.ranks) == 1 for one in pairs)
-    return {"run_id": run_id, "name": run.name, "depth": run.depth, "pairs": len(pairs), "alone": alone}
