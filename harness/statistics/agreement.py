@@ -24,7 +24,7 @@ from harness.statistics.bootstrap import draws
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 FEWEST = 5  # an interval needs this many queries; resamples of fewer queries have too few outcomes
-_SLACK = 1e-12  # smaller ranges of a statistic are rounding errors
+_SLACK = 1e-12  # values of a statistic that differ by at most this count as equal
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Drawn:
 
         In a stratum of n queries, n - 1 are drawn with replacement and count n / (n - 1) times (Rao and Wu 1988).
         Drawing n would make intervals too narrow by the factor sqrt((n - 1) / n). Strata with a single checked query
-        are joined, since one query says nothing about the spread.
+        are joined with other strata, since one query says nothing about the spread within its stratum.
         """
         weighted = self.weights[:, None] * values
         generator = np.random.default_rng(seed)
@@ -151,9 +151,9 @@ def coincidences(counts: np.ndarray) -> np.ndarray:
 def alpha(tables: np.ndarray) -> np.ndarray:
     """Return Krippendorff's alpha for ordered grades, [...], from sums of `coincidences`.
 
-    Alpha is 1 - observed / expected disagreement. Both are means of squared distances of two grades. The distance is
-    the number of ratings between the two in sorted order, where ratings with one of the two grades count half. NaN if
-    all ratings are the same.
+    Alpha is 1 - observed / expected disagreement. Both disagreements are means of squared distances of two grades. The
+    distance is the number of ratings between the two in sorted order, where ratings with one of the two grades count
+    half. NaN if all ratings are the same.
     """
     values = tables.sum(axis=-1)
     total = values.sum(axis=-1)
@@ -228,7 +228,7 @@ Z = 1.959963984540054  # the normal quantile of a 95 % interval
 
 @dataclass(frozen=True)
 class Proportion:
-    """`count` of `of` cases; `of` > 0."""
+    """A share of cases: `count` out of `of`, where `of` is above 0."""
 
     json_too: ClassVar = ("low", "high")
 
@@ -237,7 +237,7 @@ class Proportion:
 
     def __post_init__(self) -> None:
         if not 0 <= self.count <= self.of > 0:
-            raise ValueError(f"count {self.count} and of {self.of} must be 0 <= count <= of, of > 0.")
+            raise ValueError(f"count ({self.count}) must be from 0 to of ({self.of}), and of must be above 0.")
 
     @property
     def share(self) -> float:

@@ -85,9 +85,9 @@ def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarra
 
 
 def draws(seed: int | np.random.Generator, n: int, resamples: int, drawn: int | None = None) -> Iterator[np.ndarray]:
-    """Yield how often each of n items is drawn, as integer arrays [some of the resamples, n].
+    """Yield how often each of n items is drawn, as integer arrays [B, n], each for the next B of the resamples.
 
-    A matrix product of these numbers with values of the items gives the resampled sums.
+    A matrix product of such an array with values of the items gives the resampled sums.
     drawn: the number of items to draw with replacement; None: n.
     """
     generator = np.random.default_rng(seed)
@@ -161,7 +161,7 @@ def bca(
 
 
 def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return quantiles [N, M] of the rows of `values` [M, n], like np.quantile, but with shares [N, M] by row."""
+    """Return quantiles [N, M] of the rows of `values` [M, n], like np.quantile, but each row has its own shares [N]."""
     ordered = np.sort(values, axis=1)
     last = values.shape[1] - 1
     place = shares * last

@@ -36,7 +36,7 @@ Keys = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Effects:
-    """The parts of the scores of R trials on each query, all linear in the scores.
+    """The scores of R trials on each query, split into parts that are linear in the scores.
 
     mean: float64 [Q], the mean score over the space of tried values.
     parts: (key,) -> float64 [L, Q], or (first, second) -> float64 [L1 * L2, Q]; without keys that these trials cannot
@@ -56,7 +56,7 @@ class Effects:
 def effects(levels: np.ndarray, values: np.ndarray) -> Effects | None:
     """Split scores by keys. Return None if combinations are missing and trials do not outnumber effects of single keys.
 
-    levels: int [R, K], the index of each trial's value among its key's values, 0 to L - 1 for L > 1; each index occurs.
+    levels: int [R, K], the index of each trial's value among its key's L > 1 values, from 0; each index occurs.
     values: float64 [R, Q], finite. If all combinations ran, trials with equal levels are replaced by their mean.
     """
     sizes = levels.max(axis=0) + 1
@@ -184,9 +184,9 @@ class Importance:
 
     alone: the share of each key's main effect.
     total: the share of a key's main effect and its joint effects together; equal to `alone` if no pair is known.
-    pairs: the greatest shares of two keys' joint effect, beyond the effect of each key.
+    pairs: the greatest shares of joint effects of two keys, beyond the main effect of each key.
     rest: the share that keys and pairs do not explain.
-    spread: the standard deviation of the mean score over the space, in units of the measure, without noise.
+    spread: how far mean scores vary over the space: their standard deviation without noise, in units of the measure.
     beyond_chance: whether a test at .05 tells the trials apart at all; if not, shares mean little.
     """
 

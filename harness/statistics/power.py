@@ -4,8 +4,8 @@ Power is the chance that the test finds an existing difference. Formulas for Stu
 Differences of rankings are not normal: most queries tie, and the rest take a few values. So the test itself is repeated
 on samples of the observed differences. REPEATS samples of queries are drawn with replacement, and the signs of
 their differences are flipped as in `significance`. If more than FLIPPED differences of a sample are not 0, the flipped
-sums are taken as normal. If more than SAMPLED are not 0, the answer is that of Student's test, by the noncentral t
-distribution. `scripts/benchmark.py power` compares these shortcuts with the test itself.
+sums are treated as normal. If more than SAMPLED are not 0, the answer is the power of Student's test, by the noncentral
+t distribution. `scripts/benchmark.py power` compares these shortcuts with the test itself.
 
 To assume another true difference, the observed differences d are weighted by exp(θd), with the θ that gives this mean
 (exponential tilting; Efron 1981). Ties remain ties, no difference exceeds the observed differences, and normal
@@ -27,7 +27,7 @@ from harness.statistics.significance import FEW, RESAMPLES, SEED, Difference, di
 REPEATS = 3000  # number of samples; power then has a standard error of 0.007
 FLIPS = 1000  # number of random flips of the signs of a sample
 EXACT = 11  # with at most this many differing queries, all flips are counted
-FLIPPED = 150  # with more differing queries in a sample, flipped sums are taken as normal
+FLIPPED = 150  # with more differing queries in a sample, flipped sums are treated as normal
 SAMPLED = 3000  # with more differing queries, Student's test gives the answer
 MOST = 10_000_000  # maximum number of queries to give as an answer
 _ENOUGH = 0.004  # a search ends if power is this close to the wanted power
@@ -95,7 +95,7 @@ class Population:
 
 @dataclass(frozen=True)
 class FlipTest:
-    """The two-sided paired randomisation test. alpha: a difference is found if p <= alpha. seed: of the samples."""
+    """The two-sided paired randomisation test. alpha: a difference is found if p <= alpha. seed: for the samples."""
 
     alpha: float = 0.05
     seed: int = 0
@@ -236,7 +236,7 @@ TIMES = (0.5, 1, 2, 4)  # numbers of queries in `curve`, as multiples of today's
 
 @dataclass(frozen=True)
 class Planned:
-    """The power of this many queries for the observed difference, and the smallest difference that they find."""
+    """The power of `queries` queries for the observed difference, and the smallest difference that they find."""
 
     queries: int
     power: float
@@ -276,7 +276,7 @@ def telling_apart(gaps: np.ndarray, wanted: float = 0.8, alpha: float = 0.05) ->
     """
     known = gaps[~np.isnan(gaps)]
     if len(known) < 2 or not known.any():
-        raise ValueError("there is no difference to tell")
+        raise ValueError("there are fewer than two queries, or the runs do not differ on any query")
     [found] = differences(np.stack([gaps, np.zeros(len(gaps))])[:, None], SEED, RESAMPLES)[0, 1]
     test, population = FlipTest(alpha), Population.of(known)
     needed = test.queries_needed(population, wanted)

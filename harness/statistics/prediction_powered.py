@@ -132,7 +132,7 @@ def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Es
 
     A stratum with fewer than two checked queries is joined with the next stratum, or, if it is the last, the previous.
     There is no interval if the measure applies to fewer than LEAST checked queries, or if fewer than SPARSE of these
-    queries differ from the most frequent value. There is no value for fewer than two checked queries.
+    queries have a value other than the most frequent one. There is no value for fewer than two checked queries.
 
     least, most: bounds of the measure, to which the value and the interval are cut.
     """
@@ -154,7 +154,7 @@ def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Es
         return replace(found, note=f"{NO_INTERVAL}{alike} of {counted} checked queries have the same value")
     error, freedom = _error(strata, weight, ratio, tuned=True)
     if not freedom < math.inf:
-        return replace(found, note=f"{NO_INTERVAL}people and the model differ by the same on all checked queries")
+        return replace(found, note=f"{NO_INTERVAL}people and the model differ equally on all checked queries")
     from scipy.special import stdtr, stdtrit
 
     margin = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error

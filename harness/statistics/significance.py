@@ -20,7 +20,7 @@ _TIE = 1e-12  # sums are equal if they differ by less than this times the sum of
 
 Pair = tuple[int, int]  # indices of two runs
 Statistic = Callable[[np.ndarray], np.ndarray]
-"""Swaps, int8 [R, n], 1 where two runs exchange an item -> M differences between the runs, float64 [M, R]."""
+"""Swaps, int8 [R, n], 1 where two runs exchange their results on an item -> M differences of the runs [M, R]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +112,9 @@ def randomisation_test(
     """Test M measures by paired randomisation; return p, float64 [M], and whether p is exact.
 
     If the two runs are equally good, exchanging their results on an item changes nothing (Fisher 1935; Yeh 2000 for
-    ratios of counts). p is two-sided: the share of swaps that leave the runs at least as far apart as they are. If
-    there are at most `resamples` swaps, all 2^n are counted. Otherwise `resamples` are drawn, and the observed
-    result is added to keep p above 0 (Phipson and Smyth 2010).
+    ratios of counts). p is two-sided: the share of swaps that leave the runs at least as far apart as they were
+    observed. If at most `resamples` swaps are possible, all 2^n are counted. Otherwise `resamples` are drawn, and the
+    observed result is added to keep p above 0 (Phipson and Smyth 2010).
 
     statistic: gives the differences between the runs after swaps.
     n: the number of items to swap; leave out items that change nothing.

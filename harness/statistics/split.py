@@ -59,7 +59,7 @@ def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[
     return np.array([chosen[query_id] for query_id in scored])
 
 
-Score = Callable[[np.ndarray], np.ndarray]  # [R, N], 1 if an item counts in a draw, else 0 -> scores of M runs [M, R]
+Score = Callable[[np.ndarray], np.ndarray]  # the items of R draws (1 or 0) [R, N] -> scores of M runs on them [M, R]
 
 DRAWS = 1000
 EXPECTED = 0.2  # if the parts' winners differ in at least this share of random splits, a disagreement is normal
@@ -168,7 +168,7 @@ def standings(
 def _disagree(boards: Sequence[Standing], shaken: ShakeUp) -> str:
     private = [board.private or 0.0 for board in boards]
     gap = max(private) - max(value for value, board in zip(private, boards, strict=True) if board.public_rank == 1)
-    said = f"Public and private disagree on the winner (by {gap:.3f})"
+    said = f"Public and private disagree on the winner (private gap: {gap:.3f})"
     if shaken.winner_loses >= EXPECTED:
         return f"{said}: expected for runs this close."
     return f"{said}, as in only {100 * shaken.winner_loses:.0f} % of random splits: the parts differ."

@@ -36,7 +36,7 @@ _EDITED = "was edited or is damaged: its checksum differs"
 
 
 class Shortened(BadInput):
-    """A log is shorter than the part that was read."""
+    """A log is now shorter than the part of it that was read before."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class AppendLog(Generic[T]):
                     os.close(file)
 
     def read(self) -> list[T]:
-        """Return all rows; [] without the file. Raise BadInput, with the line, for a damaged line or a wrong type."""
+        """Return all rows; [] without the file. Raise BadInput, naming the line, for a damaged line or a wrong type."""
         return self._checked()[0]
 
     def since(self, position: Position) -> tuple[list[T], Position]:

@@ -185,7 +185,7 @@ class Bucket:
         elif isinstance(error, known.ConnectionError | known.HTTPClientError | TimeoutError) or code in _BUSY:
             problem = f"cannot {doing}: {server_name()} does not answer ({code or kind})."
             if self._answered:
-                return Failed(f"{where}: {problem} It did before. Run again when it is back: finished work is cached.")
+                return Failed(f"{where}: {problem} It did answer before. Run again later: finished work is cached.")
             problem += " Check AWS_ENDPOINT_URL and the network."
         elif code or isinstance(error, known.BotoCoreError | ValueError):
             problem = (

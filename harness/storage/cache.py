@@ -40,7 +40,7 @@ def open_cache(path: str) -> Cache:
 
 
 def existing_cache(path: str) -> Cache | None:
-    """Return the cache at a place; None, without creating it, if the folder does not exist."""
+    """Return the cache at a place. If its folder does not exist, return None and create nothing."""
     return open_cache(path) if bucket_place(path) or Path(path).is_dir() else None
 
 
@@ -86,7 +86,7 @@ class Cache:
         return self._entry(_name(kind, identity), identity, build, resume)
 
     def size(self, kind: str, identity: Mapping[str, Any]) -> int | None:
-        """Return the bytes of a cached result; None if it is not cached."""
+        """Return the size of a cached result in bytes; None if it is not cached."""
         manifest = self.backend.manifest(_name(kind, identity))
         return sum(size for size, _ in manifest["files"].values()) if manifest else None
 
@@ -104,7 +104,7 @@ class Cache:
         return self.backend.log_folder(_name(kind, identity), identity)
 
     def found_log(self, kind: str, identity: Mapping[str, Any]) -> Path | None:
-        """Return the folder of a growing result; None, without creating it, if there is none."""
+        """Return the folder of a growing result. If there is none, return None and create nothing."""
         return self.log_folder(kind, identity) if self.found(kind, identity) else None
 
     def adding(self, folder: Path) -> AbstractContextManager[None]:

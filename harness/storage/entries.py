@@ -229,7 +229,7 @@ def missing_entry(place: Path, identity: Mapping[str, Any]) -> BadInput:
     smallest = min(differences, key=len, default={})
     return BadInput(
         f"{place.parents[1]} has no entry in {place.parent.name} that matches this configuration"
-        f"{''.join(f'; {key} was {value!r} and is {ours.get(key)!r}' for key, value in smallest.items())}. "
+        f"{''.join(f'; cached: {key}={value!r}, now: {ours.get(key)!r}' for key, value in smallest.items())}. "
         "The cache is read-only and builds nothing: restore the versions, models and files that its entries need."
     )
 

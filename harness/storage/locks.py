@@ -188,7 +188,7 @@ class Lease:
             try:
                 etag = self._bucket.replace(self._name, self._content(), self._etag)
                 if etag is None and (found := self._bucket.read(self._name)) and self._is_ours(found.data):
-                    etag = found.etag  # the request was repeated after it had arrived
+                    etag = found.etag  # the client repeated a request that had already arrived
             except (BadInput, Failed):
                 continue  # the server may answer the next time
             if etag is None:

@@ -50,9 +50,9 @@ def key_named(name: str) -> Mapping[str, str]:
 def encoded(value: Any) -> Any:
     """Convert a value to dicts, lists, texts, numbers, truth values and None.
 
-    A dataclass becomes a dict by field name; metadata such as HIDDEN changes this. The class attribute `json_too` names
-    properties to add. NaN and infinity become None, a Path its text, an Enum its value, NumPy scalars numbers,
-    and arrays and sequences lists. Keys of mappings are kept.
+    A dataclass becomes a dict with the field names as keys; metadata such as HIDDEN changes this. The class attribute
+    `json_too` names properties to add. NaN and infinity become None, a Path its text, an Enum its value, NumPy scalars
+    numbers, and arrays and sequences lists. Keys of mappings are kept.
     """
     if value is None or (isinstance(value, str | bool | int) and not isinstance(value, Enum)):
         return value

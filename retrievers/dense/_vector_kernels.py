@@ -11,7 +11,7 @@ from numba import njit
 from retrievers.lexical._bm25_kernels import keep_best, select
 
 STRIPE = 32  # number of scores compared with the threshold at a time
-LANES = 16  # number of partial sums of an inner product; enough for vector instructions, and quickly added up
+LANES = 16  # number of partial sums of an inner product: enough for vector instructions, few enough to add up quickly
 
 # The product of two float32 numbers is exact in float64, so fusing it with the following addition changes no bit.
 FUSED = {"contract"}
@@ -19,7 +19,7 @@ FUSED = {"contract"}
 
 @njit(cache=True, nogil=True)
 def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresholds, first, last):
-    """Add the documents base to base + n - 1, unless they score too low, to the candidates of queries first..last-1.
+    """Add those of the documents base..base+n-1 that score high enough to the candidates of queries first..last-1.
 
     The k best documents by exact score are always among the candidates. Ties go to the smaller document number.
 

@@ -28,7 +28,7 @@ from retrievers.dense.encoders import Encoder
 from retrievers.dense.vectors import Flat, VectorIndex
 
 Kind = Literal["none", "sentences", "window"]
-Sentences = Annotated[int, AtMost(1000, "a longer window is a whole document")]
+Sentences = Annotated[int, AtMost(1000, "a longer window would hold a whole document")]
 SHORTEST, LONGEST = 50, 1000  # characters of a sentence: shorter sentences join the next, longer ones are cut
 VERSION = 1  # version of the passages' identity; increase it when the same settings give other passages
 FIRST = 4  # number of passages per requested document in the first search

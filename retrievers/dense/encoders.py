@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 20  # number of characters tokenized at a time
 USE_CHUNK = 1 << 14  # number of characters that a thread of UseMultilingual encodes at a time
-MostCharacters = Annotated[int, AtMost(1 << 16, "a thread needs 20 kB of memory for each")]
+MostCharacters = Annotated[int, AtMost(1 << 16, "each thread needs 20 kB of memory per character")]
 EACH = 100  # number of characters added to each text's length, to limit the number of short texts in a chunk
 
 _Item = TypeVar("_Item")
@@ -39,7 +39,7 @@ class Encoder(Protocol):
     learns: whether the encoder is trained on the documents, so that query vectors depend on the documents.
 
     Optional methods: the class method `identify`, as in Retriever, and `require_model()`, which is called before a run
-    begins and raises BadInput if there is no model. It must not download anything.
+    begins and raises BadInput if there is no model. `require_model` must not download anything.
     """
 
     version: int
@@ -51,7 +51,8 @@ class Encoder(Protocol):
 
         Equal texts get equal vectors. Raise BadVector if a vector is not finite.
 
-        folder: an existing folder. It is empty, or has files of an interrupted call with the same texts, to be resumed.
+        folder: an existing folder, empty or with the files of an interrupted call with the same texts, which this call
+            resumes.
         """
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
@@ -99,7 +100,7 @@ class SentenceEncoder(models.NeuralModel):
         for module in list(model)[1:]:  # model_kwargs applies only to the first module, the transformer
             module.to(dtype)
         if model.transformers_model is None:
-            raise BadInput(f"the model reads text by {type(model[0]).__name__}: choose a model with a transformer.")
+            raise BadInput(f"the model is a {type(model[0]).__name__}, not a transformer: choose another model.")
         most = models.positions(model.transformers_model)
         models.check_length(self.max_length, most)
         model.max_seq_length = self.max_length or min(model.max_seq_length or most, most)

@@ -47,9 +47,9 @@ log = logging.getLogger(__name__)
 class MilvusIndex(Approximate):
     """An index on a Milvus server or in milvus-lite, by inner products.
 
-    The environment variables HARNESS_MILVUS_URI and HARNESS_MILVUS_TOKEN have the address and a token. `search`
-    measures `index_recall` on at most 256 queries. The server's version may change an approximate index's proposals,
-    but is not part of the identity.
+    The environment variables HARNESS_MILVUS_URI and HARNESS_MILVUS_TOKEN have the address and a token. Searches measure
+    `index_recall` on at most 256 queries. The server's version may change an approximate index's proposals, but is not
+    part of the identity.
 
     index_type: any of the server's types for float vectors, such as FLAT (exact), HNSW or IVF_FLAT.
     build: Milvus' parameters for building the index, such as {M: 32, efConstruction: 200}.
@@ -113,7 +113,7 @@ class MilvusIndex(Approximate):
         try:
             self._send(milvus, unfinished, vectors)
             if not _is_complete(milvus, unfinished, len(vectors)):
-                raise Failed(f"Milvus at {milvus.address} received all documents, but counts a different number.")
+                raise Failed(f"Milvus at {milvus.address} received all documents, but counts fewer or more.")
             milvus.call("rename_collection", unfinished, name)
         except BaseException as error:
             with contextlib.suppress(Failed):  # only the first error is reported

@@ -61,7 +61,7 @@ class ModelSource:
 
     def __post_init__(self) -> None:
         if self.model is None and self.path is None:
-            raise BadInput("model and path are null: give one of them, the name of a model on the hub or a folder.")
+            raise BadInput("model and path are null: give model, the name of a model on the hub, or path, a folder.")
         if self.model is not None and not _NAME.fullmatch(self.model):
             raise BadInput(
                 f"model is {self.model!r}: give the name of a model on the hub, such as BAAI/bge-m3. For a folder, set "
@@ -239,7 +239,7 @@ def check_length(max_length: int | None, most: int) -> None:
 
 
 def positions(transformer: Any) -> int:
-    """Return a transformer's number of positions; sys.maxsize if there is no limit."""
+    """Return the maximum number of tokens of a transformer's input; sys.maxsize if there is no limit."""
     from torch.nn import Embedding
 
     for module in transformer.modules():
@@ -251,7 +251,7 @@ def positions(transformer: Any) -> int:
 
 @contextmanager
 def loading(folder: Path, package: str) -> Iterator[None]:
-    """Let the block load a model from `folder`, without output. Raise BadInput if `package` is missing or fails."""
+    """Let the `with` block load a model from `folder` silently. Raise BadInput if `package` is missing or fails."""
     _need(package)
     from transformers.utils import logging
 
@@ -283,7 +283,7 @@ def check_scores(pairs: Sequence[tuple[str, str]], scores: np.ndarray) -> None:
 
 @contextmanager
 def computing() -> Iterator[None]:
-    """Let the block compute without gradients. Raise BadInput if a batch does not fit into memory."""
+    """Let the `with` block compute without gradients. Raise BadInput if a batch does not fit into memory."""
     import torch
 
     try:
@@ -390,6 +390,6 @@ def _need(package: str) -> None:
     if find_spec(package) is None:
         raise BadInput(
             f"models need the package {package}: {INSTALL}. "
-            "Without it, use retriever=bm25, hybrid_lexical or hybrid_light, or encoder=use_multilingual or lsa, and "
-            "rerank=none."
+            "Without it, set rerank=none, and choose either retriever=bm25, hybrid_lexical or hybrid_light, or "
+            "encoder=use_multilingual or lsa."
         )

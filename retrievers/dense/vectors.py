@@ -1,4 +1,4 @@
-"""Vector search by inner product: exact, or approximate with faiss (Douze et al. 2024, The Faiss library, 2401.08281).
+"""Vector search by inner product: exact, or approximate with faiss (Douze et al. 2024, arXiv:2401.08281).
 
 Every index finds candidates in float32, and then scores and orders the candidates in float64. So scores are comparable
 across indexes, equal vectors tie, and a query's result does not depend on other queries.
@@ -19,7 +19,7 @@ import numpy as np
 from harness.errors import BadInput
 from retrievers.base import AtMost, Progress, check_whole, cores, in_parts, load_array, order_rows, read_only
 
-Count = Annotated[int, AtMost(1 << 20, "faiss needs memory for each")]
+Count = Annotated[int, AtMost(1 << 20, "faiss takes memory in proportion to it")]
 Links = Annotated[int, AtMost(512, "each document keeps this many links")]
 Bits = Annotated[int, AtMost(12, "faiss supports no more")]
 SEED = 1234  # seed of k-means
@@ -72,7 +72,7 @@ class VectorIndex(Protocol):
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
         """Return the k best documents per query; a query of zeros gets none.
 
-        A smaller k gives the first of the same documents.
+        A smaller k gives the same documents, cut to the first k.
 
         queries: float32 [Q, D]. Raise ValueError unless they are finite.
         measure: whether to measure the index's quality as well, which takes time.
@@ -161,7 +161,7 @@ class Approximate(ABC):
 
 
 class HNSW(Approximate):
-    """A hierarchical navigable small world graph (Malkov & Yashunin 2018, 1603.09320), built by one thread.
+    """A hierarchical navigable small world graph (Malkov & Yashunin 2018, arXiv:1603.09320), built by one thread.
 
     m: number of links per document, 2 to 512; twice this number on the lowest layer.
     ef_construction: number of candidates for the links of a new document.

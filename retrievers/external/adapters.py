@@ -6,7 +6,7 @@
     search = adapters.langchain(my_retriever, key="doc_id")
 
 Each `search` returns at most k pairs (doc_id, score) per text, best first. If a library finds passages, a document
-has the score and the place of its best passage. If a library gives no scores, rank r gets the score 1 / r.
+has the score and the rank of its best passage. If a library gives no scores, rank r gets the score 1 / r.
 This module imports no library.
 """
 

@@ -101,7 +101,8 @@ def check_callable(found: Any, where: str) -> None:
 def ranking_of(queries: Sequence[Query], answers: Any, k: int, known: Collection[str], where: str) -> Ranking:
     """Rank each query's (doc_id, score) pairs by score; ties keep their order. where: the pairs' source, for messages.
 
-    Raise BadInput, with the query, unless every list has at most k documents of `known`, each once, with finite scores.
+    Every list must have at most k documents of `known`, each once, with finite scores. Otherwise, raise BadInput, which
+    names the query.
     """
     if not _is_list(answers):
         raise BadInput(f"{where} returned {shown_value(answers)}: return a list with one list of pairs for each query.")

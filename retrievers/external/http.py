@@ -336,7 +336,7 @@ class JsonPath:
 
     @classmethod
     def parse(cls, text: str, key: str) -> JsonPath:
-        """Parse a path. Raise BadInput, with the config key `key`, if it is invalid."""
+        """Parse a path. Raise BadInput, which names the config key `key`, if it is invalid."""
         path = text.removeprefix("$").removeprefix(".")
         steps: list[_Step] = []
         end = 0

@@ -35,7 +35,7 @@ from retrievers.hosts import Address, Secrets, name_host
 from retrievers.redaction import READ, redacted, shown_value
 
 log = logging.getLogger(__name__)
-LARGEST_REPLY = 64 * 1024**2  # maximum number of bytes of a reply, both as sent and as unpacked
+LARGEST_REPLY = 64 * 1024**2  # maximum number of bytes of a reply, both as sent and after decompression
 BACKOFF_SECONDS = 1.0  # wait before the second attempt; it doubles with each attempt, up to LONGEST_BACKOFF
 LONGEST_BACKOFF = 60.0
 LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
@@ -56,7 +56,7 @@ class TooLarge(Exception):
 
 
 class Connections:
-    """The open connections of a client. A server on another machine is reached through the environment's proxy.
+    """The open connections of a client. Servers on other machines are reached through the environment's proxy, if any.
 
     The socket's timeout at the start of a reply limits the time of the whole reply, headers included.
     """
@@ -87,9 +87,9 @@ class Connections:
 
 
 def _body_of(response: BaseHTTPResponse) -> bytes:
-    """Return the unpacked body. Raise DecodeError if it is packed twice, because its size could then be unlimited."""
+    """Return the decompressed body. Raise DecodeError if it is compressed twice: its size could then be unlimited."""
     if "," in response.headers.get("Content-Encoding", ""):
-        raise exceptions.DecodeError("the reply is packed more than once")
+        raise exceptions.DecodeError("the reply is compressed more than once")
     parts, size = [], 0
     while part := response.read1(1 << 16):
         parts.append(part)

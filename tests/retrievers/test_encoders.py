@@ -188,7 +188,7 @@ def test_a_length_beyond_the_models_limit_and_a_model_without_a_transformer_are_
         encoder.encode_queries(SENTENCES, tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tiny_sentence_model(tmp_path / "base"))
     SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_dim=8)]).save(str(tmp_path / "static"))
-    with pytest.raises(BadInput, match="reads text by StaticEmbedding"):
+    with pytest.raises(BadInput, match="is a StaticEmbedding, not a transformer"):
         SentenceEncoder(path=str(tmp_path / "static"), device="cpu").encode_queries(["a"], tmp_path)
 
 

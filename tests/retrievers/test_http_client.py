@@ -170,7 +170,7 @@ def test_a_reply_that_is_packed_twice_is_not_unpacked():
     """A hundred bytes could become a billion empty files, each of which unpacks to nothing."""
     twice = gzip.compress(gzip.compress(b"{}"))
     with RawServer(lambda wire: wire.send(PACKED.replace(b"gzip", b"gzip, gzip") + twice)) as service:
-        assert reason(service.url, retries=0) == "DecodeError: the reply is packed more than once."
+        assert reason(service.url, retries=0) == "DecodeError: the reply is compressed more than once."
 
 
 def test_redirects_and_their_reply_share_the_deadline():

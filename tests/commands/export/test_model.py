@@ -149,7 +149,7 @@ def test_other_packages_than_those_of_the_run_are_refused(package, monkeypatch):
     plain = components._installed
     other = lambda name, target: "9.9" if name == "rank_bm25" else plain(name, target)  # noqa: E731
     monkeypatch.setattr(components, "_installed", other)
-    with pytest.raises(BadInput, match=r"packages\.rank_bm25 was '.*' and is '9\.9'"):
+    with pytest.raises(BadInput, match=r"packages\.rank_bm25='.*', now: '9\.9'"):
         model.load_model(package)
 
 
