@@ -308,7 +308,7 @@ def opened(doc_ids: DocIds | None, k: int) -> DocIds:
     if k < 0:
         raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
     if doc_ids is None:
-        raise RuntimeError("search needs index or load first")
+        raise RuntimeError("call index or load before search")
     return doc_ids
 
 

@@ -11,7 +11,7 @@
         check_retriever(lambda: MyRetriever(k1=1.2), tmp_path)
 
 A check fails with an AssertionError that names the broken rule. `contract` and `harness doctor retriever=NAME` report
-each rule on your documents.
+for each rule whether it holds on your documents.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
 
 
 def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
-    """Return the finished runs of an experiment that have the measure, the best first. Raise BadInput if none has."""
+    """Return the finished runs of an experiment with the measure, the best first. Raise BadInput if there are none."""
     runs = [
         run
         for run in reversed(tracker.runs(wanted.experiment, {}, "FINISHED"))
@@ -317,9 +317,9 @@ def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInp
         name.replace("_at_", "@") for name in runs[0].metrics if "/" not in name and not name.startswith(OBJECTIVE)
     ]
     [(measure, _)] = _ranked_by(runs).most_common(1) or [("", 0)]
-    instead = f"The runs have {', '.join(known)}: metric=NAME."
+    instead = f"The runs have {', '.join(known)}: choose one with metric=NAME."
     if measure not in ("", wanted.metric):
-        instead = f"The runs of {experiment!r} are ranked by {measure}: metric={measure}."
+        instead = f"The runs of {experiment!r} are ranked by {measure}: set metric={measure}."
     near = did_you_mean(wanted.metric, known)
     return BadInput(f"metric={wanted.metric}: no finished run of experiment {experiment!r} has it.{near} {instead}")
 
@@ -347,7 +347,7 @@ def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:
     once = distinct(found.runs)
     notes = [*found.notes]
     if count := sum(len(one.also) for one in once):
-        why = "with the configuration or the returned documents of another run: left out"
+        why = "left out, with the configuration or the returned documents of another run"
         notes.append(f"{counted(count, 'run')} {why}.")
     if len(once) == 1 and asked.runs is not None and len(asked.runs) > 1:
         raise BadInput(

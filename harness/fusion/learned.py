@@ -1,7 +1,7 @@
-"""A fusion that learns from labels. It is a fixed fusion unless learnt weights or a small ranker help held-out queries.
+"""A fusion that learns from labels. It stays a fixed fusion unless learnt weights or a small ranker help new queries.
 
-A grid point is a normalisation of scores or ranks, and a weight for each ranking. The objective of each query at each
-point is computed once, so learning from a part of the queries is arithmetic on a table.
+Weights are chosen from a grid: each point is a normalisation of scores or ranks, and a weight for each ranking. The
+objective of each query at each point is computed once, so learning from a part of the queries is arithmetic on a table.
 
 The ranker is a logistic regression of relevance on a candidate's features. Regularisation keeps all coefficients near
 0, except the coefficient of the fusion's score. So with few labels, the ranker orders candidates as the fusion does.
@@ -48,7 +48,7 @@ class LearnedFusion:
     """Learns from labels how to fuse two or more component rankings.
 
     Learning starts from a fixed fusion, the sum of z-scores with the given weights. Another normalisation, other
-    weights, or a logistic regression replace it only if held-out queries gain more than one standard error.
+    weights, or a logistic regression replace the fixed fusion only if held-out queries gain more than a standard error.
 
     weights: ranking name -> weight in the fixed fusion, 0 to 1e9, by default 1.
     folds: number of parts into which labelled queries are split; each part is fused by a rule learnt without it.
@@ -80,7 +80,7 @@ class LearnedFusion:
 
 @dataclass(frozen=True)
 class Learnt:
-    """The result of learning. held_out: mean objective of each kind of rule, TRIED; empty if queries were too few."""
+    """The result of learning. held_out: held-out mean of each kind of rule in TRIED; empty with too few queries."""
 
     rule: FusionRule
     chosen: str
@@ -133,7 +133,7 @@ class Learning:
         return self._by_rules(rules)
 
     def unseen(self, used: np.ndarray) -> Ranking:
-        """Fuse each query of `used`, bool [n], by a rule learnt from others of `used`. All other lists are empty."""
+        """Fuse each query of `used`, bool [n], by a rule learnt from other such queries. Unused queries get no list."""
         return self.crossed(self.split(INNER, 0, used))
 
     def fused(self) -> Ranking:
@@ -232,7 +232,7 @@ class WeightGrid:
             {(name, kind): float(weight) for name, weight in zip(names, weights, strict=True) if weight}
             for kind, weights in places[1:]
         ]
-        # The distance of each point from the fixed fusion. Another normalisation adds as much as the smallest step.
+        # The distance of each point from the fixed fusion. Another normalisation counts as one smallest step.
         self._far = np.array(
             [np.abs(weights - places[0][1]).sum() + (kind != START) / FINEST for kind, weights in places]
         )

@@ -96,7 +96,7 @@ class FusionRule(SumOfPoints):
 
 
 class FittedFusion:
-    """Applies the rule of another run. file: that run's fusion.json. weights: None, or 1 for each ranking."""
+    """Applies the rule of another run. file: that run's fusion.json. weights: None or all 1; the rule has weights."""
 
     recorded_as = "fusion/fitted"
     learns = False

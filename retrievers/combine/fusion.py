@@ -28,7 +28,7 @@ class PooledCandidates(NamedTuple):
 
     docs: int32 [Q, C], indices into `doc_ids`, ascending; rows are padded with len(doc_ids).
     slots: for each ranking, the positions of its documents in the flattened `docs`, int64 [Q, K]. Pads of
-        the ranking have positions of pads in `docs`.
+        the ranking point to pads of `docs`.
     """
 
     doc_ids: tuple[str, ...]
@@ -179,7 +179,7 @@ class CombMNZ(WeightedSum):
     """The sum of weight * normalised score, times the number of rankings that returned the document (Fox & Shaw 1994,
     Combination of Multiple Searches).
 
-    A ranking that did not return the document adds 0. A ranking with weight 0 counts, too. With `z_score` and
+    A ranking that did not return the document adds 0. A ranking with weight 0 is also counted. With `z_score` and
     `distribution`, sums can be negative; a negative sum falls as the number of rankings grows.
     """
 

@@ -129,9 +129,9 @@ def _add_up(docs, scores, cursors, ends, base, sums):
 def _first_threshold(sums, floor, k):
     """Return a value just below a score that at least k documents of the block reach; -inf if no such score is known.
 
-    The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. If it is
-    above 0, these documents have terms of the query. With this threshold, most documents of the first block never
-    become candidates.
+    The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. If this
+    score is above 0, these documents have terms of the query. With this threshold, most documents of the first block
+    never become candidates.
     """
     if k > GROUPS:
         return -np.inf
@@ -151,7 +151,7 @@ def _kth(scores, size, k, scratch):
 
 @njit(cache=True, nogil=True)
 def keep_best(docs, scores, size, k, kth):
-    """Keep the k >= 1 best of `size` candidates, in order, and return k. Of those with score kth, the first stay."""
+    """Keep the k >= 1 best of `size` candidates, in order, and return k. Keep the first of those with score kth."""
     ties = k
     for i in range(size):
         ties -= scores[i] > kth

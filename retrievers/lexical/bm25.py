@@ -46,7 +46,7 @@ class BM25:
       documents, `epsilon` times the mean idf of all terms replaces its negative idf.
     - `l`: ln((N + 1) / (n + .5)) * tf * (k1 + 1) * c / (k1 + c) with c = tf / norm + delta.
     - `plus`: ln((N + 1) / n) * (delta + tf * (k1 + 1) / (tf + k1 * norm)). A query term that occurs in the corpus but
-      not in the document adds its idf * delta, too.
+      not in the document also adds its idf * delta.
 
     `okapi`, `l` and `plus` equal the scores of the library rank_bm25. The library departs from Lv & Zhai (2011) in two
     places: `l` multiplies by tf once more, and `plus` counts absent terms.

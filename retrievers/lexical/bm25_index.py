@@ -76,7 +76,7 @@ class Variant:
     idf: Callable[[np.ndarray, int, float], np.ndarray]
     weight: Callable[[np.ndarray, np.ndarray, Parameters], np.ndarray]
     delta: float | None = None  # default value; None: the formula has no delta
-    everywhere: bool = False  # whether a term adds idf * delta to documents without the term, too
+    everywhere: bool = False  # whether a term also adds idf * delta to documents without the term
     library: str | None = None  # class of rank_bm25 with the same scores
 
 

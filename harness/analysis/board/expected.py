@@ -29,7 +29,7 @@ from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 
 FOLDS, REPEATS, SEED = 10, 5, 0
 MOST = 200  # a quick command reads the scores by query only if there are at most this many runs
-LUCK = 0.0005  # a smaller excess of the best score is not called luck
+LUCK = 0.0005  # if the best score exceeds the expected score by at most this, nothing is said about luck
 
 How = Literal["private", "replay", "choice", "unknown"]
 
@@ -72,7 +72,7 @@ class Expected:
         if self.how == "unknown":
             return Words(self.reason, self.reason)
         ends, value, best = interval(self.low, self.high, absent=""), f"{self.value:.3f}", f"{self.best:.3f}"
-        luck = Words("the choice shows no luck.", "고르는 데 운은 보이지 않습니다.")
+        luck = Words("the choice shows no sign of luck.", "고르는 데 운은 보이지 않습니다.")
         if self.best - self.value > LUCK:
             chose, ko = ("public queries", "public 질의") if self.how == "private" else ("same labels", "같은 정답")
             luck = Words(
@@ -273,8 +273,7 @@ def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
 
 
 def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
-    """Return the mean over queries, each scored by the run that is best on the other folds; tied runs are averaged.
-
+    """Score each query by the run that is best on the other folds, averaging tied runs; return the mean over queries.
     values: of R runs on n >= 2 queries, float64 [R, n].
     needs: bool [n], whether a query needs retrieval; the folds are stratified by this.
     """

@@ -1,9 +1,9 @@
 """The leaderboard: runs by score, with their costs, a test of each run against the best run, and a recommendation.
 
 The recommended run has the highest score. Among runs with equal scores, a run that asks no language model is preferred,
-then the quickest run, then the run with the smallest index, then the first run. A second run is named if the queries do
-not tell it from the recommended run, and if it has one of two advantages: it alone asks no language model, or it takes
-at most a tenth of the time.
+then the quickest run, then the run with the smallest index, then the first run. A second run is named if the test finds
+no difference between the two runs, and if the second run has one of two advantages: it alone asks no language model, or
+it takes at most a tenth of the time.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ LOST = {
     MERGED: Words("relevant documents are not found or rank too low", "관련 문서를 찾지 못했거나 순위가 낮음"),
 }
 ESTIMATED = (
-    "The labels come partly from a model. The runs are in the order of their raw means, beside estimates of the scores "
-    "that people's labels would give, and no difference is tested. `harness compare` tests pairs of these runs."
+    "The labels come partly from a model. The runs are ordered by their raw means. Estimates show the scores that "
+    "people's labels would give. No difference is tested; `harness compare` tests pairs of these runs."
 )
 
 
@@ -48,8 +48,8 @@ ESTIMATED = (
 class Row:
     """A run on the leaderboard.
 
-    run: the place of the run in `BoardRuns.runs`. value: the score that decides the order.
-    group: "same" if the test does not tell the run from the best run; None if nothing was tested.
+    run: the index of the run in `BoardRuns.runs`. value: the score that decides the order.
+    group: "same" if the test finds no difference from the best run; None if nothing was tested.
     difference: the mean of this run minus the mean of the best run, over the queries that count in both.
     p, p_holm: from the paired randomisation test against the best run, without and with Holm's correction; NaN for the
         best run itself and if labels come partly from a model.
@@ -89,9 +89,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Pick:
-    """A recommendation. run: the place of the recommended run.
+    """A recommendation. run: the index of the recommended run.
 
-    instead: the place of a much cheaper run that the queries do not tell from the recommended run; None without one.
+    instead: the index of a much cheaper run that does not differ significantly from that run; None without one.
     """
 
     run: int
@@ -233,7 +233,7 @@ def _cheaper(best: Row, other: Row) -> Words | None:
 
 
 def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
-    """Return sentences about the run at a place: expected score, mean of the best values by query, main loss."""
+    """Return sentences about a run: its expected score, the mean of the best values by query, its main loss."""
     ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # the measures of text tasks are not means over items
     return (*([expected.words] if expected else []), *ceiling, *_lost(runs, place))
 

@@ -152,12 +152,12 @@ def signals(file: Path) -> dict[str, float]:
     content = json_file(file)
     columns = checked(content, "columns", list, str(file))
     if not {"query_id", "signal"} <= {one for one in columns if isinstance(one, str)}:
-        raise BadInput(f"{file}: columns lacks query_id or signal. Repeat the run.")
+        raise BadInput(f"{file}: `columns` lacks query_id or signal. Repeat the run.")
     query_id, signal = columns.index("query_id"), columns.index("signal")
     found = {}
     for row in checked(content, "data", list, str(file)):
         if not isinstance(row, list) or len(row) != len(columns):
-            raise BadInput(f"{file}: data has the row {row!r:.60}, but each row must have {len(columns)} cells.")
+            raise BadInput(f"{file}: `data` has the row {row!r:.60}, but each row must have {len(columns)} cells.")
         if (value := _number(row[signal])) is not None:
             found[str(row[query_id])] = value
     return found

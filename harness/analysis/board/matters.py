@@ -1,8 +1,8 @@
 """The keys that matter: their shares in the variance of the runs' scores, and the effect of each value.
 
-For a number, the analysis also says whether the best value lies on a plateau. A value is on the plateau if it and all
-values between it and the best value score within one standard error of the best. The standard error is computed from
-the differences by query, as in `gates.calibration.plateau`.
+For a numeric key, the analysis also says whether the best value lies on a plateau. A value is on the plateau if it and
+all values between it and the best value score within one standard error of the best. The standard error is computed
+from the differences by query, as in `gates.calibration.plateau`.
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ class Plateau:
 
     along: "run" for scores of runs that differ from the best run in this key alone; "average" for scores averaged
         over the values of all other keys.
-    values: in ascending order. best, low, high: the places of the best value and of the ends of the plateau.
+    values: in ascending order. best, low, high: the indices of the best value and of the ends of the plateau.
     below: how far each value scores below the best. error: the standard error of `below`; 0 for the best value.
     grows: whether the measure grows with the key by construction.
     """
@@ -390,7 +390,7 @@ class Plateau:
 
     @property
     def beside(self) -> int:
-        """The place of the better of the values next to the plateau; the best value's place if all values are on it."""
+        """The index of the better of the values next to the plateau; of the best value if all are on the plateau."""
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 

@@ -1,4 +1,4 @@
-"""A board and its HTML page, made from the template `board.html`. `board.js` says how to write a tab."""
+"""A board and its HTML page, made from the template `board.html`. `board.js` explains how to add a tab."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def html(board: Board) -> str:
 
 
 def document(board: Board) -> dict[str, Any]:
-    """Return the data that the scripts of a board's page read. A tab whose part of the data is null is hidden."""
+    """Return the data that the scripts of a board's page read. A tab is hidden if its data are null."""
     runs = board.runs
     return {
         "nouns": ["item", "items"] if runs.submissions else ["query", "queries"],

@@ -31,8 +31,8 @@ from retrievers.base import one_word
 PARTS = ("data.documents", "data.queries", "data.qrels")
 DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value, see LISTED
 LISTED = 65_536  # with more distinct pairs (value, kind of loss), values have FEWER_DIGITS instead of DIGITS
-_DEFLATED = -15  # zlib's wbits for raw deflate, "deflate-raw" of DecompressionStream
-MISSED = 5  # at most this many relevant documents that rank below DEPTH in a list are shown, too
+_DEFLATED = -15  # zlib's wbits for raw deflate, the format that browsers call "deflate-raw"
+MISSED = 5  # besides the first DEPTH documents of a list, at most this many relevant documents are shown
 RELEVANT = 20  # if a query has more relevant documents, the page may have only this many, with the highest grades
 BLOCK = 64  # the number of documents that are packed together
 TEXTS, LEAST_TEXT = 6_000_000, 90  # at most TEXTS characters of documents in all; no text is cut below LEAST_TEXT
@@ -66,7 +66,7 @@ class Notice:
 
 
 def read_again(runs: Sequence[LoggedRun], tracker: Tracker) -> tuple[list[ReadAgain], list[int], list[Notice]]:
-    """Read each dataset once. Return (the data, the place of each run's data, notices on unread data)."""
+    """Read each dataset once. Return (the data, the index of each run's data, notices about data not read)."""
     keys = [tuple(run.tags.get(part) for part in PARTS) for run in runs]
     distinct = list(dict.fromkeys(keys))
     found, notes = [], []
@@ -111,9 +111,9 @@ def packed_places(places: np.ndarray) -> dict[str, Any]:
 def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
     """Pack the values and kinds of loss of R runs on Q queries as {table, cells}.
 
-    table: the distinct pairs (value or None, place of the kind of loss). Values have six decimals, or four if there
+    table: the distinct pairs (value or None, index of the kind of loss). Values have six decimals, or four if there
         were more than LISTED pairs.
-    cells: [Q, R], the place in `table` of the pair of each query and run.
+    cells: [Q, R], the index in `table` of the pair of each query and run.
 
     values: float [R, Q], NaN if undefined. losses: int [R, Q].
     """
@@ -191,7 +191,7 @@ def _page_data(runs: BoardRuns) -> dict[str, Any]:
 
 @dataclass
 class _Query:
-    """The distinct values collected for one query, each with its place."""
+    """The distinct values collected for one query, each with its index."""
 
     lists: dict[tuple[int, int, tuple[str, ...]], int] = field(default_factory=dict)  # (count, data, doc_ids)
     texts: dict[str, int] = field(default_factory=dict)
@@ -207,7 +207,7 @@ class Collected:
         self._queries = [_Query() for _ in runs.query_ids]
         self._lists = np.zeros((len(runs.query_ids), len(runs.runs)), np.int32)
         self._texts = np.zeros_like(self._lists)
-        self._documents: dict[tuple[int, str], int] = {}  # (place of the data, doc_id) -> place
+        self._documents: dict[tuple[int, str], int] = {}  # (index of the data, doc_id) -> index
         self._contents: dict[tuple[int, str], str] = {}  # texts from predictions, used if the data cannot be read again
         self._asked = {q.query_id: q.turns for one in data if one.dataset for q in one.dataset.queries}
         self._words = [
@@ -216,7 +216,7 @@ class Collected:
         ]  # id as TREC runs write it -> id, if the two differ
 
     def add(self, place: int, data: int, returned: Mapping[str, Returned], behind: Retrieved | None) -> None:
-        """Collect a run. place, data: the places of the run and of its data. behind: the run's lists before its gate.
+        """Collect a run. place, data: the indices of the run and its data. behind: the run's lists before its gate.
 
         returned: query_id -> the list that the run returned.
         """
@@ -249,16 +249,16 @@ class Collected:
         ids: the ids of the Q queries, ascending. needs, multi_turn, public: a "1" or "0" for each query.
         matrix: see `packed_matrix`.
         titles: the text of each query; None if unknown.
-        queries: {about, lists, texts} for each query. `lists` and `texts` have for each run 1 + the place of its list
-            in `about.lists` and of its text in `about.texts`, or 0 without one. The keys of `about`:
+        queries: {about, lists, texts} for each query. For each run, `lists` has 1 + the index of its list in
+            `about.lists`, and `texts` has 1 + the index of its text in `about.texts`; 0 without one. Keys of `about`:
             turns: [role, text], or None.
-            lists: [number of documents returned, places of the first documents].
+            lists: [number of documents returned, indices of the first documents].
             texts: the searched texts.
             grades: {document: grade}, or None.
             scores: the scores of each list.
-            seen: {run: [place in scores or None, the gate's signal or None, [document, rank] of relevant documents
+            seen: {run: [index in scores or None, the gate's signal or None, [document, rank] of relevant documents
                 below the list, 1 for a list from before the gate]}.
-        documents: [id, title, beginning of the text or None], in blocks. `about` names a document by its place.
+        documents: [id, title, beginning of the text or None], in blocks. `about` names a document by its index.
         gates: [name, levels, thresholds] for each run; None without a threshold, and for a learnt gate of a run that is
             not among the best.
         notices: see `Notice`.
@@ -296,7 +296,7 @@ class Collected:
         return self._documents.setdefault((data, doc_id), len(self._documents))
 
     def _listed(self) -> list[list[tuple[int, list[int]]]]:
-        """Return the lists of each query as `details` packs them. Documents of the best runs get the first places."""
+        """Return the lists of each query as `details` packs them. Number the documents of the best runs first."""
         found: list[list[tuple[int, list[int]]]] = [[] for _ in self._queries]
         for lists in zip_longest(*(query.lists for query in self._queries)):
             for row, one in enumerate(lists):

@@ -43,7 +43,7 @@ class BoardRuns:
     query_ids: in ascending order.
     needs, multi_turn, public: bool [Q], see `ScoreTable`. For items, `needs` is true and `multi_turn` is false.
     values: float64 [R, Q], out of fold if something was learnt from labels; NaN if undefined.
-    losses: int8 [R, Q], the place in LOSSES of the list's kind of loss; 0 without a loss, for items, and if the measure
+    losses: int8 [R, Q], the index in LOSSES of the list's kind of loss; 0 without a loss, for items, and if the measure
         does not apply or is 1.
     notes: sentences about the runs, for example about runs that were left out.
     seed, resamples: used in tests of pairs.

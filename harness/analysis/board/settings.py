@@ -30,8 +30,8 @@ BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever as
 def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
     """Return the logged params that differ: name -> the value of each run, None if absent or null.
 
-    A key that some runs lack is left out if every run with the key has the default that its own choices give the key,
-    for example `fusion.k` 60 with `fusion` rrf.
+    A key that some runs lack is left out if every run with the key uses the default value, which depends on the run's
+    choices: with `fusion=rrf`, for example, the default of `fusion.k` is 60.
     """
     return _changed(params, _brought(params))
 
@@ -61,9 +61,9 @@ def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, l
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
     """Return a short name for each run, unique among these runs, for example `hybrid_light · auto`.
 
-    A name has the retriever and the gate. Equal names get the fewest other settings that tell the runs apart, without
-    values that more than half of these runs have. Names that are still equal get the beginning of the run's id. A
-    scored file keeps its run's name.
+    A name has the retriever and the gate. If names are equal, a few other settings that tell the runs apart are added,
+    but no value that more than half of these runs share. If names are still equal, the beginning of the run's id is
+    added. A scored file keeps its run's name.
     """
     made = [run.params if run.has_settings else {} for run in runs]
     names = [
@@ -149,7 +149,7 @@ class VariedKey:
     also: keys whose values follow from this key's value, so that their effects cannot be separated.
     values: the distinct values; numbers ascending, others in order of appearance.
     numbers: the values as numbers; None if some are not numbers.
-    places: int [R], the place of each run's value; -1 for a run without the key.
+    places: int [R], the index of each run's value in `values`; -1 for a run without the key.
     """
 
     name: str
@@ -173,7 +173,7 @@ class VariedKey:
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> VariedKey:
-        """Return the key, with numbers that hardly recur in at most `bins` bins of about equally many runs."""
+        """Return the key. Put numbers that hardly recur into at most `bins` bins with about equally many runs each."""
         count = len(self.values)
         if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
             return self

@@ -37,7 +37,7 @@ class Pair:
 class PairedResult:
     """The difference of a pair in one measure.
 
-    estimate: the estimated difference; None without labels by a model. If there is one, `found` is the raw difference.
+    found: the raw difference if there is an estimate. estimate: None without labels by a model.
     """
 
     pair: Pair
@@ -81,7 +81,7 @@ class PartDifference:
 class RunScores:
     """The numbers of a run. `out_of_fold` and the three fields after it are None for text tasks.
 
-    metrics: measure -> mean over the queries or items that judge.
+    metrics: measure -> mean over the queries or items on which the runs are compared.
     intervals: measure -> 95 % bootstrap interval of the mean. Measures without an interval are left out.
     estimates: None unless labels come partly from a model; otherwise measure -> estimate, and `metrics` are raw.
     out_of_fold: whether `metrics` and `losses` are out of fold, because the run learnt from the labels.
@@ -129,7 +129,7 @@ class ShownDocument:
 class Changed:
     """A query or item on which the metric differs much between the runs of a pair.
 
-    values, documents, predictions: label of a run -> its value, documents or prediction. A text task has no documents,
+    values, documents, predictions: label of a run -> its value, documents or prediction. Text tasks have no documents;
         retrieval has no predictions.
     about: the id and the text of a query; the id, kind, question, source and reference of an item, if known.
     """
@@ -265,7 +265,7 @@ def kinds_in_words(whose: Mapping[str, str]) -> str:
 
 
 def pair_verdict(one: PairedResult, pairs: int, unit: str) -> str:
-    """Return one sentence about a pair. pairs: the number of pairs that p is corrected for. unit: such as "queries"."""
+    """Return one sentence about a pair. pairs: the number that p is corrected for. unit: "queries" or "items"."""
     found, metric, a, b = one.found, one.measure, one.pair.first, one.pair.second
     if one.estimate and found.ties < found.n:
         return _estimated_verdict(one, one.estimate, pairs)

@@ -332,7 +332,7 @@ def _test(comparison: Comparison) -> str:
     if not comparison.correction:
         return test
     shown = len(comparison.in_metric)
-    others = "" if shown == comparison.pairs else f" in {comparison.metric}, over {counted(shown, 'pair')} in others"
+    others = "" if shown == comparison.pairs else f" for {comparison.metric}, over {counted(shown, 'pair')} for others"
     return f"{test}, Holm's correction over {comparison.pairs:,} pairs{others}"
 
 

@@ -59,8 +59,8 @@ GAP = 0.05  # a larger difference in the share of judged documents gives a warni
 NAMED = 10  # a sentence names at most this many documents
 CHECKED_NOTE = (
     "A model wrote the labels of {} % of the queries. So the verdict uses estimates of the scores that people's labels "
-    "would give (PPI++). Raw numbers, and numbers by query or kind of query, rest on all labels. They and their p are "
-    "not corrected for the model's errors."
+    "would give (PPI++). Raw numbers, and numbers by query or kind of query, rest on all labels. These numbers and "
+    "their p are not corrected for the model's errors."
 )
 
 
@@ -158,7 +158,7 @@ class RetrievalRuns:
         return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return (measures that count the same queries in all runs, notes). Raise BadInput if `metric` does not."""
+        """Return (measures that count the same queries in all runs, notes). Raise BadInput unless `metric` is one."""
         first, *others = [run.values for run in self.runs]
         applies = [name for name, values in first.items() if not np.isnan(values).all()]
         shared = [name for name in applies if all(name in values for values in others)]
@@ -251,7 +251,7 @@ class RetrievalRuns:
         return Changed(pair, query_id, values, about, documents=documents)
 
     def on_board(self, found: Chosen, metric: str, order: Sequence[int]) -> BoardRuns:
-        """Return the runs as a board. order: for each run of `found`, its place in `self.runs`."""
+        """Return the runs as a board. order: for each run of `found`, its index in `self.runs`."""
         return of_tables(found, metric, [self.runs[place].table for place in order])
 
     def notes(self) -> list[str]:
@@ -261,11 +261,11 @@ class RetrievalRuns:
             notes.insert(0, CHECKED_NOTE.format(f"{100 * share:.0f}"))
         if honest := [run.label for run in self.runs if run.table.oof]:
             notes.append(
-                f"{', '.join(honest)} learnt from these labels. So values and losses are out of fold, without the "
-                "query's own label, but the documents shown are from the logged lists, which are in sample."
+                f"{', '.join(honest)} learnt from these labels. So values and losses are out of fold: they do not use "
+                "the query's own label. The documents shown are from the logged lists, which are in sample."
             )
         if self.apart:
-            notes.append("Parts are left out, since the runs have different public queries.")
+            notes.append("Public and private parts are left out, since the runs have different public queries.")
         return notes + self._known.notes
 
     @property

@@ -74,7 +74,7 @@ def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[C
             pooled = "the documents of all component rankings in the best order"
             found.append(Ceiling(pooled, catalogue.ranked(evidence.pooled, evidence)))
         best = catalogue.ranked(evidence.reordered(), evidence)
-        found.append(Ceiling("the documents that were found in the best order", best))
+        found.append(Ceiling("the retrieved documents in the best order", best))
         found.append(Ceiling("a gate that is always right", catalogue.perfect_gate(evidence)))
     if elsewhere is not None:
         better = np.fmax(evidence.values, elsewhere)
@@ -353,7 +353,7 @@ def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) ->
 
 
 def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> list[Proposal]:
-    """Propose one step further for each number whose best value is the least or the greatest of its tried values."""
+    """Propose a step further for each numeric key whose best value is the least or the greatest of its tried values."""
     whole = ~np.isnan(others.values).any(axis=1) & np.array([run.has_settings for run in others.runs], bool)
     rows = np.vstack([evidence.values[None], others.values[whole]])
     keys = varied([own, *(run.params for run, kept in zip(others.runs, whole, strict=True) if kept)])
@@ -372,7 +372,7 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
 
 
 def _step(best: str, beside: str) -> str:
-    """Return the value after `beside` and `best`, by the same factor for fractions above 0, else by difference."""
+    """Return the next value after `beside` and `best`: by the same factor for fractions above 0, else by difference."""
     last, before = float(best), float(beside)
     if best.lstrip("-").isdigit() and beside.lstrip("-").isdigit():
         return str(int(2 * last - before))
@@ -381,14 +381,14 @@ def _step(best: str, beside: str) -> str:
 
 @dataclass(frozen=True)
 class Untold:
-    """A run that the queries do not tell apart from another run. p: from the test of this pair alone."""
+    """A run that does not differ significantly from another run. p: from the test of this pair alone."""
 
     run: LoggedRun
     p: float
 
 
 def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
-    """Return the best other run with different values by query; None if the queries tell that run apart from `one`."""
+    """Return the best other run with different values by query; None if that run differs significantly from `one`."""
     by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # p depends on query order
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)[by_id]

@@ -116,7 +116,7 @@ class Setup:
 
     @property
     def bigrams(self) -> float:
-        """The share of BM25 on character bigrams."""
+        """The share of the bound that BM25 on character bigrams usually adds."""
         return BIGRAMS if self.writing.reads_bigrams else OTHER_BIGRAMS
 
     @cached_property
@@ -190,7 +190,7 @@ def _gates(setup: Setup) -> Iterator[Proposal]:
     else:
         wrong, count = int(evidence.kept[needless].sum().round()), counted(int(needless.sum()), "query")
         name = setup.plan.gate.get("signal", "top_score")
-        told = f" The signal {name} separates the two kinds with AUROC {signal:.3f}." if signal is not None else ""
+        told = f" The signal {name} tells both kinds of query apart: AUROC {signal:.3f}." if signal is not None else ""
         why = f"{wrong} of {count} that need no documents get documents.{told}"
     for choice in (one for one in GATES if one != gate):
         bound = gain(evidence.shown.max(axis=1), evidence) if choice == "depth" else perfect
@@ -343,7 +343,7 @@ def gain(values: np.ndarray, evidence: RunEvidence) -> float:
 
 
 def ranked(values: np.ndarray, evidence: RunEvidence, rows: np.ndarray | None = None) -> float:
-    """Return the gain if the gate is unchanged and the lists shown had these values.
+    """Return the gain if the lists shown had these values and the gate stayed the same.
 
     rows: bool [Q], the queries whose lists change; None for all. Queries that need no documents keep their values.
     """

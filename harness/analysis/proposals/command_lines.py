@@ -148,7 +148,7 @@ def _short(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class NextCommands:
-    """The next commands after a run. Each run adds the best proposal of a further kind to the previous command."""
+    """The next commands after a run. Each `run` command adds the best proposal of another kind to the previous one."""
 
     setup: Setup
     invocation: Invocation

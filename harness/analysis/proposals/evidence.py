@@ -60,7 +60,7 @@ class RunEvidence:
 
     @classmethod
     def of_outcome(cls, plan: Plan, outcome: Outcome, dataset: Dataset) -> RunEvidence:
-        """Return the evidence of a computed run. Raise BadInput without labels or without a mean over queries."""
+        """Return the evidence of a computed run. Raise BadInput without labels or if no mean over queries decides."""
         measure, qrels = fixed_mean(plan.objective), dataset.qrels
         if qrels is None:
             raise BadInput("The run has no labels, so its weaknesses are unknown. Set dataset.qrels=FILE.")

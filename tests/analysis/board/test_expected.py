@@ -104,7 +104,7 @@ def test_the_words():
     assert "Expect about 0.739 on new queries: " in among.sentence
     assert among.sentence.endswith("(Cross-validated choice among 56 runs.)")
     assert "among 56 trials of this sweep" in replace(among, alone=True).sentence
-    assert "the choice shows no luck" in replace(among, best=0.7391).sentence
+    assert "the choice shows no sign of luck" in replace(among, best=0.7391).sentence
     assert replace(among, raw=True).sentence.startswith("Expect a raw value of about 0.739")
     assert "0.739" in found.words.ko
     plain = encoded(among)

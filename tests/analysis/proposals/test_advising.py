@@ -72,7 +72,7 @@ def test_what_perfect_parts_would_add():
     # A gate that is right wins q4. The best order of what was found wins 2/3 of q2, and q3; all documents q5 as well.
     assert bounds(evidence()) == {
         "a ranking with all relevant documents first": (2 / 3 + 1 + 1) / 5,
-        "the documents that were found in the best order": (2 / 3 + 1) / 5,
+        "the retrieved documents in the best order": (2 / 3 + 1) / 5,
         "a gate that is always right": 1 / 5,
     }
     both = evidence(Lists(BM25, {"bm25": BM25, "bigram": BIGRAM}))
