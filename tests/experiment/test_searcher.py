@@ -158,7 +158,7 @@ def test_a_sealed_cache_serves_its_entries_and_builds_nothing(sample, own_cache,
     [folder] = searcher_of(composed(), sample, own_cache, tmp_path).folders
     sealed, before = Cache(own_cache.root, sealed=True), files(own_cache.root)
     assert searcher_of(composed(), sample, sealed, tmp_path).folders == [folder]
-    with pytest.raises(BadInput, match=r"no entry in indexes that matches.*cached: arguments.k1=1.5, now: 1.2"):
+    with pytest.raises(BadInput, match=r"no entry in indexes that matches.*arguments.k1=1.5, now: 1.2"):
         searcher_of(composed("retriever.bm25.k1=1.2"), sample, sealed, tmp_path)
     assert files(own_cache.root) == before
 
