@@ -34,8 +34,9 @@ def _hashes(text):
 
 @njit(cache=True, nogil=True)
 def sign(characters, starts, factors, first, last, keys):
-    """Fill rows first..last-1 of `keys`, uint64 [N, bands]. In a band, texts with equal minima get equal keys.
+    """Fill rows first..last-1 of `keys`, uint64 [N, bands].
 
+    Two texts get equal keys in a band if each hash function of the band has equal minima over their shingles.
     factors: uint32 [bands * rows, 2], the odd factor and the summand of each hash function.
     """
     bands = keys.shape[1]

@@ -76,7 +76,7 @@ class Chunked(SpanLabelled):
         suffixes = {one.path.suffix.lower() for one in files}
         readers = sorted(one.recorded for one in READERS if suffixes & set(one.suffixes))
         known = preparation_identity(files, self._chunking) | {"readers": readers}
-        if self._unreadable == "skip":  # `stop` must not find an entry that leaves out files
+        if self._unreadable == "skip":  # unreadable="stop" must not reuse an entry that leaves files out
             known["unreadable"] = "skip"
         entry = open_cache(self._store).folder("documents", known, fill, resume=True)
         return DocumentsFolder(entry / FOLDER, "dataset.files")

@@ -39,8 +39,8 @@ from harness.errors import BadInput, did_you_mean
 from retrievers.hosts import name_host
 from retrievers.lexical.tokenize import UNBROKEN, kiwi_model
 
-# A sentence ends at a full stop, question mark or exclamation mark, with closing quotation marks and brackets, before
-# white space; or at a blank line. A single line break does not end it: texts of PDF files break lines anywhere.
+# A sentence ends at a blank line, or at `.`, `?` or `!` (and any closing quotation marks or brackets) before white
+# space. A single line break does not end a sentence: texts of PDF files break lines anywhere.
 SENTENCE_END = r"""[.!?]["'”’)\]]*\s+|\n\s*\n"""
 PARAGRAPH = re.compile(r"\n\s*\n")
 BLOCKS = 256  # number of blocks between two reports of progress
@@ -49,7 +49,7 @@ Share = Callable[[float], None]  # called with the share of a text that is done,
 
 
 def compiled(separator: str) -> re.Pattern[str]:
-    """Compile a separator. Raise BadInput if it can match the empty string or take for ever."""
+    """Compile a separator. Raise BadInput if it can match the empty string, or if matching it can take for ever."""
     try:
         tree = parser.parse(separator)
         pattern = re.compile(separator)
@@ -171,12 +171,12 @@ class Note:
 
     @classmethod
     def read(cls, file: Path) -> Note:
-        """Read the template in a UTF-8 file. Raise BadInput, with the file, if it cannot be used."""
+        """Read the template in a UTF-8 file. Raise BadInput, which names the file, if the template cannot be used."""
         text = "\n".join(line for _, line in numbered_lines(file)).strip()
         if not text:
             raise BadInput(f"{file}: the note is empty. Write a sentence with {_SHOWN}, or set chunk.note=null.")
         if len(text) > LONGEST:
-            raise BadInput(f"{file}: the note has {len(text):,} characters: the most is {LONGEST:,}.")
+            raise BadInput(f"{file}: the note has {len(text):,} characters: the maximum is {LONGEST:,}.")
         if bad := next((one for one in text if unicodedata.category(one) == "Cc" and one not in "\n\t"), None):
             raise BadInput(f"{file}: the note contains the control character {bad!r}. Remove it.")
         try:
@@ -214,7 +214,7 @@ FILE = "tokenizer.json"
 
 
 def token_starts(texts: Sequence[str], tokenizer: str) -> Iterator[list[int]]:
-    """Yield the starts of the tokens of each text, without special tokens."""
+    """Yield, for each text, the starts of its tokens, without special tokens."""
     model, _ = load_tokenizer(tokenizer)
     for first in range(0, len(texts), TOKENIZED_AT_ONCE):
         try:
@@ -277,7 +277,7 @@ BATCH = 256  # number of sentences between two reports of progress
 
 @dataclass(frozen=True)
 class Chunking:
-    """Settings for cutting texts into chunks. Raise BadInput, with the key, for settings that cannot work.
+    """Settings for cutting texts into chunks. Raise BadInput, which names the key, for settings that cannot work.
 
     splitter: finds sentences by the regular expression `separator`, or by kiwi's analysis of Korean.
     size: maximum number of units in a chunk; a longer sentence is cut.
@@ -379,8 +379,8 @@ class Chunking:
 def _merged(lengths: np.ndarray, size: int, overlap: int) -> Iterator[tuple[int, int]]:
     """Yield (first sentence, sentence after the last) of each chunk. lengths: int64 [N], the units of each sentence.
 
-    A chunk begins with the first sentence from which it shares at most `overlap` units with the previous chunk and has
-    room for a new sentence. It takes sentences up to a total of `size` units, including at least one new sentence.
+    A chunk begins as early as two limits allow: it shares at most `overlap` units with the previous chunk, and it has
+    room for a sentence that the previous chunk lacks. It takes sentences up to a total of `size` units.
     """
     before = [0, *np.cumsum(lengths).tolist()]
     first = last = 0

@@ -1,7 +1,7 @@
-"""Extract the text of files by a reader for each format, with foreign parsers in a separate process.
+"""Extract the text of files by a reader for each format.
 
-To add a format, write a function from a path to the texts of the pages, and add a row to READERS. In a separate
-process, no file can hang or crash the harness or fill its memory.
+Foreign parsers run in a separate process, in which no file can hang or crash the harness or fill its memory. To add a
+format, write a function from a path to the texts of the pages, and add a row to READERS.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _START = (
 )
 
 
-_GROWN = 300 << 20  # bytes; a process that holds more memory than this after a call is ended
+_GROWN = 300 << 20  # bytes; a process is ended if it holds more memory than this after a call
 
 
 class Ended(Exception):
@@ -52,7 +52,7 @@ class Apart:
         self.function, self.seconds, self.memory = function, seconds, memory
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0  # id of the process that started `_process`; a fork must start another
+        self._owner = 0  # id of the process that started `_process`; a fork of it must start its own
         atexit.register(self.close)
 
     def __call__(self, argument: str) -> Any:
@@ -116,7 +116,7 @@ class Apart:
         if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS, -signal.SIGILL, -signal.SIGTRAP):
             return f"crashes its reader ({signal.Signals(-code).name}), as damaged files do, or {self._too_much()}"
         raise Failed(
-            f"The process that calls {self.function} ended with exit code {code}, not because of its input. This "
+            f"The process that calls {self.function} ended with exit code {code}; the input is not the cause. This "
             "machine may lack memory. Run the command again."
         )
 
@@ -135,7 +135,7 @@ def serve(function: str, limits: tuple[int, int]) -> None:
     with open(os.devnull, "wb") as nothing:  # noqa: PTH123 (a library may print)
         os.dup2(nothing.fileno(), 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if held := _held():  # systems other than Linux ignore the limit or count reserved memory
+    if held := _held():  # only on Linux: other systems ignore the limit or count reserved memory
         resource.setrlimit(resource.RLIMIT_AS, (held[0] + memory, held[0] + memory))
     for line in sys.stdin.buffer:
         signal.setitimer(signal.ITIMER_PROF, seconds)  # on expiry, the system ends the process: there is no handler
@@ -252,7 +252,7 @@ _apart = Apart(f"{__name__}:extract_here", _SECONDS, _MEMORY)
 
 
 def extract(path: Path) -> Extracted:
-    """Return the text of a file. Raise BadInput, with the file and perhaps the line or page, if it cannot be read."""
+    """Return a file's text. Raise BadInput, which names the file and perhaps a line or page, if it is unreadable."""
     reader = reader_of(path)
     if not reader.apart:
         return _formed(reader, path)
@@ -286,8 +286,8 @@ def reader_of(path: Path) -> Reader:
             "Split it."
         )
     if reader.begins not in head:
-        what = f"but is {kind}. {advice}" if kind else f"but does not begin with {reader.begins!r:.10}. Is it complete"
-        raise BadInput(f"{path}: the name says {reader.name.upper()}, {what}{'.' if kind else '?'}")
+        what = f"is {kind}. {advice}" if kind else f"does not begin with {reader.begins!r:.10}. Is it complete"
+        raise BadInput(f"{path}: the name says {reader.name.upper()}, but the file {what}{'.' if kind else '?'}")
     if kind and not reader.begins:
         raise BadInput(f"{path}: the name says {reader.name}, but the file is {kind}. {advice}.")
     return reader

@@ -27,8 +27,8 @@ from retrievers.base import Progress, cores
 THRESHOLD = 0.8  # minimum similarity of near-duplicates
 BANDS, ROWS = 20, 6
 BLOCK = 1 << 21  # number of characters hashed at a time, and of bytes compared at a time
-LEADERS = 3  # number of texts in a bucket (texts that agree in a band) to compare with all others in it
-COMPARISONS = 40  # maximum comparisons per document: a bucket of unlike documents must not take quadratic time
+LEADERS = 3  # number of texts in a bucket (texts that agree in a band) to compare with all its other texts
+COMPARISONS = 40  # maximum number of comparisons per document; otherwise, a large bucket would take quadratic time
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ def find_near_duplicates(
 ) -> list[DuplicatePair]:
     """Return the near-duplicates among `count` texts, by ascending (a, b).
 
-    A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair. The
-    pair's `a` is the first text of the group if the two are similar enough, else a text between the two in a chain of
-    similar texts. Memory: about 100 bytes per text.
+    A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair. Its
+    `a` is the first text of the group if that is similar enough to `b`; otherwise, a chain of similar texts leads from
+    `b` via `a` to the first text. Memory: about 100 bytes per text.
 
     folder: for temporary files as large as the texts plus 160 bytes per text.
     """
@@ -166,7 +166,7 @@ class _Groups:
         linked: dict[int, tuple[int, float]] = {}  # document -> (neighbour on the way to its group's first, similarity)
         reached = np.unique(firsts).tolist()
         roots = set(reached)
-        for document in reached:  # breadth first: `reached` grows meanwhile
+        for document in reached:  # breadth-first search: the loop appends to `reached`
             for other, similarity in beside[document]:
                 if other not in linked and other not in roots:
                     linked[other] = document, similarity

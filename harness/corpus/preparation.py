@@ -52,7 +52,7 @@ from harness.storage.typed import encoded, row_as
 from retrievers.base import Document
 
 SUMMED = (FILES, DOCUMENTS, NEAR_DUPLICATES)
-BINS = 10  # approximate number of bins of lengths
+BINS = 10  # approximate number of bins for the documents' lengths
 WORK_FOLDER, FILES_LOG, SPANS_LOG = "work", "files.log", "spans.log"
 ID_BYTES = 10  # bytes of a document's id, which has 20 hexadecimal digits
 KB = 1000
@@ -116,7 +116,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
-        """Read the manifest of a finished folder. Raise BadInput, with the file, if the folder is not finished."""
+        """Read the manifest of a finished folder. Raise BadInput, which names the file, if the folder is unfinished."""
         row = json_file(folder / MANIFEST)
         row.pop("version", None)
         return row_as(cls, row, str(folder / MANIFEST))
@@ -146,12 +146,12 @@ class _Spans:
 
 
 def bytes_id(content: bytes) -> str:
-    """Return the first 20 hexadecimal digits of the sha256, the id of a text."""
+    """Return the id of a text: the first 20 hexadecimal digits of its sha256."""
     return hashlib.sha256(content).hexdigest()[: 2 * ID_BYTES]
 
 
 class _Grouped(NamedTuple):
-    """The places of each document. Documents are in order of their first places, and a document's places ascend."""
+    """The places (spans in texts) of each document. Documents ascend by first place; a document's places ascend too."""
 
     ids: np.ndarray  # uint8 [places, ID_BYTES]
     spans: np.ndarray  # int32 [places, 2]
@@ -165,7 +165,7 @@ class Occurrences:
 
     def __init__(self) -> None:
         self._sources: list[tuple[str, str, str]] = []  # (name of the file, note, id of the text)
-        self._ends = [0]  # number of chunks up to each source
+        self._ends = [0]  # cumulative number of chunks, from 0
         self._known: set[tuple[str, str]] = set()
         self._ids: list[np.ndarray] = [np.zeros((0, ID_BYTES), np.uint8)]
         self._spans: list[np.ndarray] = [np.zeros((0, 2), np.int32)]

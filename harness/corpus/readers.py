@@ -4,11 +4,12 @@ HTML: the visible text, line by line; style sheets are ignored. The head (with i
 controls, pictures (with their descriptions) and elements with the attribute `hidden` are left out.
 
 HWPX, the open format of Hangul (KS X 6101): paragraphs, tables, text boxes and notes of all sections. A note follows
-the paragraph that refers to it. Equations are read as their scripts. Page headers and footers, comments, and text that
-a tracked change deletes are left out. In HWPX and HTML, tabs separate the cells of a table row.
+the paragraph that refers to it. An equation is read as its source, in Hangul's script for equations. Page headers and
+footers, comments, and text that a tracked change deletes are left out. In HWPX and HTML, tabs separate the cells of a
+table row.
 
-PDF: the text of each page, in drawing order. A page whose glyphs have no Unicode value is refused. If only a few glyphs
-have none, as in formulas, they are left out. Words hyphenated at the end of a line are joined.
+PDF: the text of each page, in drawing order. Glyphs without a Unicode value, as in formulas, are left out if they are
+few; otherwise, the page is refused. Words hyphenated at the end of a line are joined.
 
 Plain text and Markdown keep their markup. Bytes are decoded by a byte order mark, as UTF-8, or as CP949 if the result
 is plainly Korean. No other encoding is guessed.
@@ -30,8 +31,8 @@ from harness.errors import BadInput
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-# Seven of ten syllables in Korean prose are in this set. Chinese, Japanese or Western bytes that happen to be valid
-# CP949 give other syllables.
+# Seven of ten syllables in Korean prose are in this set. Chinese, Japanese or Western texts whose bytes happen
+# to be valid CP949 decode to other syllables.
 _COMMON = frozenset(
     "이다는을의에가고하지은로한를도서사기리아어대자시일나인그해라스정수부전원제들있면게보장주만과여동상성공구선적우된으"
     "비소였연국학했며관조위년신생무실물유계분화경용세발행법문산모안중방식결통차업현단회양당영간러습니합역진감내작표설명"
@@ -213,7 +214,7 @@ def read_html(path: Path) -> list[str]:
 
 
 def _text(root: Any, left_out: set[int]) -> str:
-    """Return the text below a node, except the nodes `left_out`. There is no recursion: pages may be nested deeply."""
+    """Return the text below a node, except the nodes `left_out`. Do not recurse: pages may be nested deeply."""
     lines, node, kept = Lines(), root, 0  # kept: number of <pre> elements around the node
     while True:
         below = None
@@ -405,7 +406,7 @@ class _Section:
 
 _MOST_PAGES = 10_000
 _FEW = 0.01  # maximum share of a page's glyphs that may lack a Unicode value
-# Symbol fonts number their bullets and arrows from U+F020 on. A single such character is a bullet; several are letters.
+# Symbol fonts number their bullets and arrows from U+F020 on. A lone character of these is a bullet; a run is letters.
 _BULLET = re.compile(r"(?<![\ue000-\uf8ff])[\uf020-\uf0ff](?![\ue000-\uf8ff])")
 _HYPHEN = re.compile(r"(?<=\w)\x02(?=\w)")  # pdfium's sign for a hyphen at the end of a line
 _UNREADABLE = re.compile(  # names of glyphs; control, replacement and private-use characters
@@ -444,7 +445,7 @@ def read_pdf(path: Path) -> list[str]:
 
 
 class _Unreadable(Exception):
-    """A page has glyphs without a Unicode value."""
+    """A page has too many glyphs without a Unicode value."""
 
 
 def _page(document: Any, index: int) -> str:

@@ -36,7 +36,7 @@ __all__ = ["Chat", "ChatModel", "Prompt", "Reply", "Schema", "WrongReply", "json
 REQUEST = {"temperature": 0}
 RESERVED = {"model", "messages", "stream", "n", "response_format"}  # fields that the harness sets
 ATTEMPTS = 3  # A request is sent at most 3 times to get a usable reply.
-USELESS = 10  # If the first 10 replies are unusable, asking stops.
+USELESS = 10  # If the first 10 replies are unusable, no more requests are sent.
 SHORTEST_SECRET = 8  # characters; shorter keys are placeholders for servers that need no key
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ class Chat:
         self._counting = threading.Lock()
 
     def ask(self, prompts: Sequence[Prompt], read: Callable[[str], T], label: str) -> list[Reply[T]]:
-        """Return the replies in the order of the prompts. Equal prompts are asked once; logged replies cost nothing.
+        """Return the replies in the order of the prompts. Equal prompts are sent once; logged replies cost nothing.
 
         If a reply is unusable, but is neither a refusal nor cut off, its request is sent again, up to three times in
         all. If no reply is usable, the last is returned with its problem. Raise Failed if the endpoint does not answer
@@ -287,7 +287,7 @@ class Chat:
         try:
             read(self._log[key][-1].text)
         except WrongReply as error:
-            why = f" To {prompt.name or 'the last prompt'}: {error}."
+            why = f" For {prompt.name or 'the last prompt'}: {error}."
         return (
             f"the first {USELESS} replies from {self._model.model} at {self._model.base_url} are all unusable, so no "
             f"more are requested.{why} Try another prompt, another model, or another value of llm.replies."
@@ -316,7 +316,7 @@ def _judged(completions: Sequence[Completion], read: Callable[[str], T]) -> Repl
 
 
 def _completion(reply: HttpReply, expected_input: int) -> Completion:
-    """Return the completion or the content filter's refusal in a reply. Raise FailedAttempt for anything else."""
+    """Return the completion in a reply, or the content filter's refusal. Raise FailedAttempt for anything else."""
     try:
         content = json.loads(reply.text)
         if reply.status == 400:  # A hosted model's content filter refuses the prompt with this status.
@@ -355,7 +355,7 @@ def _with_schema(turns: Sequence[Turn], schema: Schema) -> list[Turn]:
 
 
 def checked_request(request: Any, key: str) -> dict[str, Any]:
-    """Return the fields of a request. Raise BadInput if the harness itself sets one. key: config key of the fields."""
+    """Return the fields of a request. Raise BadInput if one is in `RESERVED`. key: config key of the fields."""
     if not isinstance(request, Mapping):
         raise BadInput(f"{key}={request!r:.60} must be a group of fields, such as {key}.max_tokens=16.")
     if reserved := RESERVED & set(request):

@@ -1,6 +1,6 @@
 """Prompt files, and structured replies, which are checked against the part of JSON Schema that `Schema` names.
 
-A prompt file is a UTF-8 text with places `{name}` for values. Other braces, as in JSON, are plain text.
+A prompt file is a UTF-8 text with placeholders `{name}` for values. Other braces, as in JSON, are plain text.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _check(value: Any, schema: Mapping[str, Any], where: str) -> None:
             _check(value[name], known[name], f"{where}, {name}")
 
 
-MOST = 200_000  # largest size of a prompt file, in bytes
+MOST = 200_000  # maximum size of a prompt file, in bytes
 _PLACE = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 

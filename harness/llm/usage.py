@@ -1,7 +1,7 @@
 """The log of language models' replies, which saves paying twice for a reply; the tokens and the cost of replies.
 
-A row has the key of the request, the reply, and the token counts from the endpoint, but neither the prompt nor the API
-key. Besides the log, the folder may have files with rows from other machines. These files never change.
+A row of the log has the key of the request, the reply, and the endpoint's token counts, but neither the prompt nor the
+API key. Besides the log, the folder may have files with rows from other machines. These files never change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Row:
 
 class ReplyLog:
     """Key of a request -> its replies, in order of arrival. Threads may add replies at the same time;
-    processes take turns by the lock `FOLDER.lock`.
+    processes take turns to hold the lock `FOLDER.lock`.
 
     folder: folder of the log; None: keep replies only in memory.
     turn: a second lock to hold while adding, from `Cache.adding`.
@@ -64,7 +64,7 @@ class ReplyLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Hold both locks during a block. Before the block, read the rows that other processes have added."""
+        """Hold the log's lock and `turn` during a block. First read the rows that other processes have added."""
         if self._log is None:
             yield
             return

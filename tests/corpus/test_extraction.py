@@ -254,7 +254,7 @@ BAD = {
     "a page in an unknown encoding": (
         "a.html", b"<meta charset=koi8-r>caf\xe9 x", "or koi8-r, which it declares"),
     "a page in a codec of Python": ("a.html", b"<meta charset=rot13>caf\xe9 x", "or rot13"),
-    "no PDF": ("a.pdf", b"hello", "says PDF, but does not begin with b'%PDF-'. Is it complete"),
+    "no PDF": ("a.pdf", b"hello", "says PDF, but the file does not begin with b'%PDF-'. Is it complete"),
     "a cut PDF": ("a.pdf", latin_pdf(["x"])[:150], "the PDF cannot be opened. Is it complete"),
     "an encrypted PDF": ("a.pdf", encrypted_pdf(), "the PDF is encrypted. Save it without a password"),
     "a scanned PDF": ("a.pdf", picture_pdf(), "only pictures. It needs OCR"),

@@ -2,11 +2,11 @@
 
 A stratum contains queries of one kind that are about equally hard for the pooled runs, by the model's judgements. The
 first draw fixes the strata. A pilot of ten queries is drawn in proportion to the sizes of the strata. Once people have
-checked the pilot, the sample is filled up in proportion to each stratum's size times its standard deviation of the
-differences between people's and the model's values of queries (see `_Values`; Neyman 1934). An estimate is the sum of
-W_s * mean_s, where W_s is the share of queries in stratum s. Since the pilot stays in the sample of n queries, a bias
-of the order of 1/n remains where differences are skewed. In simulations with 40 of 270 queries, the bias is 0 to 0.2
-standard errors, and intervals lose at most half a percentage point of coverage.
+checked the pilot, further queries are drawn in proportion to N_s * sd_s (Neyman 1934): N_s is the size of stratum s,
+and sd_s is the standard deviation, in the stratum, of people's values of queries minus the model's (see `_Values`). An
+estimate is the sum of W_s * mean_s, where W_s is the share of queries in stratum s. Since the pilot stays in the sample
+of n queries, a bias of the order of 1/n remains where differences are skewed. In simulations with 40 of 270 queries,
+the bias is 0 to 0.2 standard errors, and intervals lose at most half a percentage point of coverage.
 
 A judgement counts only if it is blind and was made for the audit: people who see the model's grade tend to repeat it.
 """
@@ -44,10 +44,10 @@ AUDIT = "audit.json"
 AGREEMENT = "agreement.json"  # the file that `harness testset audit` writes
 PILOT = 10  # queries in the first draw
 AGAIN = 5  # Every fifth drawn query is judged twice.
-# Number of classes of difficulty -> the endings of the names of their strata.
+# Number of difficulty classes -> endings of the strata's names.
 LEVELS = {1: ("",), 2: ("/easier", "/harder"), 3: ("/easy", "/medium", "/hard")}
-UNKNOWN = "unjudged"  # the class of queries without judgements by a model or without pooled runs
-ADDED = "/added "  # "fact/easy/added 1": easy facts that were added to the test set after the first draw
+UNKNOWN = "unjudged"  # the class of queries that no model has judged, if a model has judged others of their kind
+ADDED = "/added "  # "fact/easy/added 1": easy `fact` queries that were added to the test set after the first draw
 PRIOR = 2.0  # degrees of freedom that `spreads` gives to the variance of a stratum's group
 MORE = 20  # `worth` imagines this many more checked queries.
 IMAGINED = 30  # number of imagined samples; `worth` averages the half-widths of their intervals
@@ -75,7 +75,7 @@ def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[fl
     """Estimate the standard deviation of each stratum from few values: sqrt((SS + 2 V) / (n - 1 + 2)).
 
     SS is the sum of squares around the mean of the stratum's n values. V is the variance of its group, estimated in the
-    same way from the group's values and the variance of all values. Therefore a few equal values do not give 0. If all
+    same way from the group's values and the variance of all values. Hence a few equal values do not give 0. If all
     values are equal, or there are fewer than two, each result is 1. groups: the group of each stratum.
     """
     everything = [value for stratum in strata for value in stratum]
@@ -489,8 +489,8 @@ def worth(
 
 
 def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Checked:
-    """Return the model's labels of the queries whose pooled documents the model has all judged. Of these queries, also
-    return people's labels of those that were drawn and that people have settled."""
+    """Return the model's and people's labels. The model's cover the queries of which it has judged all pooled
+    documents. People's cover those of these queries that were drawn and that people have settled."""
     queries = [one for query_id, one in judged.queries.items() if query_id in sample.strata]
     given = judged.judgements, queries, judged.pairs, relevant_from
     model, people = resolve(*given, by="model"), resolve(*given, by="people")
@@ -505,9 +505,9 @@ def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Chec
 
 
 def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
-    """Return the sample with `more` further checked queries. Each gets the value that the regression of people's values
-    on the model's values predicts, plus the residual of a random checked query of its stratum, or of any stratum if its
-    own stratum has no checked query."""
+    """Return the sample with `more` further queries that people are imagined to have checked. Each gets the value that
+    the regression of people's values on the model's predicts, plus the residual of a random checked query. This query
+    comes from the same stratum or, if that has none, from any stratum."""
     known = sample.checked & ~np.isnan(sample.people)
     slope = 0.0
     if known.any():

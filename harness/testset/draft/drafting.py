@@ -111,7 +111,7 @@ NOTHING = ReplyItem(())
 
 @dataclass(frozen=True)
 class DraftPlan:
-    """Everything that decides the requests. questions: maximum number of queries per request. language: ko or en.
+    """Everything that decides the requests. questions: maximum number of queries per request. language: `ko` or `en`.
     prompts: kind -> prompt. examples: real queries to imitate."""
 
     kinds: tuple[str, ...]

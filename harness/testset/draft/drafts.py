@@ -84,7 +84,7 @@ class Examples:
     relevant: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     def labels(self, chunks: Sequence[Chunk], folder: DocumentsFolder) -> Mapping[str, Collection[str]]:
-        """Return query_id -> relevant documents, for labelled queries; without documents if no retrieval is needed."""
+        """Return query_id -> relevant documents, for labelled queries (no documents: no retrieval is needed)."""
         return span_qrels(self.rows, chunks, folder).grades if self.rows else self.relevant
 
 
@@ -174,7 +174,7 @@ class TestsetFolder:
         (self.path / UNFINISHED).unlink(missing_ok=True)  # Another process may have removed it.
 
     def _own(self, name: str) -> set[str]:
-        """Return the sha256 of each content that the harness last wrote, or began to write, to the file `name`."""
+        """Return the sha256 of what the harness last wrote to the file `name`, and of what it last began to write."""
         files = [(self._read(MANIFEST) or {}).get("files"), self._read(UNFINISHED)]
         return {str(one[name]) for one in files if isinstance(one, Mapping) and name in one}
 
@@ -204,8 +204,8 @@ class TestsetFolder:
         most = manifest.get("shown")
         if not isinstance(most, int) or shown < most:
             raise BadInput(
-                f"testset={self.path} was drafted from {most} documents, and this command shows {shown}. Raise limit, "
-                f"or draft {other}."
+                f"testset={self.path} was drafted from {most} documents, but this command uses only {shown}. Raise "
+                f"limit, or draft {other}."
             )
 
 
@@ -225,7 +225,7 @@ def _short(value: Any) -> str:
 
 
 SHIPPED = Path(__file__).parents[1] / "prompts"
-# (the places that a prompt must have, the places that it may have)
+# (names that a prompt must contain as `{name}`, names that it may contain)
 ABOUT_A_DOCUMENT = (("questions", "text"), ("note", "examples"))
 ABOUT_NONE = (("questions", "situation"), ("examples",))
 
@@ -263,7 +263,7 @@ def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
 
 
 def language_of(text: str) -> str:
-    """Return ko if over a tenth of the letters are Hangul, else en. The limit is low, since Korean texts may have
+    """Return "ko" if over a tenth of the letters are Hangul, else "en". The limit is low, since Korean texts may have
     many English names."""
     letters = [letter for letter in text if letter.isalpha()]
     hangul = sum("\uac00" <= letter <= "\ud7a3" for letter in letters)

@@ -38,8 +38,8 @@ class Easiness:
     """How easily BM25 finds the documents of some queries. Words are content morphemes, as found by kiwi.
 
     labelled: number of queries with a known document.
-    first: share of the labelled queries with a known document in rank 1; None without labels.
-    found: share of the labelled queries with a known document among the first `DEPTH`; None without labels.
+    first: share of the labelled queries for which a known document ranks first; None without labels.
+    found: share of those for which a known document is among the first `DEPTH`; None without labels.
     shared: mean share of a query's words that the first document contains.
     gap: mean of 1 - s2 / s1, where s1 and s2 are the scores of the first two documents; 0 if nothing is found.
     words: mean number of words in a query.

@@ -88,7 +88,7 @@ SHORTEST = 3  # letters and digits; most real queries have at least five, but a 
 LONGEST = 600  # characters; the longest real query seen has 527
 GRAM = 4  # morphemes in a gram; with particles and endings, these are about two Korean words
 FEWEST_GRAMS = 4  # texts with fewer grams are names or terms, such as `자율 주행 기술 개발`, which cannot be reworded
-SAME_SCRIPT = 0.2  # A text is in each script with at least this share of its letters. Korean texts have Latin names.
+SAME_SCRIPT = 0.2  # minimum share of a text's letters for the text to be in a script; Korean texts contain Latin names
 FEWEST_LETTERS = 20  # A document with fewer letters does not show its script.
 EXAMPLES_IN_SCRIPT = 0.1  # A script is allowed if at least this share of the examples is in it.
 NO_HELP = "the earlier turns add no word of the document to the last turn"
@@ -134,7 +134,7 @@ def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | No
 @dataclass(frozen=True)
 class _Case:
     """A draft, and the data for its checks. shown: its document, or an empty document. allowed: scripts that
-    questions may use; if empty, all. copied: largest share of a question's 4-grams of morphemes that the document may
+    questions may use; if empty, all. copied: maximum share of a question's 4-grams of morphemes that the document may
     contain. spoken: the user's turns. asked: content words in these turns. names: names and numbers in these turns."""
 
     draft: Draft
@@ -272,7 +272,7 @@ def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
     """Return position of a duplicate -> the draft that stays.
 
     Only drafts that share a rare word are compared. If the Jaccard similarity of two sets is at least `least`, the
-    size - least * size + 1 rarest words of each set share a word (prefix filtering: Chaudhuri, Ganti & Kaushik 2006).
+    `size - least * size + 1` rarest words of each set share a word (prefix filtering: Chaudhuri, Ganti & Kaushik 2006).
     """
     counts = Counter(word for case in cases for word in case.asked)
     by_word: dict[str, list[int]] = {}  # word -> indices in `order` of drafts that stay

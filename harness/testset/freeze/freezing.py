@@ -264,7 +264,7 @@ def _spread(numbers: Sequence[int]) -> dict[str, float]:
     return {"least": min(numbers), "mean": round(sum(numbers) / len(numbers), 2), "most": max(numbers)}
 
 
-SHOWN = 3  # open questions of each kind in a message
+SHOWN = 3  # maximum number of open questions of each kind in a message
 _ADJUDICATE = "harness testset review testset={testset} reviewer=NAME sample=open"
 _JUDGE = "harness testset judge testset={testset} model=NAME"
 _OPEN: dict[What, tuple[str, str]] = {  # kind of question -> (its meaning, how to settle it)
@@ -392,7 +392,7 @@ def _beir(content: Content, folder: Path) -> None:
 
 
 def _trec(content: Content, folder: Path) -> None:
-    """Write qrels.txt with grades from 0 on, topics.tsv {query_id, text}, and documents.txt with all document ids."""
+    """Write qrels.txt with grades of 0 and up, topics.tsv {query_id, text}, and documents.txt with all document ids."""
     topics = (f"{one_word(one.query_id)}\t{' '.join(one.text.split())}\n" for one in content.queries)
     write_text(folder / "topics.tsv", "".join(topics))
     write_text(folder / "qrels.txt", "".join(f"{line}\n" for line in trec_qrels_lines(content.qrels)))

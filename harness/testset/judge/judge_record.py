@@ -1,6 +1,6 @@
 """The requests to a model that judges, and the record of how it judges.
 
-Hidden controls are pairs of a known grade; they are sent like all other pairs. Some queries have three controls:
+Hidden controls are pairs whose grade is known; they are sent like all other pairs. Some queries have three controls:
 
 - `seed`: a document with evidence for the query, which a judge should find relevant.
 - `stuffed`: an unrelated document with the query's words scattered over it.
@@ -61,7 +61,7 @@ CLAIMS = {
 
 @dataclass(frozen=True)
 class Control:
-    """A pair of a known grade. document: the document as the judge sees it."""
+    """A pair whose grade is known. document: the document as the judge sees it."""
 
     kind: str
     query: Query
@@ -120,7 +120,7 @@ def _drawn(below: int, *key: object) -> int:
 
 
 def claiming(query: Query, document: Document) -> Document:
-    """Return the document with a line added at its end, in its language, which claims to answer the query."""
+    """Return the document with a last line, in the document's language, that claims to answer the query."""
     asked = [turn.content for turn in query.turns if turn.role == "user"][-1]
     claim = CLAIMS[language_of(document.text)].replace("{query}", asked)
     return replace(document, text=f"{document.text}\n{claim}")

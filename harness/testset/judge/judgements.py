@@ -37,7 +37,7 @@ class Judgement:
     text: `text_digest` of the query as it was judged.
     doc_id: if None, the judgement is about the query's need for retrieval, and its value is `needs` instead of `grade`.
     grade: 0 to 3; None if the judge cannot tell, which leaves an open question.
-    by: `human:NAME`, `llm:MODEL#PROMPT` (the first digits of the prompt's sha256) or `adjudicated:NAME`.
+    by: `human:NAME`, `llm:MODEL#PROMPT` (PROMPT: first digits of the prompt's sha256) or `adjudicated:NAME`.
     at: time in ISO 8601 and UTC, such as 2026-11-22T09:30:00Z.
     round: 2 if the pair is deliberately judged a second time, to measure agreement.
     sample: one of SAMPLES.

@@ -53,7 +53,7 @@ class PooledPair:
 @dataclass(frozen=True, slots=True)
 class PooledRun:
     """A run that was pooled. depth: number of documents pooled from each list. models: config key (such as
-    llm.model or encoder.model) -> model that the run used. A judge that is one of them judges its own work."""
+    llm.model or encoder.model) -> model that the run used. If one of these models judges, it judges its own work."""
 
     name: str
     depth: int

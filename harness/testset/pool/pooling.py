@@ -121,7 +121,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Reusability:
-    """How each run's score changes without the documents that no other run brought. measure: name of the measure.
+    """How each run's score changes without the documents that only this run pooled. measure: name of the measure.
     queries: number of queries that count. runs: in the order of the pool."""
 
     measure: str
@@ -181,8 +181,8 @@ class Missed:
 def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Reusability | None:
     """Estimate how much a run outside the pool would lose; None with fewer than two runs or if no query counts.
 
-    The measure is the nDCG of each run's pooled documents, without its gate. A query counts if it needs retrieval, has
-    an answer, and all of its pooled pairs are judged.
+    The measure is the nDCG of each run's pooled documents, without its gate. A query counts if it needs retrieval and
+    has an answer, and if all of its pooled pairs are judged.
     """
     labels = _settled(resolved, queries)
     runs = pool.about.runs

@@ -103,7 +103,7 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
     """
     if sample == "audit":
         if audit is None:
-            raise ValueError("the sample audit needs drawn queries")
+            raise ValueError('sample="audit" needs drawn queries')
         return _audit(reviewer, judged, audit)
     if sample == "open":
         found = _open(judged, audit)
@@ -241,13 +241,13 @@ class ReviewLedger:
 
     def put(self, item: Item, judgement: Judgement, before: Value) -> None:
         """Write a judgement to disk, unless it repeats the present value. before: the value that the reviewer saw.
-        Raise RefusedRequest, with the present value, if the present value is no longer `before`."""
+        Raise RefusedRequest, which carries the present value, if this is no longer `before`."""
         with self._lock, self._log.appending() as add:
             self._read_on()
             value = item.value(self._last[judgement.by].get((item.pair, item.round)))
             if value != value_of(judgement):
                 if value != before:
-                    raise RefusedRequest(409, "It has been judged elsewhere in the meantime.", value=value)
+                    raise RefusedRequest(409, "This question has been judged elsewhere in the meantime.", value=value)
                 add(judgement)
                 self._read_on()
 

@@ -1,4 +1,4 @@
-"""Resolve the judgements of a test set to a grade of each pair and the need for retrieval of each query.
+"""Resolve a test set's judgements: decide the grade of each pair, and whether each query needs retrieval.
 
 Adjudications override people, and people override a model. Pairs and needs that remain undecided are open questions.
 """
@@ -73,14 +73,14 @@ class Resolved:
         return {*self.grades} - {one.query_id for one in self.open}
 
     def label(self, query: EvidencedQuery) -> Label:
-        """Return the label of a query whose need is settled. Grades from `relevant_from` on are relevant, and lower
-        grades are not. The label of a query that needs no retrieval has no documents; the label of an unanswerable
-        query has no relevant documents."""
+        """Return the label of a query whose need is settled. Documents with a grade of at least `relevant_from` are
+        relevant. The label of a query that needs no retrieval has no documents; the label of an unanswerable query has
+        no relevant documents."""
         query_id = query.query.query_id
         need, judged = self.needs[query_id], self.grades[query_id]
         if not need.needs:
             return Label(query_id, False, {}, frozenset(), "none", need.basis)
-        kind = "" if query.kind == "none" else query.kind  # A person says that the query needs retrieval.
+        kind = "" if query.kind == "none" else query.kind  # A person says that the `none` query needs retrieval.
         found = {doc_id: float(one.grade) for doc_id, one in judged.items() if one.grade >= self.relevant_from}
         bases = {one.basis for one in judged.values()}
         basis = "+".join(one for one in BASES if one in bases)
@@ -166,7 +166,7 @@ def _need(query: EvidencedQuery, judged: Mapping[Pair, Sequence[Judgement]], dra
 
 
 def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
-    """Return the grade of a pair, or 1 or 0 for a need for retrieval; if undecided, return why."""
+    """Return the grade of a pair (for a need for retrieval: 1 or 0), or the reason why it is undecided."""
     deciding = _deciding(group)
     if not deciding:
         return "unjudged"

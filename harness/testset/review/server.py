@@ -38,7 +38,7 @@ FILES = {
     "words.json": (WORDS, "application/json"),
 }
 HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
-BODY_BYTES = 1000  # largest size of a judgement that the page sends, in bytes
+BODY_BYTES = 1000  # maximum size, in bytes, of a judgement that the page sends
 KEYS = 50  # maximum number of texts in one answer
 IDLE_SECONDS = 60  # A connection is closed after this time without a request.
 POLICY = (
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
-        if status != 200:  # A part of the request may be unread.
+        if status != 200:  # Part of the request may be unread.
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)

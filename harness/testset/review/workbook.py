@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from openpyxl import Workbook
 
 HOW, QUERIES, PAIRS, ABOUT = "how to judge", "queries", "pairs", "about"  # the sheets; the last is hidden
-ID, GRADE, NEEDS = "id", "grade · 점수", "needs retrieval? · 검색 필요?"  # the columns that are read
+ID, GRADE, NEEDS = "id", "grade · 점수", "needs retrieval? · 검색 필요?"  # the columns that `read_workbook` reads
 NUMBER, QUERY, DOCUMENT = "query no.", "query · 질의", "document · 문서"
 MOST = 32_767  # maximum number of UTF-16 code units in a cell
 MOST_ROWS = 1_048_575  # maximum number of rows of a sheet, below its header
@@ -234,12 +234,12 @@ def _opened(path: Path) -> Iterator[Workbook]:
     from openpyxl import load_workbook
 
     if path.suffix.lower() != ".xlsx":
-        raise BadInput(f"{path}: a workbook must be an .xlsx file. Save it as Excel workbook (.xlsx).")
+        raise BadInput(f"{path}: a workbook must be an .xlsx file. Save it as an Excel workbook (.xlsx).")
     if not path.is_file():
         what = "is not a file" if path.exists() else "does not exist"
         raise BadInput(f"{path} {what}. Name the workbook that was filled in.")
     if (size := path.stat().st_size) > _MOST_FILE:
-        raise BadInput(f"{path}: the file has {size:,} bytes, more than {_MOST_FILE:,}. Is it the right one?")
+        raise BadInput(f"{path}: the file has {size:,} bytes, more than {_MOST_FILE:,}. Is it the right workbook?")
     try:
         with path.open("rb") as file:
             if file.read(4) == _OLE:
@@ -271,7 +271,7 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
     limits = _limits(packed, path) if _TYPES in packed.namelist() else {}
     for part in packed.filelist:
         if part.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise BadInput(f"{path}: {part.filename:.60} is packed in a way that workbooks are not. Save it again.")
+            raise BadInput(f"{path}: {part.filename:.60} is packed in a way that Excel does not use. Save it again.")
         left -= _unpacked(packed, part, min(left, limits.get(part.filename, _MOST_PART)), path)
 
 
@@ -300,7 +300,7 @@ def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: P
             size += len(block)
             if size > most:
                 raise BadInput(
-                    f"{path}: {part.filename:.60} unpacks to more than {most >> 20} MB. Is it the right one?"
+                    f"{path}: {part.filename:.60} unpacks to more than {most >> 20} MB. Is this the right workbook?"
                 )
             if not part.filename.lower().endswith(_NO_XML):
                 prolog(block)
@@ -393,7 +393,7 @@ def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: Ju
     asked = {row: str(digest) for row, digest in found.items() if row.startswith("r") and " " not in row}
     gone = [row for row in asked if row not in now]
     if asked and len(gone) == len(asked):
-        raise BadInput(f"{path}: none of its queries is in this test set. Does the workbook belong to another?")
+        raise BadInput(f"{path}: none of its queries is in this test set. Does it belong to another test set?")
     there = [(now[row], digest) for row, digest in asked.items() if row in now]
     changed = [one for one, digest in there if text_digest(judged.queries[one].query) != digest]
     if changed or gone:

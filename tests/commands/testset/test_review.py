@@ -183,7 +183,7 @@ def test_a_pilot_and_then_the_rest_are_judged_in_workbooks(harness, here):
         (["via=xlsx", "reviewer=kim", "output=a.csv"], "a workbook must be an .xlsx file. Name it a.xlsx"),
         (["via=xlsx", "reviewer=kim", "output=x/a.xlsx"], "there is no folder x"),
         (["via=xlsx", "reviewer=kim", "output=there.xlsx"], "the file exists. Read it back first"),
-        (["via=xlsx", "reviewer=kim", "from=ts/pool.json"], "a workbook must be an .xlsx file. Save it as Excel"),
+        (["via=xlsx", "reviewer=kim", "from=ts/pool.json"], "a workbook must be an .xlsx file. Save it as an Excel"),
         (["via=xlsx", "reviewer=kim", "output=a.xlsx", "sample=open"], "there are no disagreements"),
     ],
 )

@@ -66,7 +66,7 @@ def test_what_is_written_is_read_as_a_test_set_and_written_again_alike(written):
         ({"seed": 1}, 2, "was drafted with seed=0, not 1"),
         ({"llm": {"model": "large"}}, 2, "was drafted with llm.model=tiny, not large"),
         ({"documents": "ab"}, 2, "was drafted from other documents"),
-        ({}, 1, "was drafted from 2 documents, and this command shows 1"),
+        ({}, 1, "was drafted from 2 documents, but this command uses only 1"),
     ],
 )
 def test_other_settings_are_refused(written, settings, shown, message):
