@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Caching:
-    """A `wrap` argument of `build` that caches the results of tokenizers and encoders.
+    """The argument `wrap` for `build`, to cache the results of tokenizers and encoders.
 
     corpus: fingerprint of the texts that an encoder learns from.
     resume: whether to continue an interrupted encoding. Continuing may change the last digits of its vectors.
@@ -62,9 +62,9 @@ class Caching:
 
 
 class CachedTokenizer:
-    """A tokenizer that caches tokens. The keys are its config and the texts.
+    """A tokenizer that caches tokens. The cache keys are its config and the texts.
 
-    progress: the reporter for callers that pass no reporter.
+    progress: the default for calls without `progress`.
     """
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Tokenizer], progress: Progress) -> None:
@@ -87,7 +87,7 @@ class CachedTokenizer:
 
 
 class CachedEncoder:
-    """An encoder that loads its model at most once and caches embeddings. The keys are its config and the texts."""
+    """An encoder that loads its model at most once and caches embeddings, by its config and the texts."""
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Encoder], corpus: str, resume: bool = True) -> None:
         self._cache, self._node, self._make, self._corpus, self._resume = cache, node, make, corpus, resume

@@ -65,9 +65,9 @@ def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
             break
     if unknown and len(unknown) == len(predictions.doc_ids):
         raise BadInput(
-            f"predictions: the dataset has none of the {counted(len(unknown), 'document')} of the lists, such as "
+            f"predictions: the dataset has none of the {counted(len(unknown), 'document')} in the lists, such as "
             f"{predictions.doc_ids[0]!r:.60}. Are they from another corpus? Name the dataset that they belong to, "
-            "or only labels: dataset=trec dataset.qrels=FILE."
+            "or only a file of labels: dataset=trec dataset.qrels=FILE."
         )
     return unknown
 

@@ -24,12 +24,12 @@ from retrievers.base import Query, Ranking
 if TYPE_CHECKING:
     from retrievers.base import Reranker
 
-# A function that takes positions, and yields (some of these positions, their scores) as scores become known.
+# A function that takes positions, and yields pairs (some of these positions, their scores) as scores become known.
 Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class LearntOrder:
-    """The rule that a fusion learnt from labels, and candidates ordered by rules learnt without some labels."""
+    """The rule that a fusion learnt from labels, and the candidates by rules that it learnt from only some labels."""
 
     def __init__(self, learning: Learning, plan: Plan, session: Session) -> None:
         self._learning, self._plan, self._session = learning, plan, session
@@ -41,9 +41,9 @@ class LearntOrder:
 
     @cached_property
     def held_out(self) -> list[Ranking]:
-        """The candidates in each repetition. A rule learnt without a query's fold orders the query's candidates.
+        """The candidates of all queries, for each repetition of the split into folds.
 
-        [] if there are too few labelled queries to hold any out.
+        A rule learnt without a query's fold orders the query's candidates. [] if too few queries are labelled.
         """
         fusion: LearnedFusion = self._plan.made("fusion")
         if len(self._learning.pool.rows) < 2:
@@ -51,7 +51,7 @@ class LearntOrder:
         return [self.crossed(self._learning.split(fusion.folds, 1 + number)) for number in range(fusion.repeats)]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Return the candidates. A rule learnt without a labelled query's fold orders the query's candidates.
+        """Return the candidates of all queries; those of a labelled query by a rule learnt without the query's fold.
 
         fold: int [n], the fold of each query that the fusion learns from.
         """

@@ -25,7 +25,7 @@ from retrievers.base import Query
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The plan of a run, a trial or a search. An attribute named like a config group is the config of its component.
+    """The plan of a run, a trial or a search. An attribute with the name of a config group is that group's config.
 
     document: the checked config with absolute paths, for trial keys, params and `config.yaml`.
     retriever: name -> config. query_text, query_file, query_prompt: `query.text` and so on. store: path of the cache.
@@ -152,7 +152,7 @@ class Plan:
         return self.cluster.get("shard") if independent else None
 
     def tokenizer_of(self, choices: Mapping[str, str | None]) -> str | None:
-        """Return the choice of the tokenizer; None if the run uses no tokenizer. choices: config group -> choice."""
+        """Return the name of the tokenizer's config; None if the run uses none. choices: config group -> name."""
         return choices.get("tokenizer") if "tokenizer" in self.active else None
 
     @property

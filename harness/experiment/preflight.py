@@ -118,7 +118,7 @@ def _check_size(index: Any, sizes: Sequence[int], depth: int) -> None:
         except BadInput as error:
             if len(sizes) == 1:
                 raise
-            raise BadInput(f"A shard has {size:,} documents. {error} Or raise cluster.shard.") from None
+            raise BadInput(f"A shard has {size:,} documents. {error} Alternatively, raise cluster.shard.") from None
 
 
 def _encoded(

@@ -58,7 +58,7 @@ class Searcher:
     def __init__(self, plan: Plan, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
         plan.check_learning(labelled=False)
         for name, node in plan.retriever.items():
-            steps.require_search(name, node, "A search is for a new query")
+            steps.require_search(name, node, "The search is for new queries")
         self._plan, self._dataset, self._drawn = plan, dataset, drawn
         self.folders: list[Path] = []
         self._retrievers = {name: self._retriever(name, node, cache) for name, node in plan.retriever.items()}

@@ -77,9 +77,9 @@ class Session:
     def time_of(
         self, cache: Cache, about: Mapping[str, Any], computed: bool, measure: Callable[[], timing.Timing]
     ) -> timing.Timing | None:
-        """Return the time that a result takes on this machine, measured now if `timed` says so; None if unknown.
+        """Return the time to compute a result on this machine, measured now if `timed` says so; None if unknown.
 
-        cache: the cache of the result. computed: whether the result has just been computed.
+        cache: the cache of the result. about: from `timing.subject`. computed: whether the result was just computed.
         """
         if self.timed == "never":
             return None
@@ -159,7 +159,7 @@ def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") ->
 
 @functools.cache
 def moment() -> str:
-    """Return a name for the period until the next call of `ask_anew`. Services count as unchanged within the period."""
+    """Return a name for the period until the next call of `ask_anew`. Services are assumed not to change meanwhile."""
     return uuid.uuid4().hex
 
 

@@ -134,7 +134,7 @@ def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
 @contextmanager
 def _at_work(job: ShardJob) -> Iterator[Retriever]:
     retriever = cast(Any, _retriever(job.store, json.dumps(job.node), job.expected))
-    before = getattr(retriever, "progress", None)  # a job that rebuilds a damaged entry runs inside another job
+    before = getattr(retriever, "progress", None)  # another job may be waiting: this one may rebuild its damaged entry
     with watch(recorded_name(type(retriever))) as progress:
         retriever.progress = progress
         try:
@@ -272,7 +272,7 @@ class Shards:
         return sum(filter(None, [*(self._cache.size("indexes", job.index) for job in self.jobs), *summaries]))
 
     def opened(self, where: str) -> Opened:
-        """Open all shards in this process, with one model. where: the retriever's config key."""
+        """Open all shards in this process. They share one model. where: the retriever's config key."""
         shared, made, folders = dict[str, _Remembering](), list[Retriever](), list[Path]()
 
         def share(key: str, node: Node, make: Callable[[], Any]) -> Any:

@@ -102,8 +102,8 @@ class Outcome:
     candidates: the fused and reranked documents, before the gate.
     final: the candidates after the gate, cut to top_k.
     scores: None without labels.
-    held_out: mean scores over repetitions if fusion or gate learnt from labels, else None. Each query is fused and
-        gated by rules that were learnt without its label.
+    held_out: mean scores over repetitions if fusion or gate learnt from labels, else None. Rules that were learnt
+        without a query's label fuse and gate the query's documents.
     measured: numbers that retrievers report, such as `index_recall/dense`, and `ms_per_query` with its range, in total
         and by component. The total is missing if the time of a component is unknown.
     objective: the score by which runs are compared; None if it has no value.
@@ -186,7 +186,7 @@ def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.nd
         return [(candidates, decision.shown, decision.signal) for candidates in learnt.held_out] if learnt else []
     assert decision.folds is not None
     orders = [learnt.crossed(fold) if learnt else ordered.candidates for fold in decision.folds]
-    # Signals of different folds are not comparable.
+    # Signals of different folds are not comparable, so none is returned.
     return [(candidates, shown, None) for candidates, shown in zip(orders, decision.out_of_fold, strict=True)]
 
 
@@ -213,7 +213,7 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
     rankings = {}
     for name, node in retrievers.items():
         search = _Search(name, node, session)
-        with session.clock.stage("retrieve", f"{name}: retrieving"):  # includes indexing and searching on a miss
+        with session.clock.stage("retrieve", f"{name}: retrieving"):  # on a cache miss, also indexes and searches
             ranking = search.cache.ranking(search.identity, depth, search)
         rankings[name] = replace(ranking, measured=dict(ranking.measured) | search.times(ranking, depth))
     return rankings
@@ -307,7 +307,7 @@ class _Search:
         return ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
-        """Return the time per query, by metric name; {} if unknown, or with shards, since nodes differ in speed."""
+        """Return metric -> time per query; {} if unknown, or for shards, since nodes that search them may differ."""
         if getattr(target_class(self._node, "retriever"), "times_itself", False):
             return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
         queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth

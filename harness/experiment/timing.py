@@ -33,7 +33,7 @@ GROWTH = 4  # the sample grows by this factor until a pass takes SECONDS / LEAST
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds for one unit of work: in the median, the fastest and the slowest pass."""
+    """Milliseconds for one unit of work: the median, minimum and maximum over all passes."""
 
     median: float
     low: float
@@ -149,7 +149,7 @@ def _processor() -> str:
 
 
 def _gpus() -> list[str]:
-    """Return the names of NVIDIA GPUs, without the slow import of torch."""
+    """Return the names of the NVIDIA GPUs. Do not import torch for this, which would be slow."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return []
     if files := sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):

@@ -58,7 +58,7 @@ class Task:
         if wrong := [(one.query_id, reply) for one, reply in zip(conversations, found, strict=True) if reply.problem]:
             raise Failed(
                 f"{self.label}: the model wrote no usable {self.name} for {len(wrong)} of {len(found)} conversations: "
-                f"{some([query_id for query_id, _ in wrong])}. The first: {wrong[0][1].problem} Choose another "
+                f"{some([query_id for query_id, _ in wrong])}. For the first, {wrong[0][1].problem} Choose another "
                 f"llm.model, or another prompt with {self.key}=FILE."
             )
         return [reply.value or "" for reply in found]

@@ -1,4 +1,4 @@
-"""Scores of lists, by people's labels and by a model's labels of the same queries, and their file `checked.csv`."""
+"""Score ranked lists by people's labels and by a model's labels of the same queries. Store these in `checked.csv`."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class _Scorer:
 
 
 def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
-    """Average each query's values over several fits, and keep its greatest count of unjudged documents."""
+    """Average the values of each query over several fits. Keep the query's greatest count of unjudged documents."""
     first = several[0]
 
     def mean(name: str, of: str) -> np.ndarray:

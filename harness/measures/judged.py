@@ -3,9 +3,9 @@
 A *hit* is a returned document with a grade > 0, at its first rank in the list. A repeated document takes up a rank and
 counts as returned, but is not a second hit.
 
-Measures of spans count characters. A list shows the union of its documents' places in each text. A document with
-several places (a repeated text) finds evidence in any of them, but shows its characters once: at the place with the
-most of the query's evidence, or at the first of several such places.
+Measures of spans count characters. A document's places are the spans of source texts that it repeats, and a list shows
+the union of its documents' places. If a document has several places, evidence in any of them counts as found. The
+document shows the characters of one: the place with the most of the query's evidence, or the first such place.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ListedDocuments:
 
 @dataclass(frozen=True, eq=False)
 class Shown(ListedDocuments):
-    """The documents that lists show. labels: labels that have the places of documents and of evidence."""
+    """The documents that lists show. labels: with the places of documents and of evidence in the source texts."""
 
     labels: Qrels
 
@@ -338,7 +338,7 @@ def _labels(qrels: Qrels, *, query_ids: tuple[str, ...]) -> _Labels:
 def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
     """Return the index of each wanted document in `lists.doc_ids`, int32 [N]; -2 for a missing document."""
     table = lists.doc_ids
-    if isinstance(lists, Ranking):  # The table is sorted: bisecting costs less than a dict of all documents.
+    if isinstance(lists, Ranking):  # The table is sorted: bisecting it costs less than a dict of all documents.
         nearest = (bisect_left(table, doc_id) for doc_id in wanted)
         places = (i if table[i : i + 1] == (doc_id,) else -2 for i, doc_id in zip(nearest, wanted, strict=True))
         return np.fromiter(places, np.int32, len(wanted))

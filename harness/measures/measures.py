@@ -58,8 +58,8 @@ def kinds(found: Mapping[str, np.ndarray], cut: bool = False) -> tuple[str, ...]
     """Return the kind of loss of each query, one of KINDS.
 
     found: the result of `losses`.
-    cut: whether the lists end too early to tell `not_found` from `misranked`. Even so, a query with a relevant document
-        in its list counts as misranked.
+    cut: whether the lists end too early to tell `not_found` from `misranked`. In that case, only a query with a
+        relevant document in its list counts as misranked.
     """
     codes = np.zeros(len(next(iter(found.values()))), np.intp)
     for kind, values in found.items():
@@ -74,7 +74,7 @@ def ceilings(
     rankings: Mapping[str, Judged] | None = None,
     top_k: int = 3,
 ) -> dict[str, np.ndarray]:
-    """Return name -> modified_map@3 of each query, float64 [Q], if one component were perfect and no other changed.
+    """Return name -> each query's modified_map@3, float64 [Q], as it would be if one component were perfect.
 
     oracle_gate: every decision of the gate is right; a shown list is the first top_k of `candidates` (of `final`, if
         the candidates are unknown).
@@ -169,7 +169,7 @@ def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -
 
 
 def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:
-    """Raise BadInput if the labels do not say what a measure needs."""
+    """Raise BadInput if a measure needs something that the labels do not say."""
     names = list(metrics)
     if qrels.places is None and (lacking := next(filter(of_spans, names), None)):
         raise BadInput(
@@ -179,5 +179,5 @@ def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:
     if qrels.not_relevant is None and (lacking := next(filter(of_holes, names), None)):
         raise BadInput(
             f"metrics: '{lacking}' asks which documents were judged, and these labels do not say that. Give labels "
-            "with `not_relevant`, or in TREC or BEIR form with grade 0, or leave the measure out."
+            "that do, with `not_relevant` or in TREC or BEIR form with grade 0, or leave the measure out."
         )

@@ -132,7 +132,7 @@ def precision(judged: Judged, k: int | None = None) -> np.ndarray:
 def precision_retrieved(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / documents in the first k, in [0, 1] (set precision). Empty list: 0.
 
-    Lists shorter than k score more than by `precision`: `[1, 0] of 1` -> precision_retrieved@4 = 1/2.
+    Lists shorter than k score higher than with `precision`: `[1, 0] of 1` -> precision_retrieved@4 = 1/2.
     """
     return ratio(at(judged.hits, k), _returned(judged, k))
 
@@ -172,7 +172,7 @@ def map_(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @register_measure(MeasureFamily.STANDARD)
 def ndcg(judged: Judged, k: int | None = None) -> np.ndarray:
-    """DCG / ideal DCG, in [0, 1]: sums over the first k ranks of grade / log2(rank + 1).
+    """DCG / ideal DCG, in [0, 1]. DCG is the sum of grade / log2(rank + 1) over the first k ranks.
 
     The ideal list has *all* relevant documents, best first, cut at k (Järvelin & Kekäläinen 2002; trec_eval
     `ndcg_cut`). Empty list: 0.
@@ -214,7 +214,7 @@ def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / all characters that they show, in [0, 1].
 
     Overlapping characters count once; a document found in several places shows its characters once. Empty list: 0.
-    Lists shorter than k are not punished. Longer documents score less, even where shorter ones show no more evidence.
+    Lists shorter than k are not penalised. Longer documents score less, even where shorter ones show no more evidence.
     Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
     """
     assert judged.shown is not None
@@ -246,7 +246,7 @@ for _name, _measure in (("modified_mrr", mrr), ("modified_ndcg", ndcg)):
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_precision(judged: Judged) -> np.ndarray:
-    """The share of the queries with empty lists that need no retrieval: 1 or 0 for each; NaN for all other queries.
+    """Among the queries with empty lists, the share that needs no retrieval: 1 or 0 for each; NaN for all others.
 
     Example: q1 and q2 have empty lists, and only q1 needs no retrieval -> 1/2.
     """
@@ -255,7 +255,7 @@ def abstention_precision(judged: Judged) -> np.ndarray:
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_recall(judged: Judged) -> np.ndarray:
-    """The share of the queries needing no retrieval that have empty lists: 1 or 0 for each; NaN for all other queries.
+    """Among the queries that need no retrieval, the share with empty lists: 1 or 0 for each; NaN for all others.
 
     Example: q1 and q3 need no retrieval, and only q1 has an empty list -> 1/2.
     """
@@ -264,15 +264,15 @@ def abstention_recall(judged: Judged) -> np.ndarray:
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_accuracy(judged: Judged) -> np.ndarray:
-    """1 if the list is empty and no retrieval is needed, or if neither is so; else 0. Example: 1 for q1, q4 -> 2/4."""
+    """1 if the list is empty where no retrieval is needed, or not empty where it is; else 0. q1, q4 right -> 2/4."""
     return ((judged.returned == 0) == ~judged.needs).astype(np.float64)
 
 
 @register_measure(MeasureFamily.POOLED)
 def abstention_f1(judged: Judged) -> tuple[float, int]:
-    """2TP / (2TP + FP + FN) of leaving lists empty: the harmonic mean of abstention precision and recall.
+    """2TP / (2TP + FP + FN), where an empty list is a positive: the harmonic mean of abstention precision and recall.
 
-    Counts queries that have an empty list or need no retrieval; 0 if there are none.
+    Computed over the queries that have an empty list or need no retrieval; 0 if there are none.
     Example: TP = {q1}, FP = {q2}, FN = {q3} -> 2/4, from 3 queries.
     """
     empty, none_needed = judged.returned == 0, ~judged.needs
@@ -313,7 +313,7 @@ def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @register_measure(MeasureFamily.STANDARD, reads="holes", whole=True)
 def bpref(judged: Judged) -> np.ndarray:
-    """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), or 0 if not returned; in [0, 1].
+    """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), or of 0 for one not returned; in [0, 1].
 
     n: number of documents judged not relevant that rank above the relevant document; without any, its term is 1.
     N: number of all documents judged not relevant.
@@ -334,8 +334,8 @@ def infap(judged: Judged) -> np.ndarray:
 
     The inferred precisions at the hits are summed and divided by the number of relevant documents. The precision is 1
     at rank 1, and 1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e) at rank r > 1. Of the documents above, p are in the
-    pool, h are relevant, and n are judged not relevant; e = 0.00001, as in trec_eval's `infAP`. The pool: judged
-    documents, and documents with a grade below 0 in TREC labels. Empty list: 0.
+    pool, h are relevant, and n are judged not relevant; e = 0.00001, as in trec_eval's `infAP`. The pool has all
+    judged documents, and the documents with a grade below 0 in TREC labels. Empty list: 0.
     `[1, -, 1] of 2, 0` -> (1 + 1/3 + 2/3 * 1/2 * 1) / 2 = 0.8333.
     """
     assert judged.holes is not None
@@ -352,8 +352,8 @@ def infap(judged: Judged) -> np.ndarray:
 
 # NAME_condensed: the measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
 # `[-, 1, 0] of 1, 1` -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
-# NAME_upper: the measure if all unjudged documents in the list were relevant, in [0, 1]. It is an upper bound, and NAME
-# a lower bound. NAME_upper exists only for measures that do not fall when more documents are relevant.
+# NAME_upper: the measure if all unjudged documents in the list were relevant, in [0, 1]. With complete labels, the
+# value would be from NAME to NAME_upper. NAME_upper exists only for measures that more relevant documents never lower.
 # `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
 _OF_LISTS = {
     "condensed": ("condensed", (hit, recall, precision, mrr, map_, ndcg)),

@@ -68,7 +68,7 @@ class ShownLists:
         if any(lists.query_ids != self.final.query_ids for lists in others):
             raise ValueError("final, deep, candidates and rankings must have the same queries in the same rows")
         if self.deep is not None and self.top_k is None:
-            raise ValueError("deep needs top_k, which decides the measures that read it")
+            raise ValueError("deep needs top_k, which decides which measures read deep")
 
     def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
         """Return measure -> why it is unknown, for measures that read past the longest list; {} for complete lists."""
@@ -99,13 +99,13 @@ NO_QUERY = {  # why an abstention ratio has denominator 0
     "abstention_recall": "every query needs retrieval",
     "abstention_f1": "no list is empty and every query needs retrieval",
 }
-UNKNOWN = "unknown_documents"  # count of listed documents that the dataset does not have, for lists of a file
+UNKNOWN = "unknown_documents"  # number of documents in lists from a file that the dataset does not have
 UNANSWERABLE = "unanswerable_abstention"  # share of empty lists among the queries that the documents do not answer
 
 
 @dataclass(frozen=True)
 class Summary:
-    """A measure over the `n` queries that enter it.
+    """The value of a measure over the `n` queries that enter it.
 
     mean: NaN if undefined. A ratio with denominator 0 is 0, as in the contest's reference values.
     low, high: 95 % interval, NaN without one.
@@ -142,7 +142,7 @@ class Scores:
     missing: labelled queries that the predictions lack.
     duplicates: query_id -> documents listed more than once.
     loss: the kind of loss of each query, one of `KINDS`; None for averaged scores.
-    unanswerable: share of empty lists among the unanswerable queries with a row; these queries enter no other number.
+    unanswerable: share of empty lists among the predicted unanswerable queries; these queries enter no other number.
     checked: scores by people's and by the model's labels; None for labels of one origin. With `checked`, the means
         above have no interval, since an interval could not reflect the model's errors; use `estimates`.
     """
@@ -233,7 +233,7 @@ def score_lists(
 
     multi_turn: query_id -> whether the query is a conversation of several user turns; None: no query is.
     missing: "skip" leaves out labelled queries without a row, "zero" scores them as wrong.
-    detailed: measures that also get an interval or an estimate, and means of both parts (slow); None: all.
+    detailed: measures that also get an interval or an estimate, and public and private means (slow); None: all.
     """
     check_labels(metrics, qrels)
     measures = list({measure.name: measure for measure in map(parse_measure, metrics)}.values())
@@ -290,7 +290,7 @@ def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
     unplaced = shown.shown.unplaced if shown.shown else []
     if not unplaced:
         return {}
-    why = f"the dataset does not have {counted(len(unplaced), 'document')} of the lists, such as {unplaced[0]:.60}"
+    why = f"the dataset does not have {counted(len(unplaced), 'listed document')}, such as {unplaced[0]:.60}"
     return {one.name: why for one in measures if of_spans(one.name)}
 
 

@@ -28,7 +28,7 @@ FONT = 8
 
 
 def new_figure(width: float, height: float, *, constrained: bool = True) -> Figure:
-    """Return an empty figure. width, height: inches. constrained: whether matplotlib finds the margins."""
+    """Return an empty figure. width, height: inches. constrained: whether matplotlib chooses the margins."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -50,7 +50,7 @@ def label_rows(panel: Axes, labels: Iterable[str]) -> None:
 
 
 # Matplotlib's default font has no Hangul. The first of these fonts that is installed is used, otherwise any installed
-# font with Hangul. Without such a font, Hangul is romanised: a font in the package would more than double its size.
+# font with Hangul. Without such a font, Hangul is romanised: shipping a font would more than double the package.
 HANGUL = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo", "AppleGothic")
 BOXES = "Last Resort"  # this font of matplotlib draws a box for every character
 

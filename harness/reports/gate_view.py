@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Ends = tuple[float, float]
-FALLBACK = "modified_map@3"  # used if the objective is not a mean over queries or depends on the gate
+FALLBACK = "modified_map@3"  # drawn instead of an objective that is not a mean over queries or depends on the gate
 CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"
 NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
 SHOWN, WITHHELD = "#2a7f62", "#869a92"
@@ -38,7 +38,7 @@ BINS = 60
 class SignalRule:
     """The signal of a gate, with the levels and thresholds of its Rule.
 
-    thresholds: () if the signal does not decide.
+    thresholds: () if the signal does not decide which documents are shown.
     single: (source, name, k) if a single signal decides; otherwise None.
     """
 

@@ -22,7 +22,7 @@ ABSENT = "–"
 TEMPLATES = Path(__file__).parent / "templates"
 FILE = re.compile(r"\{\{(\w+\.(?:html|css|js))\}\}")
 
-SNIPPET = 90  # characters of a document in a list
+SNIPPET = 90  # maximum number of characters of a document in a list
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _reference(found: re.Match[str]) -> str:
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table. All cells are Markdown already."""
+    """Return a Markdown table. The cells must already be Markdown."""
     cells = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
 
@@ -156,8 +156,8 @@ def levels_text(levels: Sequence[int], thresholds: Sequence[float]) -> str:
 def fill_page(template: Path, data: Mapping[str, Any]) -> str:
     """Return the page: the template with the data as JSON. `{{NAME}}` in a template includes the file NAME beside it.
 
-    The scripts of a page must show every text of the data literally. The Content-Security-Policy of the page allows
-    only the page's own scripts and styles. data: numbers must be finite.
+    The scripts of a page must show all texts of the data as plain text, never as HTML. The page's
+    Content-Security-Policy allows only its own scripts and styles. data: numbers must be finite.
     """
     text, policy = _template(template)
     script = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""Commands to run next, ready to be copied. Each finds the same runs as the command that prints it."""
+"""Commands to run next, ready to be copied. Each one finds the same runs as the command that suggests it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETRIEVAL = "retrieval"
 
 @dataclass(frozen=True)
 class Place:
-    """The place where a command's runs are. config: its resolved config. choices: config group -> choice."""
+    """Where a command's runs are. config: the command's resolved config. choices: config group -> config name."""
 
     config: Mapping[str, Any]
     choices: Mapping[str, str | None]
@@ -33,7 +33,7 @@ class Place:
     def command(self, verb: str, *words: str, metric: str | None = None) -> str:
         """Return `harness VERB` with these words and the words that find the same runs, quoted for the shell.
 
-        Defaults of this folder, including those in `harness.yaml`, are left out. metric: None for the default.
+        Words that repeat a default, such as one of `harness.yaml`, are left out. metric: None for the default.
         """
         name, task = primary(verb), self.choices.get("task") or RETRIEVAL
         own = manual.manual(name)

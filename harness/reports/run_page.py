@@ -254,7 +254,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
 def losses_and_found(
     outcome: Outcome, dataset: Dataset, scored: Iterable[str], final: Ranking, keep: np.ndarray
 ) -> tuple[list[str], np.ndarray]:
-    """Return the kind of loss ("" for none) and the number of returned relevant documents of N scored queries."""
+    """Return the kind of loss ("" for none) and the number of returned relevant documents for each scored query."""
     if dataset.qrels is None:
         return [], np.zeros(0, int)
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}

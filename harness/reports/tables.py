@@ -25,12 +25,12 @@ Medium = Literal["screen", "paste"]
 FORMATS = ("markdown", "latex", "csv")
 INTERVAL = "95 % interval"
 MARK = "†"
-MANY = 2  # if more columns have intervals, LaTeX puts the intervals on a second line
+MANY = 2  # if more columns than this have intervals, LaTeX puts the intervals on a second line
 PASTED = 3  # a pasted number has at most this many decimals
 GAP = 2  # characters between columns of a terminal
 WHOLE = 18  # a terminal never breaks a word of at most this many characters
-FOLDED = 10  # the fewest characters to which a column of long texts shrinks
-BROKEN = 14  # a terminal breaks longer headings between words, since the numbers below are narrower
+FOLDED = 10  # a column of long texts keeps at least this many characters
+BROKEN = 14  # a terminal breaks headings longer than this between words, since the numbers below are narrower
 KEY, AT_DOTS = re.compile(r"[a-z]\w*(\.\w+)*"), re.compile(r"(?<=\.)")
 IN_HEADINGS = re.compile(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes cells that begin with these characters
@@ -77,7 +77,7 @@ class Column:
     shows: "text", or the kind of number: "value", "difference" (with a sign), "p", "count" (a whole number), "percent"
         (a share in percent), "rough" (two digits).
     digits: the number of decimals on a screen.
-    on: the only medium with this column; None for all media.
+    on: the only medium that shows this column; None for all media.
     """
 
     name: str
@@ -122,7 +122,7 @@ class Table:
 
 
 def best_marked(cells: Sequence[Number]) -> list[Number]:
-    """Make the highest number bold, and all numbers that look equal to it when pasted. A single number stays plain."""
+    """Mark the highest number as best, and all that look equal to it when pasted. A single number stays unmarked."""
     known = [one.value for one in cells if not math.isnan(one.value)]
     if len(known) < 2:
         return [*cells]
@@ -227,7 +227,7 @@ def terminal_table(table: Table, width: int) -> RichTable:
 
 
 def _breaks(cells: Iterable[str]) -> bool:
-    """Return whether a terminal may break these texts over lines. It may if one is long or has several words."""
+    """Return whether a terminal may break these texts over lines. It may if any is long or has several words."""
     return any(len(line) > WHOLE or " " in line for one in cells for line in one.split("\n"))
 
 
@@ -365,7 +365,7 @@ def _signs(digits: str) -> str:
 
 
 def _csv_columns(column: Column, cells: Sequence[Cell]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield (name, cells): first the column itself, then columns for interval ends and for marks, if it has any."""
+    """Yield (name, cells): the column itself, then columns for the ends of its intervals and for its marks, if any."""
     title = defused(column.name)
     if column.shows == "text":
         yield title, [defused(str(cell or "")) for cell in cells]

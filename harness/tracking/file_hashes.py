@@ -25,7 +25,7 @@ Table = Mapping[str, Sequence[Any]]  # column -> values
 class RunFiles:
     """The files of a tracking store's runs.
 
-    The folders of an experiment's runs are in one artifact repository. This class opens it once, not for each run.
+    The folders of an experiment's runs are in one artifact repository, which this class opens once, not for each run.
     """
 
     def __init__(self, client: MlflowClient, uri: str) -> None:
@@ -70,7 +70,7 @@ class RunFiles:
                 return artifacts / name
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            if own and own.is_dir() and not (own / name).exists():  # MLflow would search for long
+            if own and own.is_dir() and not (own / name).exists():  # MLflow would search for a long time
                 raise FileNotFoundError
             opened, inside = self._at(run_id)
             return Path(opened.download_artifacts(f"{inside}/{name}" if inside else name, str(folder)))
@@ -111,7 +111,7 @@ def seal(record: RunRecord, folder: Path) -> None:
 
 
 def require_sealed(record: RunRecord, folder: Path) -> None:
-    """Raise BadInput with the names of a saved run's files that have changed since `seal`."""
+    """If files of a saved run have changed since `seal`, raise BadInput with their names."""
     then, now = _read(record.end_tags, record.name), _hashes(record, folder)
     if changed := [name for name in sorted(then | now) if then.get(name) != now.get(name)]:
         raise BadInput(f"{some(changed)} changed since the run was saved. Put them back, or remove the folder.")
@@ -133,7 +133,7 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
 
 
 def fetch_verified(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
-    """Return the verified file from `fetch`. If it is missing, raise BadInput if the file was logged, NoFile if not."""
+    """Return the verified file from `fetch`. If there is none, raise BadInput if the run logged it, NoFile if not."""
     try:
         file = fetch()
     except NoFile as why:

@@ -36,7 +36,7 @@ LOCATIONS = (
     ("trace_tags", "value", "key = 'mlflow.artifactLocation'"),
     ("webhooks", "url", "1"),
 )
-STEPS = 100_000  # number of SQLite's steps between two looks at the clock
+STEPS = 100_000  # number of SQLite's instructions between two looks at the clock
 CHECK_SECONDS = 20.0  # time limit of a thorough check, enough for about a gigabyte
 DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)  # low bytes of error codes; higher bytes are details
 
@@ -74,7 +74,7 @@ def fault(database: Path, thorough: bool = False) -> str | None:
             return None if found == "ok" else f"is damaged ({' '.join(found.split())})"
     except sqlite3.DatabaseError as error:  # MLflow itself reports all other errors, such as a lock
         return f"is damaged ({error})" if is_damage(error) else None
-    except UnicodeDecodeError:  # in a table's name, or in a message of SQLite with such a name
+    except UnicodeDecodeError:  # a table's name, or SQLite's message with the name, is not UTF-8
         return "is damaged (it holds text that is not UTF-8)"
 
 
@@ -114,13 +114,13 @@ def is_damage(error: BaseException | None) -> bool:
     return False
 
 
-# By default, MLflow draws progress bars for a few files, prints addresses to standard output, sends telemetry, and
-# waits long for a server.
+# By default, MLflow draws progress bars even for a few files, prints addresses to standard output, sends telemetry, and
+# waits minutes for a server.
 QUIET = {
     "GIT_PYTHON_REFRESH": "quiet",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # takes 12 s; the default of 7 takes minutes
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # 3 retries take 12 s; the default of 7 takes minutes
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
 
@@ -184,10 +184,10 @@ def open_client(uri: str) -> MlflowClient:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns about each retry
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # would warn about each retry
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it logs each error that it also raises
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # would log each error that is raised
     from mlflow.tracking import MlflowClient
 
     _write_lazily()
@@ -241,9 +241,9 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
 
 
 def name_places(database: Path, chosen: bool) -> None:
-    """Print the hosts where a database keeps files. If there are any and the database is not `chosen`, raise BadInput.
+    """Print the remote hosts where a database keeps files, or raise BadInput to ask for the user's consent.
 
-    chosen: whether the user has named the database.
+    chosen: whether the user has named the database, which is the consent.
     """
     for address in addresses(database):
         if not chosen:

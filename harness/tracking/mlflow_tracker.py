@@ -1,4 +1,4 @@
-"""Log and read runs in MLflow with few calls. No other module calls MLflow's tracking store for runs."""
+"""Log and read runs in MLflow with few calls. Other modules access runs in MLflow only through this one."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class MlflowTracker(Tracker):
         self._doubtful: set[str] = set()  # ids of runs that the server may have begun twice
 
     def exists(self, outputs: Path) -> bool:
-        """Return whether there may be runs to read. `connect` makes a missing local tracking store."""
+        """Return whether there may be runs to read. Ask this before `connect`, which makes a missing local store."""
         database = database_file(self.uri) if self.uri else outputs.absolute() / "mlflow.db"
         return database is None or database.exists()
 
@@ -303,7 +303,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def run(self, run_id: str) -> LoggedRun:
-        """Return the run of any experiment with this id, or the only run whose id begins with it (4 or more digits).
+        """Return the run with this id in any experiment, or the only run whose id begins with these 4 or more digits.
 
         Raise BadInput if there is no such run, if there are several, or if the run was deleted.
         """
@@ -434,7 +434,7 @@ class MlflowTracker(Tracker):
         if found is None:
             location = f"{self.artifacts}/{int(time.time() * 1000)}" if self.artifacts else None
             try:
-                tags = {"mlflow.experimentKind": "custom_model_development"}  # pages for runs, not for prompts
+                tags = {"mlflow.experimentKind": "custom_model_development"}  # MLflow then shows runs, not prompts
                 columns = [f"params.`{name}`" for name in SHOWN_PARAMS]
                 tags[f"{VIEWS}runs"] = json.dumps(_view(SHOWN_METRICS, columns, RANKED, ascending=False))
                 created = self.client.create_experiment(name, artifact_location=location, tags=tags)

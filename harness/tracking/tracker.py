@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 TIMES = ("ms_per_query", "latency_")  # name prefixes of metrics that differ between equal runs
 LESS_IS_BETTER = (*TIMES, "loss/")  # name prefixes of metrics that are lower in better runs
-METRICS = "metrics.json"  # file with every number of a run, unless detail is "light"; MLflow has the charted numbers
+METRICS = "metrics.json"  # file with all numbers of a run, unless detail is "light"; MLflow itself gets only some
 RETRIEVAL = "retrieval"  # the task of runs without a tag `task`
-OBJECTIVE = "objective"  # metric that decides the order of runs; also the prefix of the names of its interval and tags
+OBJECTIVE = "objective"  # metric that decides the order of runs; the names of its interval and tags begin with it
 OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
 ESTIMATE = ("value", "low", "high", "checked", "others")  # fields of an `Estimate`, logged as `estimate_value`, …
 
@@ -146,7 +146,7 @@ class LoggedRun:
 
     @property
     def has_settings(self) -> bool:
-        """Return whether the run's params made its results. The params of a scored file only say how it was scored."""
+        """Return whether the run's params led to its results. Those of a scored file only say how it was scored."""
         return self.tags.get("harness.verb") != "score"
 
     @property

@@ -132,7 +132,7 @@ def test_score_equals_run(harness, toy):
 def test_score_refuses_a_file_of_another_corpus_and_says_what_is_stale(harness, toy, tmp_path):
     file, words = tmp_path / "p.jsonl", ("score", "predictions=p.jsonl", "dataset=contest", "tracking=none")
     file.write_text('{"eval_id": 7, "topk": ["x1", "x2"]}\n{"eval_id": 3, "topk": ["x3"]}\n')
-    said = "the dataset has none of the 3 documents of the lists, such as 'x1'"
+    said = "the dataset has none of the 3 documents in the lists, such as 'x1'"
     assert said in harness(*words, "dataset.path=toy").refusal
     assert harness(*words, "dataset.qrels=toy/qrels.jsonl").code == 0
     file.write_text('{"eval_id": 7, "topk": ["d3", "x2"]}\n{"eval_id": 3, "topk": ["x3"]}\n')

@@ -102,7 +102,7 @@ def test_a_reply_that_cannot_be_searched_for_fails_the_run(reply, problem, harne
         words = (*QUIET, "query.text=rewrite", *llm(server))
         done = harness("run", *words)
         assert done.code == 1
-        said = "query.text=rewrite: the model wrote no usable query for 1 of 4 conversations: 7. The first: "
+        said = "query.text=rewrite: the model wrote no usable query for 1 of 4 conversations: 7. For the first, "
         assert said in done.err
         assert problem in done.err
         assert done.err.strip().endswith("Choose another llm.model, or another prompt with query.prompt=FILE.")

@@ -154,5 +154,5 @@ def test_other_labels_are_refused_and_documents_of_another_chunking_leave_spans_
     found = score_lists(lists, labels([[piece("A", 90, 110)]], PLACES), ["hit@1", "span_precision@3"]).summary
     assert found["hit@1"].mean == 1.0
     assert np.isnan(found["span_precision@3"].mean)
-    note = "the dataset does not have 1 document of the lists, such as elsewhere"
+    note = "the dataset does not have 1 listed document, such as elsewhere"
     assert found["span_precision@3"].note == note

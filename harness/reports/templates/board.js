@@ -51,7 +51,7 @@ const selection = Object.assign([], {
       if (this.length === 1) announce({ en: "One run stays selected.", ko: "실행 하나는 선택되어 있어야 합니다." });
       this.set(this.filter((one) => one !== place));
     } else if (this.length === MOST) {
-      announce({ en: `${MOST} runs are selected: take one out first.`, ko: `이미 ${MOST}개를 골랐습니다. 먼저 하나를 빼세요.` });
+      announce({ en: `${MOST} runs are already selected: remove one first.`, ko: `이미 ${MOST}개를 골랐습니다. 먼저 하나를 빼세요.` });
     } else this.set([...this, place]);
   },
 });
@@ -64,7 +64,7 @@ function slot(place) {
 function drawChosen() {
   $("chosen").setAttribute("aria-label", say({ en: "Selected runs", ko: "선택한 실행" }));
   $("chosen").replaceChildren(...selection.map((place) => {
-    const remove = { en: `Take out ${shortName(place)}`, ko: `${shortName(place)} 빼기` };
+    const remove = { en: `Remove ${shortName(place)}`, ko: `${shortName(place)} 빼기` };
     return make("span", { class: "picked", "data-run": place }, slot(place), make("span", { class: "name" }, shortName(place)),
       selection.length > 1 ? make("button", { class: "out", "aria-label": say(remove), title: say(remove), onclick: () => {
         selection.toggle(place);

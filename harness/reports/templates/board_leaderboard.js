@@ -184,7 +184,7 @@
       again();
     } }, say({ en: "not told apart from the best", ko: "가장 좋은 실행과 구별되지 않음" }), make("span", { class: "soft number" }, grouped(ROWS.filter(isSame).length)));
     root.append(make("section", {}, make("h2", {}, say({ en: "All runs", ko: "모든 실행" }), " ", make("small", {},
-      say({ en: "dots are values, lines their 95 % intervals; the dashed line is the best", ko: "점은 값, 선은 95 % 신뢰구간, 점선은 가장 좋은 값" }))),
+      say({ en: "dots are values, lines are 95 % intervals, and the dashed line is the best value", ko: "점은 값, 선은 95 % 신뢰구간, 점선은 가장 좋은 값" }))),
       make("div", { class: "tools" }, filter, TESTED ? same : null, found),
       legend(), make("table", { class: "board" }, make("thead", {}, head), body), more));
     body.addEventListener("keydown", (event) => {

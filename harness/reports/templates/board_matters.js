@@ -46,11 +46,11 @@ if (DATA.matters) {
   // Limits of the numbers
   function points(group) {
     const said = [], known = group.keys.some((key) => key.alone);
-    for (const pair of group.pairs) said.push({ en: `${pair.first} and ${pair.second} together explain ${percent(pair.share.value)} (${range(pair.share)}) more than each key alone: choose them together.`,
+    for (const pair of group.pairs) said.push({ en: `${pair.first} and ${pair.second} together explain ${percent(pair.share.value)} (${range(pair.share)}) more than the two keys separately: choose them together.`,
       ko: `${pair.first}, ${pair.second} 두 키의 상호작용이 각각의 몫 밖에서 ${percent(pair.share.value)}(${range(pair.share)})를 설명합니다. 함께 고르세요.` });
     if (known && !group.whole) said.push({ en: `Not every combination of values was tried: a least-squares model of ${group.paired ? "keys and pairs of keys" : "single keys"} fills in the missing ones. It cannot know what untried combinations would do.`,
       ko: `모든 값의 조합을 시도하지는 않았습니다. 나머지는 ${group.paired ? "키와 키의 쌍" : "각 키"}의 최소제곱 모형으로 대신하며, 시도하지 않은 조합에서 무엇이 달라질지는 알지 못합니다.` });
-    if (known && group.rest.value >= .05) said.push({ en: `No key or pair of keys explains ${percent(group.rest.value)} of the variance.`, ko: `분산의 ${percent(group.rest.value)}는 어느 것으로도 설명되지 않습니다.` });
+    if (known && group.rest.value >= .05) said.push({ en: `${percent(group.rest.value)} of the variance is explained by no key and no pair of keys.`, ko: `분산의 ${percent(group.rest.value)}는 어느 것으로도 설명되지 않습니다.` });
     for (const reason of new Set(group.keys.map((key) => key.reason).filter(Boolean))) {
       const names = list(group.keys.filter((key) => key.reason === reason).map((key) => key.name));
       said.push({ en: `No share for ${names}: ${WHY[reason].en}.`, ko: `${names}: ${WHY[reason].ko}.` });

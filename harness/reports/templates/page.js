@@ -137,7 +137,7 @@ const opening = (open, attributes, ...cells) => make("tr", { class: "row", tabin
 
 // The sections of a report, each with sentences and a table. A cell [value, low, high] is a difference, drawn on one axis
 // for the whole table. Long parts are folded.
-const LONG = 40, LINES = 6; // a table with more rows is folded, and so are further sentences
+const LONG = 40, LINES = 6; // a table with more rows than LONG is folded; of a section's sentences, the first LINES stay open
 function reportSections(sections) {
   const unfolding = (many, words, ...inside) => (many ? [make("details", {}, make("summary", {}, say(words)), ...inside)] : inside);
   const looks = (cell) => (cell.length < 9 || /[0-9]/.test(cell) && cell.length < 24 ? "figure" : null);
