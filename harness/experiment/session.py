@@ -29,7 +29,7 @@ from harness.llm.chat import Chat, ChatModel
 from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Query
 
-IN_MEMORY = 2_000_000  # a corpus with more documents in memory gets a note
+IN_MEMORY = 2_000_000  # a corpus with more documents than this in memory gets a note
 
 
 @dataclass
@@ -131,9 +131,7 @@ def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Da
     """Read and check a dataset. shard, store: see `read_documents`. name: the name to log."""
     found = checked_dataset(source, name, read_documents(source, shard, store))
     if isinstance(found.documents, tuple) and len(found.documents) > IN_MEMORY:
-        note = (
-            f"{len(found.documents):,} documents are in memory: cluster.shard=50000 reads them from the cache instead."
-        )
+        note = f"{len(found.documents):,} documents are in memory. To read them from the cache: cluster.shard=50000"
         return replace(found, notes=(*found.notes, note))
     return found
 

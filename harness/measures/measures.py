@@ -150,7 +150,7 @@ def of_holes(name: str) -> bool:
 
 
 def grows_with(name: str, key: str) -> bool:
-    """Return whether greater values of a config key can only raise a measure, as `top_k` does `recall`."""
+    """Return whether greater values of a config key can only raise a measure, as `top_k` raises `recall`."""
     return bool((found := _registered(name)) and key in found.grows_with)
 
 

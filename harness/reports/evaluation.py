@@ -65,7 +65,7 @@ class Evaluation:
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """Measure -> estimate, if labels come partly from a model; out of fold if something was learnt."""
+        """Measure -> estimate, out of fold if something was learnt; {} unless labels come partly from a model."""
         scores = self.held_out or self.scores
         return dict(scores.estimates) if scores else {}
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SCHEME = "sqlite:///"
 HEADER = b"SQLite format 3\0"
-JOURNAL = slice(18, 20)  # header bytes that are 2 with a write-ahead log: https://www.sqlite.org/fileformat.html
+JOURNAL = slice(18, 20)  # header bytes; 2 means a write-ahead log: https://www.sqlite.org/fileformat.html
 TABLES = {"alembic_version", "experiments", "runs"}  # every version of MLflow makes these tables
 # (table, column, condition) for each place where MLflow 3 records locations of files.
 LOCATIONS = (

@@ -60,7 +60,7 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-CLAIM = "harness.claim"  # tag: name of the run's claim; if the run's process dies, the next command finds the run by it
+CLAIM = "harness.claim"  # tag by which a later command finds a run whose process has died: the name of its claim
 NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # maximum number of characters; MLflow cuts longer tags
 
