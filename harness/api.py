@@ -144,7 +144,7 @@ def _answered(command: str, words: Sequence[str]) -> CommandAnswer:
 
 
 def _overrides(command: str, words: Sequence[Any]) -> list[str]:
-    """Return the overrides of a call. Replace Results by run ids; use the first Result's tracking store."""
+    """Return the overrides of a call. Replace Results by their run ids, and add the first Result's tracking store."""
     results = [one for one in words if isinstance(one, Result)]
     for one in words:
         if not isinstance(one, str | Result):

@@ -1,4 +1,4 @@
-"""Start processes that import no code from the working folder (a stranger may have written it). Find free ports.
+"""Find free ports. Start processes that import no code from the working folder: a stranger may have put it there.
 
 Python puts the working folder first on the import path of `python -c`, `python -m` and workers that libraries start.
 """
@@ -40,7 +40,7 @@ def refuse_settings(file: Path, library: str, decides: str, instead: str) -> Non
 
 
 def start(words: Sequence[str], variables: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[Any]:
-    """Start Python with arguments. variables: extend its environment. options: passed to `subprocess.Popen`."""
+    """Start Python with arguments. variables: added to its environment. options: passed to `subprocess.Popen`."""
     environment = {**os.environ, **SAFE, **(variables or {})}
     return subprocess.Popen([sys.executable, "-P", *words], env=environment, **options)  # noqa: S603
 

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     interruption.listen()
     code = call(command, words[len(command.split()) :])
     interruption.stop_listening()
-    gc.freeze()  # skips the garbage collection at exit, which would take half a second too
+    gc.freeze()  # skips the garbage collection at exit, which would take half a second
     sys.exit(code)
 
 
@@ -163,7 +163,7 @@ def _overview() -> str:
         ]
     lines += [
         "",
-        "harness COMMAND --help shows a command's keys and choices, --cfg job its whole config; -m runs a grid.",
+        "harness COMMAND --help shows a command's keys and choices; --cfg job shows its config; -m runs a grid.",
         'Tab completion: eval "$(harness -sc install=bash)"',
     ]
     return "\n".join(lines)

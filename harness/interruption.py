@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 AGAIN_SECONDS = 0.05  # time before a lost interruption is sent again
-ENDING_SECONDS = 3.0  # a second Ctrl-C within this time is ignored: it would leave the run RUNNING
+ENDING_SECONDS = 3.0  # a second Ctrl-C within this time is ignored: it would leave the run's status at RUNNING
 
 
 class Terminated(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from retrievers.base import Progress
 
 QUIET_SECONDS = 10.0  # time between two lines of progress if standard error is not a terminal
 SLOW_SECONDS = 2.0  # a stage that takes longer is announced
-LOOK_SECONDS = 0.25  # how often the announcing thread checks whether a stage is slow
+LOOK_SECONDS = 0.25  # time between two checks whether a stage is slow
 
 
 @dataclass(eq=False)

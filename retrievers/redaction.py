@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from urllib.parse import unquote
 
 HIDDEN = "[key]"
-SHORTEST = 6  # fewest characters of a secret; shorter values are placeholders for services that need no key
+SHORTEST = 6  # minimum number of characters of a secret; shorter values are placeholders for services that need no key
 WORD = 8  # secrets with fewer characters are matched only as whole words
 READ, SHOWN = 20_000, 60  # maximum number of characters to search for secrets, and to show in a message
 

@@ -1,4 +1,4 @@
-"""A Ray cluster: each job is a Ray task. Tasks are spread over all nodes, and repeated elsewhere if a node dies."""
+"""A Ray cluster: each job is a Ray task. All nodes take tasks. If a node dies, other nodes repeat its tasks."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class RayCluster:
     """Works on the nodes of a Ray cluster. Each node must have this package, and see the store under the same path.
 
     shard: the approximate number of documents in a shard.
-    address: HOST:PORT of the cluster's head | auto: a cluster that runs on this machine | None: the variable
-        RAY_ADDRESS, or if it is unset, a new cluster on this machine for this command.
+    address: HOST:PORT of the cluster's head | auto: a cluster that runs on this machine | None: the address in the
+        variable RAY_ADDRESS, or if it is unset, a new cluster on this machine for this command.
     encoding_cores: the cores of a worker that encodes. None: all cores of the smallest node, shared by its GPU workers.
     encoding_gpus: the GPUs of a worker that encodes, such as 1, or 0.5 if two workers share one. 0: encodes on cores.
     """
@@ -230,7 +230,7 @@ class _ShardJobs:
         return [node for node in living_nodes() if node.cores >= cores and node.gpus >= gpus]
 
     def _look(self) -> None:
-        """Raise Failed if the head is gone, no node is left, or no node becomes free. Ray itself would wait or exit."""
+        """Raise Failed if the head is gone, no node is left, or no node becomes free: Ray itself would wait or exit."""
         self._unanswered = 0 if self._connection.alive() else self._unanswered + 1
         if self._unanswered > 1:
             raise Failed(

@@ -17,10 +17,10 @@ from retrievers.hosts import name_host
 
 ANSWER_SECONDS = 5.0  # time for the head of a cluster to answer
 TRIES = 3  # how often a job may be started if its workers die
-OBJECTS = 128 * 2**20  # bytes of shared memory of a cluster started here; jobs and results are small
-# Ray uses HTTP/2. These are the first bytes of HTTP/2 and empty settings; a server answers with its settings.
+OBJECTS = 128 * 2**20  # bytes of shared memory for a cluster started here: jobs and results are small
+# Ray uses HTTP/2. A client sends HTTP/2's fixed first bytes and empty settings; a server answers with its settings.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
-SETTINGS = 4  # the fourth byte of the answer: the type of its frame
+SETTINGS = 4  # the fourth byte of such an answer, which gives its type
 HOW_TO_JOIN = (
     "Most likely its token differs: run `ray get-auth-token` on the head, put the token into RAY_AUTH_TOKEN or "
     "~/.ray/auth_token on this machine, and set RAY_AUTH_MODE=token."
@@ -52,7 +52,7 @@ class RayNode:
     gpus: float
 
     def share(self, gpus: float) -> int:
-        """Return each worker's cores if each takes `gpus` GPUs (0: one worker takes all cores); 0 if no worker fits."""
+        """Return the cores per worker if each takes `gpus` GPUs, 0 if no worker fits. gpus=0: one takes all cores."""
         count = int(self.gpus / gpus) if gpus else 1
         return max(1, self.cores // count) if count and self.cores else 0
 
@@ -71,7 +71,7 @@ def living_nodes() -> list[RayNode]:
 
 
 _connection: Connection | None = None
-_folder: str | None = None  # the files of a cluster started here
+_folder: str | None = None  # holds the files of a cluster started here
 
 
 def ray_module() -> Any:
@@ -174,7 +174,7 @@ def _require_cluster(asked: str, where: str) -> None:
 
 
 def _unanswered(address: str) -> str:
-    """Return the problem with the head of a cluster, "" if it answers in time."""
+    """Return the problem with the head of a cluster, or "" if the head answers in time."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS) as connection:

@@ -1,7 +1,7 @@
 """The code that runs on a node of a Ray cluster: it checks that the node is fit for the work, and does jobs.
 
 Ray sends the code of this module to the node. So even a node with another version of this package, or without it, can
-report what is wrong. For this, the module imports the package only inside functions.
+report what is wrong. To make this possible, the module imports the package only inside functions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DoneParts:
 
 
 def node_versions() -> dict[str, str]:
-    """Return name -> version, which must be equal on all nodes. The version of this package's code is its sha256."""
+    """Return name -> version of all that must be equal on all nodes. This package's code has its sha256 as version."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in (NAME, "ray", *DECIDING):
         try:
@@ -72,7 +72,7 @@ def node_versions() -> dict[str, str]:
 
 
 def examine(wanted: NodeNeeds) -> str:
-    """Return why this node cannot do the work, "" if it can."""
+    """Return why this node cannot do the work, or "" if it can."""
     if not _own:
         _own.update(node_versions())
     for name, version in wanted.versions.items():

@@ -68,7 +68,7 @@ class Dataset:
 
 
 def checked_dataset(source: Source, name: str, documents: Sequence[Document] | None = None) -> Dataset:
-    """Read a source. Raise BadInput if its labels name a query or a relevant document that it lacks.
+    """Read a source. Raise BadInput if its labels name a query or a relevant document that the source lacks.
 
     Empty documents and unlabelled queries are kept, and `notes` reports them.
     documents: the source's documents in ascending order of doc_id; None to read them here.

@@ -24,9 +24,9 @@ DAMAGED = (OSError, EOFError, zlib.error)  # raised by reading a file or a gzip 
 # Limits for damaged or hostile files: a line or a JSON file takes several times its size in memory.
 BLOCK = 1 << 20  # bytes that are read at once
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
-# Limits of the unpacked size: in bytes, and as a multiple of the packed size. The greater limit counts.
+# Limits of the unpacked size: in bytes, and as a multiple of the packed size. The greater limit applies.
 UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # escaped surrogate; encoding the parsed text fails if it is unpaired
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # escaped surrogate; an unpaired one cannot be encoded
 _WORDS: dict[type, str] = {str: "text", list: "a list", dict: "an object", bool: "true or false"}
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ queries.jsonl and labels.jsonl have one line per query. If people have checked s
 more files like labels.jsonl:
 
 model_labels.jsonl:   labels of all queries by the model alone.
-checked_labels.jsonl: labels of the checked queries by people alone, each with its {stratum}.
+checked_labels.jsonl: labels of the checked queries by people alone; each line also has {stratum}.
 """
 
 from __future__ import annotations

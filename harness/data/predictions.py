@@ -161,7 +161,7 @@ def searched(search: Search, dataset: Dataset, k: int) -> Ranking:
     check_callable(search, name)
     if not dataset.queries:
         raise BadInput(
-            "The dataset has only labels, but a function needs queries and documents, too. Use another dataset."
+            "The dataset has only labels, but a function also needs queries and documents. Use another dataset."
         )
     queries = search_queries(dataset)
     return ranking_of(queries, search([query.text for query in queries], k), k, dataset.by_id, name)

@@ -66,7 +66,7 @@ class RunFile:
             log.warning("%s: %d of %d queries have no list and get an empty one.", self._path, lacking, len(queries))
         longest = max(map(len, self._lists.values()), default=0)
         if queries and longest < k:
-            deeper = "Measures that read deeper find nothing there"
+            deeper = "Measures find nothing at deeper ranks"
             log.warning("%s: its longest list has %d documents, and depth is %d. %s.", self._path, longest, k, deeper)
         return Ranking.from_scores({query.query_id: self._lists.get(query.query_id, {}) for query in queries}, k)
 

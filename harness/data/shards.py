@@ -35,7 +35,7 @@ from retrievers.base import Document
 
 TEXTS, ENDS, NUMBERS = "documents.txt", "ends.npy", "numbers.npy"
 TABLE, IDS, ID_ENDS = "corpus.json", "ids.txt", "id_ends.npy"
-FIELDS = 4  # number of texts of a document in documents.txt
+FIELDS = 4  # number of texts per document in documents.txt
 BLOCK = 1024  # number of documents read at a time
 OPEN_SHARDS = 32  # maximum number of shards kept open for lookups of single documents; each has two open files
 FIRST_EMPTY = 5  # maximum number of ids of empty documents that the table lists
@@ -89,8 +89,8 @@ def empty_documents(documents: Sequence[Document]) -> tuple[int, Sequence[str]]:
 def begins_shard(doc_id: str, size: int, before: int) -> bool:
     """Return whether a document begins a new shard. before: number of documents in the current shard.
 
-    A shard has size // 2 to 2 * size documents, `size` on average. Between these limits, a hash of the id decides, so
-    that changed documents move few boundaries.
+    A shard has size // 2 to 2 * size documents, `size` on average. Between these limits, a hash of the document's id
+    decides, so that a change of some documents moves few boundaries.
     """
     least = max(1, size // 2)
     if before < least:
@@ -295,7 +295,7 @@ def _table(path: Path) -> tuple[str, int, tuple[str, ...], list[tuple[str, int]]
 
 
 class _ById(Mapping[str, Document]):
-    """doc_id -> document, by binary search in the mapped ids. Bytes ascend like ids: UTF-8 sorts like code points."""
+    """doc_id -> document, by binary search in the mapped ids. Ids and their bytes have the same order in UTF-8."""
 
     def __init__(self, folder: Path, documents: Sequence[Document]) -> None:
         self._folder, self._documents = folder, documents

@@ -1,7 +1,7 @@
 """The protocol of dataset formats, and helpers for reading a format.
 
 To add a format, write a class like `Source` in a module of this folder, and a file in conf/dataset/. The constructor's
-arguments are the keys under `dataset.` in a config. Errors in files are BadInput with file and line.
+arguments are the keys under `dataset.` in a config. An error in a file raises BadInput, which names file and line.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def grade_of(value: Any, what: str, where: str, remedy: str = "") -> float:
         raise BadInput(f"{where}: {what} is {value!r:.60}, but must be a finite number > 0.{remedy}")
     if value > MOST_GRADE:
         raise BadInput(
-            f"{where}: grade {value:.6g} is too large: the most is {MOST_GRADE:,}, since measures sum grades. Divide "
-            "all grades by the same number."
+            f"{where}: grade {value:.6g} is too large: the maximum is {MOST_GRADE:,}, since measures sum grades. "
+            "Divide all grades by the same number."
         )
     return float(value)
 

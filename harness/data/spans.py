@@ -52,10 +52,10 @@ HALF = 0.5  # a document with at least this share of a passage counts as contain
 
 
 FINDINGS = {
-    "moved": "found again, since the text has changed",
-    "lost": "lost: the text has changed, and the passage is nowhere else, or in several places",
+    "moved": "found at a new place, since the text has changed",
+    "lost": "lost: the text has changed, and the passage is now in no text, or in several places",
     "uncovered": "in no document: the documents leave out that part of the text",
-    "split": "split between documents: none contains half of it, so the one that contains most is labelled",
+    "split": "split between documents: none contains half of it, so the one with the largest part is labelled",
 }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Values:
-    """An axis with listed values, as an override writes them. ordered: whether these are rising or falling numbers."""
+    """An axis with listed values, in the syntax of overrides. ordered: whether these are rising or falling numbers."""
 
     texts: tuple[str, ...]
     ordered: bool
@@ -42,7 +42,7 @@ class Values:
         return IntDistribution(0, len(self.texts) - 1) if self.ordered else CategoricalDistribution(self.texts)
 
     def text(self, parameter: Any) -> str:
-        """Return the value that an Optuna parameter stands for, as an override writes it."""
+        """Return the value that an Optuna parameter stands for, in the syntax of overrides."""
         return self.texts[parameter] if self.ordered else parameter
 
     def position(self, text: str) -> int:
@@ -146,7 +146,7 @@ def _check_range(key: str, sweep: RangeSweep) -> None:
         raise BadInput(f"{key} is a range with step 0: give another step, as in range(0,10,0.5).")
     if (stop - start) / step > MOST:
         raise BadInput(
-            f"{text} has more than {MOST:,} values, the most that a sweep takes. Give a larger step, or let a sampler "
+            f"{text} has more than {MOST:,} values, the maximum of a sweep. Give a larger step, or let a sampler "
             f"choose from an interval: search=tpe search.trials=50 {key}=interval({sweep.start},{sweep.stop})."
         )
 

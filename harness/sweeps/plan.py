@@ -225,7 +225,7 @@ def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
     if (count := math.prod(map(len, axes.values()))) > MOST:
         sizes = " x ".join(f"{len(values):,} of {key}" for key, values in axes.items())
         raise BadInput(
-            f"This grid has {count:,} trials ({sizes}). The most is {MOST:,}: sweep fewer values, or let a sampler "
+            f"This grid has {count:,} trials ({sizes}). The maximum is {MOST:,}: sweep fewer values, or let a sampler "
             "choose: search=tpe search.trials=50."
         )
     return list(itertools.product(*axes.values()))

@@ -17,7 +17,7 @@ from harness.config.text import counted
 from harness.gates.calibration import CLOSE
 from harness.sweeps.axes import Axis, Interval
 
-_Others = tuple[tuple[str, str], ...]  # (key, value) of a trial, for some of its swept keys
+_Others = tuple[tuple[str, str], ...]  # (key, value) pairs of a trial, for some of its swept keys
 
 # numbers of n trials -> the objective of each trial for each query, float64 [n, Q]
 ByQuery = Callable[[Sequence[int]], np.ndarray]
@@ -115,7 +115,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """Return the tied trial that is the most steps from worse trials and from the ends, and the reason in words."""
+    """Return the tied trial with the most steps to worse trials and to the ends of axes, and the reason in words."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []
@@ -160,7 +160,7 @@ class Edge:
 def edges(
     points: Points, best: int, axes: Mapping[str, Axis], by_query: ByQuery, grows: Callable[[str], bool]
 ) -> list[Edge]:
-    """Return the keys whose best value lies at an end and, by the test of boards, is better by more than chance.
+    """Return the keys whose best value lies at an end, and is better by more than chance in the test that boards use.
 
     grows: key -> whether the objective grows with the key by construction.
     """

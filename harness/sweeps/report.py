@@ -148,7 +148,7 @@ def _write_figures(summary: SweepSummary, folder: Path, suffix: str) -> None:
 
 
 def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure:
-    """Draw a panel for each swept key, with all trials, and the best and the median objective for each value.
+    """Draw a panel for each swept key. It shows all trials, and the best and the median objective for each value.
 
     If there are more than 12 keys, draw only the 12 with the largest effect.
     axes: swept key -> its value in each of T trials, all numbers or all texts; None if the trial lacks the key.

@@ -239,7 +239,7 @@ class Search(Way):
             if self.sampler == "gp":
                 return samplers.GPSampler(n_startup_trials=STARTUP, seed=seed)
             if self.sampler == "cmaes":
-                # A generation as large as a batch uses all its points. Without a margin, integers would stop changing.
+                # A generation of a batch's size uses the whole batch. Without a margin, integers would stop changing.
                 size = max(self.batch, 4 + int(3 * math.log(max(dimensions, 1))))
                 return samplers.CmaEsSampler(popsize=size, with_margin=True, warn_independent_sampling=False, seed=seed)
             return samplers.RandomSampler(seed=seed)

@@ -33,7 +33,7 @@ SHOWN = 10  # how many of the best trials are listed
 
 @dataclass(frozen=True)
 class System:
-    """A setting of the swept keys, except those that separate the groups, with its trial and score in each group.
+    """A setting of the swept keys, except those that separate the groups. Each group has at most one trial with it.
 
     values: the scores; NaN if a group has no trial with the setting.
     mean: the mean over the groups; NaN if a value is missing or the groups have different rules.
@@ -216,7 +216,7 @@ class SweepSummary:
 
     def _notes_on_groups(self) -> list[str]:
         keys, count = " or ".join(dict.fromkeys(key for one in self.groups for key in one.apart)), len(self.groups)
-        found = [f"Trials that differ in {keys} are not comparable: {count} groups, each with a best trial."]
+        found = [f"Trials that differ in {keys} are not comparable: they form {count} groups, each with a best."]
         if system := self.best_system:
             mean = f"{system.mean:.4f}{f' with {system.name}' if system.name else ''}"
             found.append(f"The best mean {self.objectives[0].name} over the {count} groups is {mean}.")
@@ -233,7 +233,7 @@ class SweepSummary:
 
     @property
     def front(self) -> list[int]:
-        """The Pareto front, best first: a trial is in it unless another is better in one objective, worse in none."""
+        """The Pareto front, best first: a trial is on it if no other is better in one objective and worse in none."""
         whole = [number for number in self.finished if np.isfinite(self.rows[number].values).all()]
         points = np.array([self.rows[number].values for number in whole]).reshape(-1, len(self.objectives))
         points *= [1 if direction == "maximize" else -1 for _, direction in self.objectives]
@@ -300,7 +300,7 @@ class SweepSummary:
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str | None]]:
-        """Return swept key -> its value in each trial, None if absent. A key's values are numbers if all can be."""
+        """Return swept key -> its value in each trial, None if absent. Values are numbers if all of a key's can be."""
         rows = [swept_values(trial.overrides) for trial in self.trials.values()]
         keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
         return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}
@@ -334,7 +334,7 @@ class SweepSummary:
         return metrics | {f"trials/{name}": float(count) for name, count in self.counts().items()}
 
     def parent_tags(self, pages: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags of the parent run. pages: a group's label, "" without groups -> link to its trials."""
+        """Return the tags of the parent run. pages: label of a group ("" if there are none) -> link to its trials."""
         if all(part.best is None for part in self.parts):
             return {}
         tags = {NOTE: as_note(self._note(pages))} | ({"sweep.page": page} if (page := pages.get("")) else {})

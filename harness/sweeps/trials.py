@@ -217,7 +217,7 @@ def run_job(job: Job, context: Context) -> list[TrialResult]:
     """Run the trials of a job. If the job was restarted, skip trials in the journal and continue RUNNING runs."""
     if context.owner.read_text() != context.token:
         return []  # another start of the sweep took over while this job was queued
-    gc.set_threshold(50_000)  # logging makes many objects, and the default threshold took 6 % of the time
+    gc.set_threshold(50_000)  # logging makes many objects; with the default, garbage collection took 6 % of the time
     first = job.trials[0]
     assert first.plan is not None
     document = first.plan.document

@@ -14,7 +14,7 @@ RUN = ("run", "dataset=chunked", "tokenizer=word", "experiment_name=e", "format=
 def test_sizes_of_chunks_are_swept_once_prepared(harness):
     """By the default objective each size stands alone; by characters of evidence they are ranked together."""
     said = " ".join(harness(*SWEEP).text.split())
-    assert "Trials that differ in dataset.chunk.size are not comparable: 2 groups" in said
+    assert "Trials that differ in dataset.chunk.size are not comparable: they form 2 groups" in said
     assert "objective=span_recall@3 counts characters of evidence, and can rank all trials together." in said
     ranked = harness(*SWEEP, "objective=span_recall@3", "format=json").json
     assert (ranked["groups"], ranked["trials"]["finished"], ranked["best"]["value"] > 0) == ([], 2, True)

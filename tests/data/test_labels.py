@@ -57,7 +57,7 @@ WRONG = [
     ({"kind": "unanswerble"}, r"kind 'unanswerble' is not one of fact, .* Did you mean 'unanswerable'"),
     ({"relevant": {"a": 0}}, r"the grade of 'a' is 0, but .* Put documents judged not relevant into not_relevant"),
     ({"relevant": {"a": float("inf")}}, r"the grade of 'a' is inf"),
-    ({"relevant": {"a": 2_000_000}}, r"grade 2e\+06 is too large: the most is 1,000,000, since .* Divide all grades"),
+    ({"relevant": {"a": 2_000_000}}, r"grade 2e\+06 is too large: the maximum is 1,000,000, .* Divide all grades"),
     ({"not_relevant": ["a"]}, r"relevant and not_relevant both name a\. Remove it from one"),
     ({"not_relevant": ["1", 1]}, r"not_relevant names '1' twice"),
     ({"not_relevant": {"b": 0}}, r"not_relevant is \{'b': 0\}, but must be a list"),

@@ -224,7 +224,7 @@ MALFORMED = [
     ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\t \t1\n", r":2: the document id is ' '"),
     ("tsv", "qrels", "query-id\tcorpus-id\tscore\nq\td\t1\nq\td\t0\n", r":3: the label of .* is already at .*:2"),
     (T, "qrels", "1 0 a 1\n1 a 1\n", r":2: 3 fields, but four are needed: query_id iteration doc_id grade"),
-    (T, "qrels", "1 0 a 1e9\n", r":1: grade 1e\+09 is too large: the most is 1,000,000"),
+    (T, "qrels", "1 0 a 1e9\n", r":1: grade 1e\+09 is too large: the maximum is 1,000,000"),
     (T, "qrels", "1 0 a 1_0\n", r":1: grade '1_0' is not a finite number"),
     (T, "qrels", "1 0 a 1\n2 0 a 1\n1 0 a 1\n", r":3: the label of \('1', 'a'\) is already at .*:1"),
     (S, "documents", '{\n"data": [\n', r":\d: broken JSON \(Expecting value"),

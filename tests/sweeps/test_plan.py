@@ -247,5 +247,5 @@ def test_the_last_axis_changes_fastest():
     ]  # fmt: skip
     # A grid that is too large is not expanded.
     axes = {"a": range(1000), "b": range(1000), "c": range(9)}
-    with pytest.raises(BadInput, match=r"9,000,000 trials \(1,000 of a x 1,000 of b x 9 of c\)\. The most is"):
+    with pytest.raises(BadInput, match=r"9,000,000 trials \(1,000 of a x 1,000 of b x 9 of c\)\. The maximum is"):
         plan.combinations(axes)

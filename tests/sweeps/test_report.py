@@ -177,7 +177,7 @@ def test_a_data_set_without_the_keys_of_another_is_a_group_of_its_own():
              ("set=B", "path=q", "k=1"), ("set=B", "path=q", "k=2")]  # fmt: skip
     found = apart([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], words, "aabbcc")
     assert [group.label for group in found.groups] == ["set=A", "set=B path=p", "set=B path=q"]
-    assert "differ in set or path are not comparable: 3 groups" in " ".join(found.notes)
+    assert "differ in set or path are not comparable: they form 3 groups" in " ".join(found.notes)
     assert [system.mean for system in found.systems] == pytest.approx([0.4, 0.3])
     assert found.axes() == {"set": ["A", "A", "B", "B", "B", "B"], "path": [None, None, "p", "p", "q", "q"],
                             "k": [1.0, 2.0] * 3}  # fmt: skip

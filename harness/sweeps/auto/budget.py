@@ -1,4 +1,4 @@
-"""The time budget of an automatic sweep, and the time that it has spent across restarts."""
+"""The time budget of an automatic sweep, and the time that the sweep has spent across restarts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.storage.append_log import AppendLog
 UNITS = {"s": 1, "m": 60, "h": 3600}
 LEAST, MOST = 1, 168 * 3600  # seconds; MOST is a week
 TELLING = 1.0  # seconds; estimates below this say nothing about the speed of the machine
-SWING = 5.0  # the greatest `pace` of a `StepLog`; the least is 1 / SWING
+SWING = 5.0  # the maximum `pace` of a `StepLog`; the minimum is 1 / SWING
 _TEXT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smh])")
 
 

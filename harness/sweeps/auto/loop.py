@@ -43,7 +43,7 @@ from harness.sweeps.trials import dataset_of
 if TYPE_CHECKING:
     from harness.sweeps.execution import Execution
 
-VERSION = 2  # increase it if a change of the code leads from the same labels to another choice
+VERSION = 2  # increase it if the same labels lead to another choice after a change of the code
 SYSTEMS = 0.6  # the share of the budget for component rankings
 LEARNING = 0.25  # the share of the budget for each kind of gate, including the replays
 REPLAYS = "replays"  # folder in the cache
@@ -151,7 +151,7 @@ class AutoLoop:
 
     def _replay(self, space: SearchSpace, arithmetic: Arithmetic, number: int) -> Replayed:
         config, labelled = self._sweep.config, arithmetic.labelled(space.baseline)
-        named = str(space).replace(SearchSpace.__name__, "Menu", 1)  # the key of a cached replay has this older name
+        named = str(space).replace(SearchSpace.__name__, "Menu", 1)  # keys of cached replays contain this older name
         made_of = [VERSION, self._sweep.anchor, named, config.seed, config.select_on, number]
 
         def build(folder: Path) -> None:

@@ -79,7 +79,7 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """Return a payoff: `rows` are the queries that score configurations, `needs` says which need retrieval."""
+        """Return a payoff. Its `rows` are the queries that score configurations. `needs` says which need retrieval."""
         made = self._retrieve(words)
         return made.payoff(next(iter(made.rankings.values())))
 
@@ -126,7 +126,7 @@ class Arithmetic:
 class Replayed:
     """The result of a replay.
 
-    values: each query's score, with the configuration chosen without the query's fold.
+    values: each query's score by the configuration that was chosen without the query's fold.
     chosen: for each fold, the configuration chosen without it.
     """
 
@@ -213,9 +213,9 @@ def judge_procedure(
     p = float(sign_flip_test(rows[1:], config.seed, RESAMPLES)[0][0])
     notes = []
     if n < LEAST:
-        notes.append(f"Only {n} labelled queries choose. With fewer than {LEAST}, intervals and tests mean little.")
+        notes.append(f"Only {n} labelled queries decide. With fewer than {LEAST}, intervals and tests mean little.")
     if raw:
-        notes.append("Some labels come from a model: values are raw means, without an interval and a test.")
+        notes.append("Some labels come from a model: values are raw means, without an interval or a test.")
     if notes:
         low = high = gap_low = gap_high = p = math.nan
     counts = Counter(words for one in replays for words in one.chosen)

@@ -28,7 +28,7 @@ class Candidate:
     """A system to try: a retriever, its tokenizer, the text of the queries, perhaps a reranker.
 
     words: the overrides of the system. orders: the overrides of all other fusions, then of all other weights.
-    trial: the trial of the system without a gate. promise: the rough gain over BM25, which decides what is tried first.
+    trial: the trial of the system without a gate. promise: a rough gain over BM25, for the order of the trials.
     """
 
     words: Words
