@@ -44,7 +44,7 @@ class RankPoints(NamedTuple):
 
 
 class SumOfPoints(ABC):
-    """Base of fusions that add up weighted points. Subclasses define the points."""
+    """Base class of fusions that add up weighted points. Subclasses define the points."""
 
     version = 1
     packages: tuple[str, ...] = ()

@@ -217,7 +217,7 @@ def test_the_leader_is_the_best_of_the_other_runs_that_compare(tracker):
 
 # ---- The runs that are compared where none is named: the best ones scored on the same queries
 
-OTHER = "Left out, since they were scored on other queries: "
+OTHER = "Files left out, since scored on other queries: "
 
 
 def on(run_id, value, scored="all", queries=3, labels="q", verb="run"):

@@ -1,6 +1,6 @@
 """The score to expect of the best run of an experiment on new queries.
 
-The best of many runs scores too high on the queries that chose it. Three numbers correct this, the most honest first:
+The best of many runs scores too high on the queries it was chosen by. Three numbers correct this, most honest first:
 1. private: the mean over private queries, which had no part in the choice;
 2. replay: `sweep=auto` repeats its choices on some queries and scores them on the other queries;
 3. choice: the choice among the runs is cross-validated, no matter how the runs were made.
@@ -233,7 +233,7 @@ def of_experiment(
 ) -> Expected | None:
     """Return the score to expect of the best run of an experiment; None with fewer than two comparable runs.
 
-    asked: `asked.runs` is not used. most: see `RunFamily.expected`. replay: the replay of a sweep about to end.
+    asked: `asked.runs` is ignored. most: see `RunFamily.expected`. replay: of a sweep that is not logged yet, or None.
     """
     try:
         check_by_query(asked.metric)

@@ -257,8 +257,8 @@ def _ceiling(runs: BoardRuns, place: int) -> Words:
 def _lost(runs: BoardRuns, place: int) -> list[Words]:
     """Return [a sentence about the most frequent loss]; [] if losses are unknown or there are none.
 
-    A measure other than LOSING, such as precision@k, may stay below 1 for a perfect list. For such a measure, the
-    sentence counts the queries with values below 1 instead of the queries with losses.
+    Measures other than modified_map@3, such as precision@k, may stay below 1 for a perfect list. For such a measure,
+    the sentence counts the queries with values below 1 instead of the queries with losses.
     """
     counts = Counter(runs.losses[place][runs.losses[place] > 0].tolist())
     if not counts:

@@ -24,7 +24,7 @@ from harness.tracking.tracker import LoggedRun, NoFile
 from retrievers.base import one_word
 
 DEPTH = 5  # at most this many documents of a list are shown
-DETAILED = 200  # the number of best runs shown with scores, signals and the documents before the gate
+DETAILED = 200  # only this many of the best runs are shown with scores, signals and the documents before the gate
 MOST_TEXT = 600  # at most this many characters of a document are shown
 REMEMBERED = 100_000  # at most this many parsed lines of predictions are kept, since similar runs share many lines
 GATE = "gate.json"

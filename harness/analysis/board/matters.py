@@ -85,7 +85,7 @@ class KeyMatters:
 
     @property
     def tells(self) -> bool:
-        """Whether the key has a clear effect: by its share, or by its values' intervals if no other key varies."""
+        """Whether the key has a clear effect, by its share or, if no other key varies, by its values' intervals."""
         if self.total is not None:
             return self.total.low > 0
         worst = min(self.levels, key=lambda level: level.mean)
@@ -223,7 +223,7 @@ class Matters:
     """The keys that matter among runs.
 
     left_out: the number of queries without a value in some run.
-    groups: each has the keys that exactly the same runs have; the group with the most runs comes first.
+    groups: keys of the same runs are in the same group; the group with the most runs comes first.
     axes: every key that varies, with its original values. In `groups`, numbers may be binned.
     """
 
@@ -342,7 +342,7 @@ def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> lis
 # ---- Plateau or spike: how far a number can move from its best value before the scores fall
 
 LEAST = 3  # with fewer values of a key, no shape is given
-BEYOND = 1.96  # a value this many standard errors below the best is worse beyond chance
+BEYOND = 1.96  # a value this many standard errors below the best is significantly worse
 
 
 @dataclass(frozen=True)
@@ -369,7 +369,7 @@ class Plateau:
 
     @property
     def clear(self) -> bool:
-        """Whether some value is worse than the best value beyond chance."""
+        """Whether some value is significantly worse than the best value."""
         return any(below > BEYOND * error + CLOSE for below, error in zip(self.below, self.error, strict=True))
 
     @property
@@ -428,7 +428,7 @@ def plateau_of(
 
 
 def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
-    """Return the best run with the key and the runs that differ from that run in this key alone, one for each value."""
+    """Return the best run with the key, and for each other value a run (if any) that differs in this key alone."""
     best = int(np.argmax(key.having))
     places = np.array([one.places for one in others]).reshape(-1, len(key.places))
     alike = np.flatnonzero((places == places[:, [best]]).all(axis=0) & key.having)

@@ -208,8 +208,8 @@ def varied(params: Sequence[Params]) -> list[VariedKey]:
 def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
     """Return the keys for an analysis, with binned numbers and without keys whose value follows from another key's.
 
-    Of several keys that split the runs in the same way, one is kept, if possible a choice. The kept key names the
-    dropped keys in `also`.
+    Of several keys that split the runs in the same way, one is kept, preferably the choice of a config group. The kept
+    key names the dropped keys in `also`.
     """
     bins = [min(MOST_BINS, max(2, int(key.having.sum()) // (RECUR * len(keys)))) for key in keys]
     kept: list[VariedKey] = []

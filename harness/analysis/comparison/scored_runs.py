@@ -172,9 +172,9 @@ class RetrievalRuns:
             raise BadInput(f"metric={metric} {reason}.{did_you_mean(metric, same)} All runs have: {', '.join(same)}.")
         notes = []
         if own := [name for name in shared if name not in same]:
-            notes.append(f"Left out, since they do not count the same queries in every run: {', '.join(own)}.")
+            notes.append(f"Measures left out, since their queries differ between runs: {', '.join(own)}.")
         if left := sorted({name for run in self.runs for name in run.values} - set(shared)):
-            notes.append(f"Left out, since some run has no values of these measures: {', '.join(left)}.")
+            notes.append(f"Measures left out, since some run has no values of them: {', '.join(left)}.")
         return same, notes
 
     def score(self, metric: str) -> Score:
@@ -390,7 +390,7 @@ def _labels(runs: Sequence[ComparedRun]) -> dict[str, Qrels]:
         if digest not in found:
             source = logged_value(read_config(run.config), "dataset", dict)
             qrels = load_unchanged(run.run, source, ("qrels",)).qrels
-            assert qrels is not None  # their fingerprint equals the run's
+            assert qrels is not None  # the fingerprint of the labels equals the run's
             found[digest] = qrels
     return {run.label: found[run.run.tags["data.qrels"]] for run in runs}
 

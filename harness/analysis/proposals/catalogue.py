@@ -28,7 +28,7 @@ GATES = {"auto": 0.8, "depth": 0.75, "classifier": 0.7}
 STEMS = 0.25  # a tokenizer that knows the word forms of the language, in place of one that does not
 PLAIN = 0.02  # any other tokenizer
 BIGRAMS = 0.2  # BM25 on bigrams, if tokenizers split word forms inconsistently, or if no spaces separate words
-OTHER_BIGRAMS = -0.05  # in other languages: McNamee and Mayfield (2004) found that n-grams help inflected words only
+OTHER_BIGRAMS = -0.05  # in other languages than these: n-grams help inflected words only (McNamee and Mayfield 2004)
 ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # encoders without a download, added to BM25
 MODEL = 0.3  # a large model on this machine, as an encoder or a reranker
 MODEL_ALONE = 0.2  # a large model as an encoder without BM25
@@ -63,7 +63,7 @@ class Proposal:
     few: the combinations to try if all combinations are too many; () for one value of each key at a time.
     bound: the most that the change can add to the objective. share: the part of the bound that it usually adds.
     exact: whether the change adds exactly the bound on these queries.
-    cost, verb, words: the cost and the command line, `harness VERB WORDS`, without the words that say where runs are.
+    cost: of trying it. verb, words: the command line `harness VERB WORDS`, without words that name the tracking store.
     """
 
     kind: str
@@ -360,7 +360,7 @@ def perfect_gate(evidence: RunEvidence) -> float:
 
 
 def models(group: str) -> dict[str, str]:
-    """Return why models cannot be used here: choice of a group that names a model -> reason; "" if it can be used."""
+    """Return, for each choice of the group that names a model, why the model cannot be used here; "" if it can."""
     installed, found = all(map(find_spec, PACKAGES)), {}
     for choice, path in manual.choice_files(group).items():
         node = yaml_files.load_yaml(path)

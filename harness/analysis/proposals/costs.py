@@ -1,4 +1,4 @@
-"""Estimates of the seconds that a configuration takes, from times of this machine or else from typical rates."""
+"""Estimates of the seconds that a configuration takes, from times measured on this machine or from typical rates."""
 
 from __future__ import annotations
 
@@ -191,6 +191,6 @@ def _operations(node: Node) -> float:
 
 @lru_cache
 def _parameters(folder: Path) -> float:
-    """Return the approximate number of a model's parameters, from the size of the first weights found."""
+    """Return a model's approximate number of parameters, from the size of the first weight files found."""
     sizes = [sum(file.stat().st_size for file in folder.rglob(pattern)) for pattern in WEIGHTS]
     return next((size for size in sizes if size), 0) / BYTES

@@ -169,7 +169,7 @@ class RunEvidence:
         return self.lists.rankings or {"candidates": self.lists.candidates}
 
     def _ordered(self, judged: Judged, gains: np.ndarray) -> np.ndarray:
-        """Return the values of lists with these gains; 1 for measures that do not follow from grades alone."""
+        """Return the values of lists with these gains; 1 for measures that depend on more than the grades."""
         if of_spans(self.measure.name) or of_holes(self.measure.name):
             return np.ones(len(self.query_ids))
         gains = gains[:, : self.top_k] if self.reads_shown else gains
