@@ -23,7 +23,7 @@ from harness.statistics.bootstrap import draws
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
-FEWEST = 5  # an interval needs this many queries; resamples of fewer queries have too few outcomes
+FEWEST = 5  # an interval needs this many queries; resamples of fewer queries have too few different outcomes
 _SLACK = 1e-12  # values of a statistic that differ by at most this count as equal
 
 
@@ -245,7 +245,7 @@ class Proportion:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval (1927), which stays in [0, 1] and has a width even if all cases are the same."""
+        """Wilson's 95 % interval (1927), which stays in [0, 1] and is not a point even if all cases are the same."""
         centre = self.share + Z**2 / (2 * self.of)
         margin = Z * math.sqrt(self.share * (1 - self.share) / self.of + Z**2 / (4 * self.of**2))
         scale = 1 + Z**2 / self.of

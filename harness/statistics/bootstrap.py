@@ -173,7 +173,7 @@ def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
 
 
 def bootstrap_sums(tallies: Tallies, seed: int, resamples: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Return BCa intervals of M measures of sums: (low [M], high [M], notes); NaN for a single item.
+    """Return BCa intervals of the M measures of `tallies`: (low [M], high [M], notes); NaN for a single item.
 
     If a measure is NaN in some resamples, return the percentile interval of all other resamples, with a note.
     """

@@ -15,7 +15,7 @@ is at most t standard errors from 0, where the standard error is computed as if 
 The interval of a key without an effect begins at 0. `scripts/benchmark.py importance` counts how often the intervals
 contain the truth.
 
-Shapes: R trials, K keys, L values of a key, Q queries. A kernel is float64 [Q, Q], x_i' A x_j for every two queries.
+Shapes: R trials, K keys, L values of a key, Q queries. A kernel is float64 [Q, Q], x_i' A x_j for all queries i and j.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class Importance:
-    """Shares of the variance of the trials.
+    """Shares of the variance of the trials' scores.
 
     alone: the share of each key's main effect.
     total: the share of a key's main effect and its joint effects together; equal to `alone` if no pair is known.

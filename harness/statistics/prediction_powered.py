@@ -5,7 +5,7 @@ model's mean, corrected by its mean error on the checked queries, is right howev
 with a better model (Angelopoulos, Duchi & Zrnic 2023, "PPI++"; by strata Fisch et al. 2024, "Stratified
 Prediction-Powered Inference").
 
-Y and Ŷ are a query's values by people and by the model. n queries are checked, N queries are not:
+Y and Ŷ are a query's values by people's and by the model's labels. n queries are checked, N queries are not:
 
     estimate  λ mean_N(Ŷ) + mean_n(Y − λŶ)
     variance  λ² var_N(Ŷ) / N + var_n(Y − λŶ) / n
@@ -42,7 +42,7 @@ FEW = 30  # with fewer checked queries, a note warns of worse coverage (scripts/
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # a variance needs this many degrees of freedom; with fewer, neighbouring strata share a variance
 SPARSE = 5  # an interval needs this many checked queries whose value is not the most frequent (like np >= 5 for shares)
-MOST_LEVERAGE = 0.5  # greater leverages are cut to this; a leverage is 1 if only this query's value by the model varies
+MOST_LEVERAGE = 0.5  # greater leverages are cut to this, since residuals are divided by 1 - leverage
 _ROUNDING = 1e-12  # variances up to this count as 0
 
 

@@ -65,8 +65,8 @@ def differences(
 ) -> dict[Pair, list[Difference]]:
     """Compare pairs of R runs in M measures; return pair -> one Difference per measure.
 
-    The result for a pair does not depend on other runs, except for Holm's correction. For more differing queries than
-    `randomisation_test` can test exactly, p depends on the order of queries: pass them in a fixed order, such as by id.
+    The result for a pair does not depend on other runs, except for Holm's correction. If too many queries differ for an
+    exact `randomisation_test`, p depends on the order of queries: pass them in a fixed order, such as by id.
 
     values: float64 [R, M, Q], NaN where a measure does not apply to a query.
     pairs: the pairs to compare; None: all pairs.
@@ -78,7 +78,7 @@ def differences(
 def tally_differences(
     runs: Sequence[Tallies], seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
 ) -> dict[Pair, list[Difference]]:
-    """Compare runs like `differences`, but by measures of sums. All runs must have the same items in the same order."""
+    """Compare runs like `differences`, but from tallies. All runs must have the same items in the same order."""
     pairs = pairs_of(len(runs)) if pairs is None else pairs
     return _corrected({(a, b): paired_sums(runs[a], runs[b], seed, resamples) for a, b in pairs})
 
@@ -208,7 +208,7 @@ def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESA
 
 
 def swap_test(first: Tallies, second: Tallies, seed: int, resamples: int) -> tuple[np.ndarray, bool]:
-    """Test measures of sums by randomisation; return p, float64 [M], and whether p is exact.
+    """Test the measures of two tallies by randomisation; return p, float64 [M], and whether p is exact.
 
     Swapping the answers of two runs to an item exchanges the item's counts between the sums. Items with equal counts
     are not swapped.

@@ -237,7 +237,7 @@ def load_ranking(folder: Path) -> Ranking:
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Join the (rows, scores) of each period of FLUSH_SECONDS. If `computed` fails, yield the finished parts first."""
+    """Yield the (rows, scores) of each FLUSH_SECONDS, joined. If `computed` fails, yield the finished parts first."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     began = time.monotonic()
     failed: list[BaseException] = []

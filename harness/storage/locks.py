@@ -99,7 +99,7 @@ def claim(folder: Path, work: T) -> Claim[T]:
 
 
 def abandoned(folder: Path, kind: type[T]) -> Iterator[Claim[T]]:
-    """Yield the claims of dead processes on this host, each locked until the next is taken. kind: class of the work."""
+    """Yield the claims of dead processes on this host, locked until the next is yielded. kind: class of the work."""
     from filelock import FileLock, Timeout
 
     for file in sorted(folder.glob(f"{_host()}~*")):
@@ -124,7 +124,7 @@ def _host() -> str:
 
 
 def require_conditions(bucket: Bucket) -> None:
-    """Raise BadInput if the server ignores the conditions of writes."""
+    """Raise BadInput if the server ignores the conditions of writes, such as If-None-Match."""
     taken = bucket.create(PROBE, b"") is None or bucket.create(PROBE, b"") is None
     if not taken or bucket.replace(PROBE, b"", '"another"') is not None:
         raise BadInput(

@@ -122,7 +122,7 @@ def _score(query, vectors, docs, scores, size):
     for i in range(size):
         vector = vectors[docs[i]]
         lanes[:] = 0.0
-        for start in range(0, whole, 4 * LANES):  # four products at a time, because the partial sums are in memory
+        for start in range(0, whole, 4 * LANES):  # four products at a time, to access the partial sums less often
             for j in range(np.uint64(start), np.uint64(start + LANES)):
                 one = wide[j] * np.float64(vector[j])
                 two = wide[j + LANES] * np.float64(vector[j + LANES])

@@ -34,8 +34,8 @@ def write_embeddings(
 ) -> None:
     """Write the vectors of N texts to folder/embeddings.npy, float32 [N, D]; shape [0, 0] without texts.
 
-    After an interruption, a call with the same folder and texts encodes only the texts that are not yet on disk. Raise
-    BadVector if a vector is not finite, or if the vectors differ in length.
+    After an interruption, a call with the same folder and texts encodes only the texts whose vectors are not on disk
+    yet. Raise BadVector if a vector is not finite, or if the vectors differ in length.
 
     encode: called once with the rows of distinct texts, int64 [n]; yields each row's vector once.
     progress: called as progress(done, total, "documents"), first with the number of documents already on disk.
