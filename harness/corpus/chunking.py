@@ -325,7 +325,7 @@ class Chunking:
         return Note.read(Path(self.note)) if self.note else None
 
     def identity(self) -> dict[str, Any]:
-        """Return everything that determines spans and notes, as plain JSON: files by content, packages by version."""
+        """Return everything that determines spans and notes, as plain JSON: contents of files, versions of packages."""
         used, note = dataclasses.asdict(self), self.notes()
         used["note"] = note.template if note else None
         if self.splitter == "kiwi":

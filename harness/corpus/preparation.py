@@ -278,7 +278,7 @@ def prepare_documents(
     """Fill a folder with the documents of the files.
 
     Reuse an interrupted call's texts, and its chunks if they are slow to make. Memory: about 100 bytes per document,
-    the memory of `find_near_duplicates`, and several times the size of the largest file.
+    plus what `find_near_duplicates` needs, plus several times the size of the largest file.
 
     files: from `find_files`.
     unreadable: "stop" raises BadInput that lists all unreadable files, and keeps the texts of all other files for the

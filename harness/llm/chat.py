@@ -199,8 +199,7 @@ class Chat:
         return self._estimate(asked, {key for key in asked if self._log[key]})
 
     def taken(self, prompts: Sequence[Prompt]) -> Usage:
-        """Return the usage of all logged replies to these prompts, including unusable replies and replies to other
-        processes."""
+        """Return the usage of all logged replies to these prompts, even if unusable or to another process."""
         found = Usage(self._model.money)
         for key in {*self._requests(prompts)[0]}:
             for completion in self._log[key]:

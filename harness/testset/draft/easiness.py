@@ -61,8 +61,7 @@ class Easiness:
 
 @dataclass(frozen=True)
 class Measured:
-    """Flagged drafts and their easiness. of_drafts: None if no draft has an answer. of_examples: None without
-    examples."""
+    """Flagged drafts, and easiness. of_drafts: None if no draft has an answer. of_examples: None without examples."""
 
     drafts: list[Draft]
     of_drafts: Easiness | None

@@ -210,7 +210,7 @@ def write_record(folder: Path, record: JudgeRecord) -> None:
 
 
 def circular(model: str, manifest: Mapping[str, Any], pool: Pool) -> list[str]:
-    """Return warnings if the model also drafted the queries or was asked by a pooled run. Names of models are compared
+    """Return warnings if the model also drafted the queries or was used by a pooled run. Names of models are compared
     by the part after the last slash, ignoring case. manifest: the content of `testset.json`."""
     drafter: Any = manifest
     for key in ("settings", "llm", "model"):
@@ -228,7 +228,7 @@ def circular(model: str, manifest: Mapping[str, Any], pool: Pool) -> list[str]:
                 keys.setdefault(key, []).append(short_id(run_id))
     for key, runs in sorted(keys.items()):
         said.append(
-            f"{model} was also asked by pooled runs ({key} of {some(runs)}): a judge prefers its own rankings and "
+            f"{model} was also used by pooled runs ({key} of {some(runs)}): a judge prefers its own rankings and "
             "texts, so these runs score too high. Judge with another model."
         )
     return said
