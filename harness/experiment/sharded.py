@@ -134,7 +134,7 @@ def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
 @contextmanager
 def _at_work(job: ShardJob) -> Iterator[Retriever]:
     retriever = cast(Any, _retriever(job.store, json.dumps(job.node), job.expected))
-    before = getattr(retriever, "progress", None)  # another job may be waiting: this one may rebuild its damaged entry
+    before = getattr(retriever, "progress", None)  # this job may rebuild a damaged entry for an outer job, which waits
     with watch(recorded_name(type(retriever))) as progress:
         retriever.progress = progress
         try:

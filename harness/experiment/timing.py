@@ -149,7 +149,7 @@ def _processor() -> str:
 
 
 def _gpus() -> list[str]:
-    """Return the names of the NVIDIA GPUs. Do not import torch for this, which would be slow."""
+    """Return the names of the NVIDIA GPUs without importing torch, which would be slow."""
     if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
         return []
     if files := sorted(Path("/proc/driver/nvidia/gpus").glob("*/information")):

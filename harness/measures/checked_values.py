@@ -1,4 +1,4 @@
-"""Score ranked lists by people's labels and by a model's labels of the same queries. Store these in `checked.csv`."""
+"""Score ranked lists by people's labels and by a model's labels of the same queries. Store both in `checked.csv`."""
 
 from __future__ import annotations
 

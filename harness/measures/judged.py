@@ -4,8 +4,8 @@ A *hit* is a returned document with a grade > 0, at its first rank in the list. 
 counts as returned, but is not a second hit.
 
 Measures of spans count characters. A document's places are the spans of source texts that it repeats, and a list shows
-the union of its documents' places. If a document has several places, evidence in any of them counts as found. The
-document shows the characters of one: the place with the most of the query's evidence, or the first such place.
+the union of its documents' places. If a document has several places, evidence in any of them counts as found, but only
+one counts as shown: the place with the most of the query's evidence, or the first of several such places.
 """
 
 from __future__ import annotations

@@ -264,7 +264,10 @@ def abstention_recall(judged: Judged) -> np.ndarray:
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_accuracy(judged: Judged) -> np.ndarray:
-    """1 if the list is empty where no retrieval is needed, or not empty where it is; else 0. q1, q4 right -> 2/4."""
+    """1 if the list is empty and no retrieval is needed, or if it has documents and retrieval is needed; else 0.
+
+    Example: 1 for q1 and q4, 0 for q2 and q3 -> 2/4.
+    """
     return ((judged.returned == 0) == ~judged.needs).astype(np.float64)
 
 
@@ -313,7 +316,7 @@ def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @register_measure(MeasureFamily.STANDARD, reads="holes", whole=True)
 def bpref(judged: Judged) -> np.ndarray:
-    """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), or of 0 for one not returned; in [0, 1].
+    """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), or 0 for each one not returned; in [0, 1].
 
     n: number of documents judged not relevant that rank above the relevant document; without any, its term is 1.
     N: number of all documents judged not relevant.

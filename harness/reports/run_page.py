@@ -88,7 +88,7 @@ FILES = {
 
 
 def overview(scores: Scores, file: Path, held_out: Scores | None = None) -> None:
-    """Draw how many queries have their first relevant document at which rank, and the score with its losses."""
+    """Draw a histogram of the first relevant rank before the gate, and the score with its losses."""
     figure = new_figure(WIDTH, 3.4, constrained=False)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     figure.subplots_adjust(left=0.07, right=0.99, top=0.9, bottom=0.15, wspace=0.15)
@@ -389,7 +389,7 @@ def measure_row(
 def first_number(
     one: Objective | None, whole: Mapping[str, Summary], public: Mapping[str, Summary]
 ) -> dict[str, Any] | None:
-    """Return `one` for the top of a page, or None. whole, public: the measures over all and over public queries."""
+    """Return `one` for the top of a page; None for None. whole, public: measures over all and over public queries."""
     if one is None:
         return None
     about = {"name": one.name, "kind": one.kind, "n": (public if one.select_on == "public" else whole)[one.name].n}

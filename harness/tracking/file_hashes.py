@@ -133,7 +133,7 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
 
 
 def fetch_verified(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path:
-    """Return the verified file from `fetch`. If there is none, raise BadInput if the run logged it, NoFile if not."""
+    """Return the verified file from `fetch`. For a missing file, raise BadInput if the run logged it, else NoFile."""
     try:
         file = fetch()
     except NoFile as why:

@@ -77,7 +77,7 @@ def _stored(trace: Trace) -> list[MlflowSpan]:
 def _flat(
     span: TraceSpan, extra: Mapping[str, str], start: int, context: SpanContext, parent: SpanContext | None
 ) -> Iterator[MlflowSpan]:
-    """Yield a span and the spans inside it. extra: attributes to add to the outer. start: nanoseconds since 1970."""
+    """Yield a span and the spans inside it. extra: attributes to add to `span`. start: nanoseconds since 1970."""
     from mlflow.entities import Span as MlflowSpan
     from mlflow.tracing.constant import SpanAttributeKey
     from mlflow.tracing.utils import generate_mlflow_trace_id_from_otel_trace_id
