@@ -200,7 +200,7 @@ def _manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str
 
 
 def _described(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
-    """Describe the entry in a folder of the cache `root`. seen: (device, inode) of files counted so far; extended here."""
+    """Describe the entry in a folder of the cache `root`. seen: (device, inode) of counted files; extended here."""
     size = 0
     for folder, _, names in os.walk(place):  # files that vanish meanwhile are left out
         for name in names:
