@@ -138,7 +138,7 @@ def test_runs_are_selected_four_at_most_and_the_address_keeps_them(opened, board
         tab.locator(f"tr[data-run='{place}'] input").click()
     assert chips.all_inner_texts() == [f"{board.runs.runs[place].name}\n×" for place in (0, 1, 5, 6)]
     assert not tab.locator("tr[data-run='7'] input").is_checked()
-    tab.locator("#spoken", has_text="4 runs are selected").wait_for(state="attached")
+    tab.locator("#spoken", has_text="4 runs are already selected").wait_for(state="attached")
     chips.first.get_by_role("button").click()
     again = opened(tab.url.partition("board.html")[2])
     assert again.locator("#chosen .picked .name").all_inner_texts() == [board.runs.runs[n].name for n in (1, 5, 6)]
