@@ -160,7 +160,7 @@ class Lease:
             self.release()
 
     def acquire(self) -> bool:
-        """Take the lease if it is free or abandoned. Return whether it was taken."""
+        """Take the lease if it is free or abandoned. Return whether this process now holds it."""
         etag = self._bucket.create(self._name, self._content())
         if etag is None and (other := self._bucket.read(self._name)):
             if other.etag != self._seen[0]:

@@ -51,8 +51,7 @@ class Encoder(Protocol):
 
         Equal texts get equal vectors. Raise BadVector if a vector is not finite.
 
-        folder: an existing folder, empty or with the files of an interrupted call with the same texts, which this call
-            resumes.
+        folder: an existing folder. If it has files of an interrupted call with the same texts, that call is resumed.
         """
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:

@@ -82,8 +82,8 @@ class VectorIndex(Protocol):
 class Flat:
     """Finds the exact k best documents by the inner product, summed in float64. Needs no faiss.
 
-    A float32 matrix multiplication gives approximate products. All documents that may be among the k best, within a
-    bound of the rounding error (Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.1), are scored again.
+    A float32 matrix multiplication gives approximate products. All documents that may be among the k best, given a
+    bound on the rounding error (Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.1), are scored again.
     """
 
     recorded_as = "index/flat"

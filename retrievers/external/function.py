@@ -101,8 +101,7 @@ def check_callable(found: Any, where: str) -> None:
 def ranking_of(queries: Sequence[Query], answers: Any, k: int, known: Collection[str], where: str) -> Ranking:
     """Rank each query's (doc_id, score) pairs by score; ties keep their order. where: the pairs' source, for messages.
 
-    Every list must have at most k documents of `known`, each once, with finite scores. Otherwise, raise BadInput, which
-    names the query.
+    Raise BadInput for any list with over k documents, an unknown or repeated document, or a score that is not finite.
     """
     if not _is_list(answers):
         raise BadInput(f"{where} returned {shown_value(answers)}: return a list with one list of pairs for each query.")

@@ -271,7 +271,7 @@ def names_in(template: Any) -> set[str]:
 
 
 def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
-    """Replace names in braces by values. A text that is only a name becomes the value itself, such as a number."""
+    """Replace names in braces by values. A text that is only {name} becomes the value itself, such as a number."""
     if isinstance(template, Mapping):
         return {key: fill_template(value, values) for key, value in template.items()}
     if isinstance(template, Sequence) and not isinstance(template, str):
