@@ -1,10 +1,10 @@
 """Fit optimal thresholds for many weightings of the queries at once, and evaluate thresholds on held-out queries.
 
-A rule turns a query's signal into the number of documents to show. It has *levels* from the most to the least
-confident, such as (3, 0) to show three documents or none, or (1, 2, 3, 0), and a threshold between neighbouring levels.
-A query gets the first level whose threshold its signal reaches. The payoff of each level is known for each query, so
-all thresholds can be tried after sorting the queries once. A weighting says how often a bootstrap sample or a training
-fold contains each query.
+A rule turns a query's signal into the number of documents to show. Its *levels* are such numbers, from the most to the
+least confident: (3, 0) shows three documents or none, (1, 2, 3, 0) one, two, three or none. Neighbouring levels are
+separated by a threshold. A query gets the first level whose threshold its signal reaches. The payoff of each level is
+known for each query, so all thresholds can be tried after sorting the queries once. A weighting says how often a
+bootstrap sample or a training fold contains each query.
 
 Shapes: B weightings, n queries, L levels.
 """
@@ -54,8 +54,8 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
     Dynamic programming over the sorted queries finds the optimal borders between levels. Each border then moves
     to the middle of its plateau. The plateau consists of the neighbouring borders whose objective is lower by at most
     one standard error of the paired difference (after the one-standard-error rule of Breiman et al. 1984). A level that
-    is no better than the next level is left out. If showing documents for every query is as good, the last
-    threshold is -inf.
+    is no better than the next level is left out. If showing documents for every query is as good as withholding some,
+    the last threshold is -inf.
 
     weights: float64 [B, n], how often each query counts; 0 if held out.
     payoff: float64 [n, L], the objective of each query at each level.
@@ -100,7 +100,7 @@ def level_at(signal: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 
 
 def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Return the fold of each query, int [n]. Spread both the queries that need retrieval and all others evenly."""
+    """Return the fold of each query, int [n]. Each fold gets about the same share of queries that need retrieval."""
     generator = np.random.default_rng(seed)
     fold = np.empty(len(needs), int)
     assigned = 0
@@ -164,7 +164,7 @@ def _at(values: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) -> np.ndarray:
     """Return the borders with the greatest total objective, each as the number of queries above it, int [B, L - 1]."""
-    # Of equally good borders, take the first, so that useless levels stay empty. Of equally good last borders, take the
+    # If borders are equally good, take the first one, so that useless levels stay empty. For the last level, take the
     # border that withholds documents from the fewest queries.
     place = np.arange(len(legal))
     totals = [_running(weights * earned[:, level]) for level in range(earned.shape[1])]

@@ -21,7 +21,7 @@ ALL = np.iinfo(np.int32).max  # documents shown by a gate without a limit
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The decision of a gate for Q queries. Fields are None if the gate has not read or learnt them.
+    """The decision of a gate for Q queries. A field is None if the gate does not compute it.
 
     shown: int64 [Q], the maximum number of documents for each query; 0 for no documents.
     signal: float64 [Q], the basis of the decision; higher if the query more likely needs retrieval.
@@ -57,11 +57,11 @@ class Gate(Protocol):
         """Raise BadInput if the gate does not fit component rankings with these names."""
 
     def decide(self, inputs: GateInputs, payoff: Payoff | None = None) -> Decision:
-        """Return the decision for all queries of `inputs`. `payoff` contains their labels."""
+        """Return the decision for all queries of `inputs`. Gates that learn need `payoff`, made from the labels."""
 
 
 class NoGate:
-    """Gives every query its documents. The signal is the top score, but decides nothing."""
+    """Gives every query its documents. Its signal is the top score, which is only reported."""
 
     recorded_as = "gate/none"
     learns = False

@@ -24,7 +24,7 @@ from retrievers.base import AtMost
 
 QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
 Folds = Annotated[int, AtMost(1_000, "a rule is learnt for each fold")]
-Repeats = Annotated[int, AtMost(1_000, "everything is learnt again each time")]
+Repeats = Annotated[int, AtMost(1_000, "everything is learnt again for each split")]
 INNER = 5  # number of folds of the training queries, for choices by cross-validation
 STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to try for the logistic regression
 
@@ -80,7 +80,7 @@ class Learner:
         )
 
     def learn(self, inputs: GateInputs, payoff: Payoff) -> tuple[Rule, np.ndarray | None, np.ndarray | None]:
-        """Return the rule learnt from the queries `payoff.rows`, and `Decision.out_of_fold` and `Decision.folds`."""
+        """Return the rule learnt from the queries `payoff.rows`, `Decision.out_of_fold`, and `Decision.folds`."""
         payoff.require_queries()
         everything = np.ones((1, len(payoff.rows)))
         needs, seed, repeats = payoff.needs[payoff.rows], payoff.seed, range(self.repeats)
@@ -120,7 +120,7 @@ class Learner:
             training, held_out = zip(*calibration.held_out(fold), strict=True)
             if payoff.unseen is None:
                 rules = self.rules(inputs, payoff, np.stack(training).astype(float), [inner[repeat]])
-            else:  # the fusion learns another order, with other payoffs, for each fold
+            else:  # for each fold, the fusion learns another order, with other payoffs
                 parts = [(payoff.within(used), used[None].astype(float)) for used in training]
                 rules = [self.rules(inputs, known, row, [inner[repeat]])[0] for known, row in parts]
             for held, rule in zip(held_out, rules, strict=True):
@@ -148,7 +148,7 @@ class Learner:
             "in_sample": float(earned[np.arange(len(rows)), level].mean()),
             "notes": notes,
         }
-        if rule.plain:  # for other rules, resampling would ignore that the coefficients depend on the queries too
+        if rule.plain:  # resampling would not refit the coefficients of other rules
             summary["plateau"] = [json_number(end) for end in calibration.threshold_plateau(signal[rows], earned)]
             intervals = calibration.bootstrap(signal[rows], earned, payoff.seed)
             summary |= {f"{name}_interval": [json_number(end) for end in ends] for name, ends in intervals.items()}
@@ -156,7 +156,7 @@ class Learner:
 
 
 class AutoGate(Learner):
-    """Chooses a signal by the objective on held-out queries, and fits a threshold on it. Arguments: see `Learner`."""
+    """Chooses a signal by the objective on held-out queries, and fits its threshold. Arguments: see `Learner`."""
 
     recorded_as = "gate/auto"
 
@@ -180,7 +180,7 @@ class DepthGate(AutoGate):
     """Like AutoGate, with one level per number of documents: 1 if most confident, then 2, up to top_k, then 0.
 
     The contest's MAP divides by the number of hits shown. A miss after the last hit costs nothing, but a miss before a
-    hit does, so fewer documents can score higher.
+    hit lowers the score, so fewer documents can score higher.
     """
 
     recorded_as = "gate/depth"

@@ -1,4 +1,4 @@
-"""The gate that asks a language model whether a conversation needs documents before its answer."""
+"""The gate that asks a language model whether a conversation needs documents before it is answered."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Payoff:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
 
     def within(self, used: np.ndarray) -> Payoff:
-        """Return the payoff for learning only from the queries `used`, bool [n]. All other values are invalid."""
+        """Return the payoff for learning only from the queries `used`, bool [n]. Values of others are invalid."""
         return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:
@@ -96,5 +96,5 @@ class Payoff:
             )
 
     def levels(self, levels: Sequence[int]) -> np.ndarray:
-        """Return the objective of the queries to learn from for these numbers of documents, float64 [n, levels]."""
+        """Return the objective of each query in `rows` for these numbers of documents, float64 [n, levels]."""
         return self.values[np.ix_(self.rows, np.array(levels))]

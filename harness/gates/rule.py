@@ -122,7 +122,7 @@ class FittedGate:
 
     @staticmethod
     def identify(file: str) -> dict[str, Any]:
-        """Return the rule as the identity of the gate, which does not include the path of the file."""
+        """Return the rule as the identity of the gate, so the path of the file is not part of it."""
         return {"rule": _read(file).to_json()}
 
     def check(self, names: Collection[str]) -> None:

@@ -1,10 +1,10 @@
 """Signals for no-retrieval gates: one number per query, higher if the query more likely needs retrieval.
 
 Each signal is a published predictor of query performance, or close to one. A query about nothing in the corpus finds
-documents with low, flat scores, and different retrievers find different documents. A rank beyond the end of a list
-counts as a document with score 0.
+documents with low, flat scores, and different retrievers find different documents for it. A rank beyond the end of a
+list counts as a document with score 0.
 
-To add a signal, write a function under `@signal` in this module. Its name is the signal's name in configs.
+To add a signal, write a function with the decorator `@signal` in this module. Its name is the signal's name in configs.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class GateInputs(Protocol):
     def remember(self, decides: Mapping[str, Any], compute: Callable[[], np.ndarray]) -> np.ndarray:
         """Return the result of `compute`, float64 [Q], possibly from a cache.
 
-        decides: everything that determines the result, as plain JSON, with digests of texts and scores. The
+        decides: everything that determines the result, as plain JSON, with digests instead of texts and scores. The
             implementation adds the identities of the tokenizer, the retriever and the documents.
         """
 
@@ -75,7 +75,7 @@ Compute = Callable[..., np.ndarray]
 class SignalSpec:
     """A registered signal.
 
-    reads: "ranking" for the component ranking `source`, "rankings" for all component rankings, or only "query".
+    reads: "ranking": the component ranking `source`; "rankings": all component rankings; "query": the query alone.
     places: whether the signal depends on k, the number of top ranks to read.
     slow: whether the signal needs tokens, texts or a search, and so is cached on disk.
     compute: (inputs, source=, k=) -> float64 [Q].
@@ -123,7 +123,7 @@ def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.n
 def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
     """Return all pairs (source, signal) to try. The source is None if the signal reads only the query."""
     all_sources = list[str | None](sources)
-    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # agreement is symmetric, so one of two is enough
+    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # agreement is symmetric: of two, one suffices
     tried: dict[Reads, list[str | None]] = {"query": [None], "ranking": all_sources, "rankings": all_sources[:compared]}
     return [(source, name) for name in names for source in tried[signal_spec(name).reads]]
 
@@ -221,10 +221,10 @@ def wig(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @signal("rankings", places=True)
 def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """Overlap of the first k documents with the first k of each other component ranking, averaged; in [0, 1].
+    """Mean overlap of the first k documents with the first k of each other component ranking; in [0, 1].
 
-    The overlap of two lists is |both| / length of the longer list; 0 if both are empty. Little overlap indicates a
-    query that is hard for this corpus (Aslam and Pavlu 2007, who compare scores).
+    The overlap of two lists is the number of common documents / length of the longer list; 0 if both lists are empty.
+    Little overlap indicates a query that is hard for this corpus (Aslam and Pavlu 2007, who compare scores).
     """
     others = [ranking for name, ranking in inputs.rankings.items() if name != source]
     if not others:

@@ -1,4 +1,4 @@
-"""Read logged runs: their numbers, config and files, and their data, provided that the data are unchanged."""
+"""Read logged runs: their numbers, config and files, and the data that they used, if these are unchanged."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Se
     if refused := [f"{key} is {value}" for key, value in wanted.items() if value not in allow]:
         word = f"allow=[{','.join(dict.fromkeys(wanted.values()))}]"
         raise BadInput(
-            f"Run {run.named} says where queries and secrets are sent: {'; '.join(refused)}. If you trust all of "
-            f"these, allow them on the command line: {shlex.quote(word)}"
+            f"The config of run {run.named} says where queries and secrets are sent: {'; '.join(refused)}. If you "
+            f"trust all of these, allow them on the command line: {shlex.quote(word)}"
         )
 
 
@@ -135,7 +135,7 @@ def load_unchanged(
     """Load the data of a run again. Raise BadInput if they cannot be read or have changed.
 
     source: the dataset's config node. names: the parts to check. For ("qrels",), only the labels are read.
-    remedy: advice for the user. documents: reads the documents of the source.
+    remedy: advice for the user. documents: function that reads the documents of the source.
     """
     check_component(source, "dataset")
     reader = build(source, where="dataset")
@@ -179,7 +179,7 @@ AHEAD = 64  # the maximum number of files to download before they are read
 class Ahead:
     """Downloads files before they are needed, unless they are in a local tracking store.
 
-    wanted: (run, file name) in the order of use; some may never be used. folder: the parent of each run's folder.
+    wanted: (run, file name) in the order of use; some files may never be used. folder: the parent of each run's folder.
     """
 
     def __init__(self, tracker: Tracker, wanted: Sequence[tuple[LoggedRun, str]], folder: Path) -> None:

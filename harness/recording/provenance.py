@@ -19,7 +19,7 @@ from harness.tasks.scored_file import TextPlan
 
 @functools.cache
 def requirements() -> str:
-    """Return a line `name==version` for every installed distribution. If two versions are found, the first counts."""
+    """Return a line `name==version` for every installed distribution. Of two versions, the first counts."""
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
@@ -34,7 +34,7 @@ PLUGINS = "plugins"  # tag: the plug-ins of a run's components
 
 
 def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | None = None) -> dict[str, str]:
-    """Return tags with the data, code and versions that made a run. plan: its components' packages are added."""
+    """Return tags with the data, code and versions that made a run. plan: the packages of its components are added."""
     import platform
 
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}
@@ -63,7 +63,7 @@ def _git(*words: str) -> str | None:
         keys = said("config", "--list", "--name-only").splitlines()
         filters = {key.rpartition(".")[0] for key in keys if key.startswith("filter.")}
         off = [f"{name}.{how}" for name in sorted(filters) for how in ("clean=", "process=", "required=false")]
-        if any("=" in name for name in filters):  # git's option -c cannot switch these off
+        if any("=" in name for name in filters):  # git's option -c cannot switch off such a filter
             return None
         settings = ["core.fsmonitor=false", f"core.hooksPath={os.devnull}", *off]
         return said(*(word for setting in settings for word in ("-c", setting)), *words)

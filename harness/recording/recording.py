@@ -74,7 +74,7 @@ class ProcessWork:
     """Work that the next command ends if this process dies. It has a claim in `<outputs>/.claims`.
 
     folder: the folder of the files; None for the tracking store's own folder. scratch: whether to delete the folder.
-    experiment, store: where the run with the claim's name as a tag is logged; None if the work is no run.
+    experiment, store: where the run that is tagged with the claim's name is logged; None if the work is not a run.
     """
 
     folder: str | None = None
@@ -95,7 +95,7 @@ class LiveRun:
     """A run that has begun and has not ended.
 
     record: the record to log; the caller completes it before the run ends. target: the final folder of the files.
-    folder: the present folder, `<target>.unfinished`, so that incomplete files never look like a result.
+    folder: the present folder, called `<target>.unfinished` so that incomplete files never look like a result.
     run_id: None if nothing is logged, or if the tracking server was down when the run began.
     in_store: whether `folder` belongs to the tracking store and is not renamed.
     outage: the error if the tracking server could not be reached when the run began.
@@ -238,7 +238,7 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
 
 
 def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
-    """Yield the claims of dead processes of this host. `work` becomes None if its folder is outside `outputs`."""
+    """Yield the claims of dead processes of this host. A claim's `work` is None if its folder is outside `outputs`."""
     for found in locks.abandoned(outputs / ".claims", ProcessWork):
         folder = found.work.folder if found.work else None
         if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:

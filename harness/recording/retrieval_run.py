@@ -74,12 +74,12 @@ def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Datas
 def retrieval_trial_key(
     plan: Plan, fingerprints: Mapping[str, str | None], texts: str, identify: Callable[[Node], Any] = component_identity
 ) -> str:
-    """Return the sha256 of all that decides a run's numbers: data, versions, and the config without paths and runtime.
+    """Return the sha256 of all that decides a run's numbers: data, versions, and config (without paths and `runtime`).
 
     texts: digest of the query texts. If a language model writes the queries, the identity of the writer is part of the
     key instead, since the key is needed before the model is asked.
 
-    The key includes `answer`, since answers are submitted, and the size of shards if it may change the last digits of a
+    The key includes `answer`, since answers are submitted. It includes the shard size if this may slightly change a
     retriever's scores. With `cache: false` in a retriever, each process has its own key, and no number is reused.
     """
     read = plan.made("gate").parts
@@ -90,7 +90,7 @@ def retrieval_trial_key(
     decides = {key: value for key, value in plan.document.items() if key not in apart}
     decides["gate"] = identify(plan.gate)
     identities = {name: identify(node) for name, node in nodes}
-    # The reranker's depth changes no score of a pair, so the reranker's identity does not include the depth.
+    # The depth is not part of the reranker's identity, since it changes no score of a pair. So it is added here.
     depth = plan.rerank["depth"] if "rerank" in shared else 0
     once = [] if all(map(reusable, plan.retriever.values())) else [moment()]
     cut = [{"shard": plan.deciding_shard}] if plan.deciding_shard else []
@@ -98,7 +98,7 @@ def retrieval_trial_key(
 
 
 def trial_key_of(plan: Plan, dataset: Dataset) -> str:
-    """Return the trial key that a run with this plan on these data has today."""
+    """Return the trial key that a run with this plan on these data would have today."""
     texts = digest_texts(query.text for query in foreseen_queries(plan, dataset)[0])
     return retrieval_trial_key(plan, dataset.fingerprints, texts)
 

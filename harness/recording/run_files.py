@@ -1,4 +1,4 @@
-"""Files of ranked lists with scores. `harness score` logs such a file; other commands read it like a logged run."""
+"""Score files of ranked lists. `harness score` logs such a file as a run; other commands read it like a logged run."""
 
 from __future__ import annotations
 
@@ -127,18 +127,18 @@ def open_run_files(
         return None
     if others := [word for word in words if word not in files]:
         raise BadInput(
-            f"runs names files ({some(files)}) and logged runs ({some(others)}). Name only files or only runs, or log "
-            f"each file as a run: harness score predictions={files[0]}"
+            f"runs=[...] mixes files ({some(files)}) and logged runs ({some(others)}). Name only files or only runs, "
+            f"or log each file as a run: harness score predictions={files[0]}"
         )
     if config.task:
         raise BadInput(
-            f"runs names files ({some(files)}), but only ranked lists are read from files. Score each file first: "
-            f"`harness score task={invocation.choices['task']} predictions=FILE references=FILE`."
+            f"runs=[...] names files ({some(files)}), but only ranked lists are read from files. Score each file "
+            f"first: `harness score task={invocation.choices['task']} predictions=FILE references=FILE`."
         )
     if not config.dataset:
         raise BadInput(
-            f"runs names files ({some(files)}): say which labels score them, such as dataset=trec dataset.qrels=FILE, "
-            "or dataset=beir dataset.path=FOLDER."
+            f"runs=[...] names files ({some(files)}): say which labels score them, such as dataset=trec "
+            "dataset.qrels=FILE, or dataset=beir dataset.path=FOLDER."
         )
     objective = config.metric or config.objective
     scoring = {name: config.document[name] for name in (*SCORING, "experiment_name", "outputs")}

@@ -39,7 +39,7 @@ class RunKind:
         return labels | {"data.queries": "queries"} | measured
 
     def check_objective(self, metrics: Sequence[str] | None, name: str) -> None:
-        """Raise BadInput unless a sweep with these metrics can have `name` as an objective."""
+        """Raise BadInput unless `name` can be an objective of a sweep with these metrics."""
         if self.task:
             check_measure(self.task, "objectives", name)
         elif not name.startswith(LESS_IS_BETTER) and parse_measure(name).name not in (*(metrics or ()), *SPAN_MEASURES):
@@ -84,4 +84,4 @@ def require_retrieval(task: Node | None, command: str) -> None:
 def require_kind(kind: RunKind, run: LoggedRun, purpose: str) -> None:
     """Raise BadInput for a run of another kind. purpose: the end of the message, such as `export it`."""
     if (found := run.tags.get("task", RETRIEVAL)) != kind.name:
-        raise BadInput(f"Run {run.named} is of task={found}. Say task={found} to {purpose}.")
+        raise BadInput(f"Run {run.named} is of task={found}. Add task={found} to the command to {purpose}.")

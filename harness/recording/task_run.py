@@ -33,7 +33,7 @@ DECIDES = ("task", "metrics", "objective", "public", "seed")
 
 
 def save_view(tracker: Tracker, experiment: str, task: TextTask) -> None:
-    """Make the experiment's page list the task's runs, best first, with the task's measures as columns."""
+    """Let MLflow's page of the experiment show the task's runs, best first, with the task's measures as columns."""
     columns = [*OBJECTIVE_METRICS, *task.measures]
     tracker.view(experiment, "runs", {"task": task.name}, columns, ["task.scheme", "predictions"])
 

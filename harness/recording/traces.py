@@ -1,4 +1,4 @@
-"""Make traces for MLflow's pages on request: the inputs and outputs of each step for a query.
+"""Make traces for MLflow's pages on request. A trace has the inputs and outputs of each step for one query.
 
 Queries are searched in batches, so traces are made afterwards from the run's outcome, without another search.
 """

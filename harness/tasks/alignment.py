@@ -57,7 +57,7 @@ class Edit(NamedTuple):
 
 
 class ShownAlignment(NamedTuple):
-    """A sentence to show to people. Together, the pieces of a text are its words, separated by single spaces.
+    """A sentence to show to people. Joined, the pieces of a text are its words with single spaces between them.
 
     Each edited word is a piece, marked with the verdict on the place where its edit begins. A source word that both
     reference and prediction edit is marked with the verdict on the place of the reference's edit.

@@ -63,8 +63,8 @@ def alternatives(reference: str) -> set[str]:
 def accuracy(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """Return 1 where prediction and reference are equal except for outer white space, else 0: float64 [N].
 
-    For choices between given options. Source: the contest's `accuracy`, which compares white space too. Example: `3`
-    for `3` -> 1, `③` for `3` -> 0.
+    For multiple-choice questions. Source: the contest's `accuracy`, which compares white space too. Example: `3` for
+    `3` -> 1, `③` for `3` -> 0.
     """
     pairs = zip(predictions, references, strict=True)
     return np.array([nfc(prediction).strip() == nfc(reference).strip() for prediction, reference in pairs], np.float64)
@@ -75,7 +75,7 @@ def exact_match(predictions: Sequence[str], references: Sequence[str]) -> np.nda
 
     Only ASCII quotes and outer white space are ignored, on both sides. A prediction is a single answer, so a `#` is a
     part of it. Source: the contest's `exact_match`, which removes quotes only in its task on language norms.
-    Example: `창덕궁` for `경복궁#창덕궁` -> 1, `경복궁#창덕궁` for the same -> 0.
+    Example: `창덕궁` for `경복궁#창덕궁` -> 1, `경복궁#창덕궁` for the same reference -> 0.
     """
     pairs = zip(predictions, references, strict=True)
     right = [nfc(prediction).translate(_QUOTES).strip() in alternatives(reference) for prediction, reference in pairs]
@@ -90,7 +90,7 @@ def rouge_1(predictions: Sequence[str], references: Sequence[str], tokenize: Tok
     space. The value is 0 where either text has no term.
     Source: Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries (alpha 0.5). The contest's code uses
     MeCab's morphemes; another tokenizer gives other numbers.
-    Example, by white space: `물은 끓는다` for `물은 100도에서 끓는다` -> 2 * 2 / (2 + 3) = 0.8.
+    Example, with terms split at white space: `물은 끓는다` for `물은 100도에서 끓는다` -> 2 * 2 / (2 + 3) = 0.8.
     """
     both = [tokenize([_read(text) for text in side]).lists() for side in (predictions, references)]
     pairs = [(Counter(ours), Counter(theirs)) for ours, theirs in zip(*both, strict=True)]
@@ -118,7 +118,7 @@ Compared = dict[str, tuple[str, str]]  # group -> the texts to compare, from pre
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference in composed form. where: its place in the file. kind: the question type, or ""."""
+    """A reference, in Unicode's composed form. where: its place in the file. kind: the question type, or ""."""
 
     where: str
     kind: str
@@ -201,7 +201,7 @@ class Answers:
         self.subset = {name: group for group, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Compare both files. An item counts 1 in each of its groups, and its value in each measure."""
+        """Compare both files. The counts of an item are 1 for each of its groups, and its value for each measure."""
         expected, predicted = read_references(references), read_answers(predictions)
         check_pairs(predictions, predicted, references, expected)
         texts = [predicted[item_id] for item_id in expected]
@@ -251,7 +251,7 @@ class Answers:
         return found
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        return ()  # A measure without items is NaN, or 0 as the scheme defines.
+        return ()  # Without items, a measure is NaN or 0, as the scheme defines.
 
     def _mean(self, sums: Mapping[str, np.ndarray], name: str, group: str) -> np.ndarray:
         n = np.asarray(sums[group], np.float64)
@@ -313,7 +313,7 @@ class Answers:
 def read_references(path: Path) -> dict[str, Reference]:
     """Read id -> reference from a JSON array or JSON lines {id, input: {question_type, question}, output: {answer}}.
 
-    `input` and its fields are optional. Ids and texts are returned in composed form.
+    `input` and its fields are optional. Ids and texts are returned in Unicode's composed form.
     """
     return {item_id: _reference(row, where) for item_id, where, row in _rows(path)}
 

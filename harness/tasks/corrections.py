@@ -68,7 +68,7 @@ class Corrections:
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
         """Count tp, fp, fn and fr of each sentence. Nothing is cached, since counting is fast.
 
-        Raise BadInput, with file and line, if columns or rows are missing, or if ids do not pair.
+        Raise BadInput, with file and line, if columns or rows are missing, or if the files do not have the same ids.
         """
         expected, column = self._references(references), self._columns["prediction"]
         rows = self._rows(predictions, ["id", "prediction"])
@@ -99,8 +99,8 @@ class Corrections:
     def measure(self, sums: Sums) -> dict[str, np.ndarray]:
         """Return both measures of all sentences together, each in [0, 1].
 
-        correction_recall: TP / (TP + FP + FN); the contest ranks by it. Wrong edits lower it too: it is the Jaccard
-            index of wanted and made edits (Jaccard 1912). TP 79, FP 68, FN 98 -> 79 / 245 = 0.3224.
+        correction_recall: TP / (TP + FP + FN); the contest ranks submissions by it. Wrong edits lower it too: it is the
+            Jaccard index of wanted and made edits (Jaccard 1912). TP 79, FP 68, FN 98 -> 79 / 245 = 0.3224.
         correction_precision: TP / (TP + FP + FR). Under scheme `token` a needless edit counts twice, in FP and in FR.
             TP 79, FP 68, FR 414 -> 79 / 561 = 0.1408.
         A measure with denominator 0 is 1 if there is no edit at all, else 0.

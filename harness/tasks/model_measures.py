@@ -1,4 +1,4 @@
-"""Text measures by models, BERTScore and BLEURT: a cached score for each pair of prediction and reference.
+"""Text measures computed by models (BERTScore and BLEURT), with a cached score for each prediction and reference.
 
 Both measures compute in float32, on a GPU if possible, and compare texts in Unicode's composed form. If a model is not
 available, its measure is absent, with the reason.
@@ -207,7 +207,7 @@ def _weights(folder: Path) -> dict[str, Any]:
             state |= torch.load(file, map_location="cpu", weights_only=True)
     renamed = {}
     for name, value in state.items():
-        if not name.endswith(".position_ids"):  # Older versions of transformers saved these numbers 0, 1, 2 ...
+        if not name.endswith(".position_ids"):  # Older versions of transformers saved the numbers 0, 1, 2, ... there.
             name = name.replace("bleurt.", "rembert.", 1) if name.startswith("bleurt.") else name
             renamed[name.replace(".embedding_projection.", ".embedding_hidden_mapping_in.")] = value
     return renamed
@@ -231,7 +231,7 @@ def _check_weights(folder: Path, info: Mapping[str, Iterable[Any]]) -> None:
 
 @contextmanager
 def _opening(folder: Path) -> Iterator[None]:
-    """Open models like `models.loading`, without transformers' reports of weights. Raise BadInput for damaged files."""
+    """Open models like `models.loading`, but hide transformers' weight reports. Raise BadInput for damaged files."""
     with models.loading(folder, "transformers"):
         from transformers.utils import logging
 
@@ -409,8 +409,8 @@ class Bleurt(PairMeasure):
 
     A RemBERT encoder reads [CLS] reference [SEP] prediction [SEP]; a linear layer turns its pooled first output into a
     number. The number is not bounded, but most values of BLEURT-20 lie between 0 (unrelated) and 1 (the same meaning).
-    Empty texts are scored like other texts. Above 512 tokens, the longer text is cut first. Example: about 0.999 for a
-    sentence and itself.
+    Empty texts are scored like other texts. If a pair has more than 512 tokens, the longer text is cut first. Example:
+    about 0.999 for a sentence and itself.
 
     The folder has the layout of lucadiliello/BLEURT-20 (and -D12, -D6, -D3): config.json with embedding_size, one
     SentencePiece model (or a tokenizer.json) that knows [CLS] and [SEP], and weights named bleurt.* and classifier.*.

@@ -71,7 +71,7 @@ class ScoredFile:
 
     @property
     def headline(self) -> Objective | None:
-        """The value by which the run is ranked; without it, the value of the first defined measure, or None."""
+        """The value by which the run is ranked; if missing, the first defined measure's value; None without one."""
         return self.ranked_by or from_summary(self.shown, self.summary.get(self.shown), "in sample")
 
     @cached_property

@@ -73,7 +73,7 @@ def test_changed_files_and_runs_of_other_tasks_are_not_exported(harness, files, 
     (files / "R.csv").unlink()
     refused(*EXPORT[1:3], expected="R.csv")
     (files / "R.csv").write_text(text, "utf-8")
-    refused(f"run={run}", expected=f"Run {run[:8]} .* is of task=corrections. Say task=corrections to export it")
+    refused(f"run={run}", expected=f"Run {run[:8]} .* is of task=corrections. Add task=corrections to the command")
     refused("task=answers", f"run={run}", expected=f"Run {run[:8]} .* is of task=corrections")
     refused("task=answers", "experiment_name=e", expected="Experiment 'e' has no finished run")
     refused("experiment_name=e", expected="Experiment 'e' has no finished run")
@@ -265,7 +265,7 @@ def test_submissions_scored_by_other_rules_are_not_compared(harness, files):
     other = harness(*BETTER_SCORED).json["run_id"]
     refused(first, other, expected="does not have the references of run .*data.references is")
     refused(first, first[:8], expected="twice")
-    expected = "is of task=corrections. Say task=corrections"
+    expected = "is of task=corrections. Add task=corrections"
     require_refused(harness, "compare", f"runs=[{first},{spans}]", expected=expected)
     assert not (files / "outputs" / "comparisons").exists()
 
