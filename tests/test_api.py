@@ -330,7 +330,7 @@ def test_a_run_whose_server_is_down_is_returned_and_says_where_it_waits(harness,
     ("command", "words", "message"),
     [
         ("run", ["retreiver=bm25"], "retreiver is unknown here. Did you mean 'retriever'?"),
-        ("run", ["top_k=0"], "top_k=0 is too small: the least is 1."),
+        ("run", ["top_k=0"], "top_k=0 is too small: the minimum is 1."),
         ("run", ["depth=1"], "depth=1 is less than top_k=3"),
         ("run", ["--retriever=bm25"], "write options without dashes, as retriever=bm25."),
         ("run", ["gate=nix"], "gate=nix: there is no such choice. Known: auto,"),
@@ -470,7 +470,7 @@ def test_the_lists_of_a_run_score_as_the_run(folder, data):
         (LISTS, {"metrics": "map"}, "metrics='map' is not a list of text or null."),
         (LISTS, {"metrics": []}, "metrics is empty."),
         (LISTS, {"missing": "nil"}, "missing='nil' is not one of skip, zero."),
-        (LISTS, {"k": 0}, "k=0 is too small: the least is 1."),
+        (LISTS, {"k": 0}, "k=0 is too small: the minimum is 1."),
         (LISTS, {"dataset": "contest"}, "dataset is 'contest'. Give a result of harness.load_dataset."),
     ],
 )

@@ -88,7 +88,7 @@ def _ceilings(found: list[Ceiling]) -> Table:
 
 
 def _to_try(found: list[Proposal], commands: list[str]) -> Table:
-    """Return the proposals with their commands. Give a reason, or an upper bound of a gain, only once."""
+    """Return the proposals with their commands. Do not repeat a reason or an upper bound that stands above."""
     said: set[str] = set()
     lines = []
     for place, (one, command) in enumerate(zip(found, commands, strict=True), 1):

@@ -88,7 +88,7 @@ def _document(one: Board) -> dict[str, Any]:
 
 
 def board_report(one: Board) -> Report:
-    """Return a report: the recommended run, runs that may equal the best, worse runs, and config keys that matter."""
+    """Return a report: the recommended run, the runs that may be as good, the worse runs, and the keys that matter."""
     found = one.leaderboard
     whole = leaderboard_table(one)
     worse = [cells for row, cells in zip(found.rows, whole.rows, strict=True) if row.group == "worse"]

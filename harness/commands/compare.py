@@ -64,7 +64,7 @@ def _compared(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """A comparison with its files. run_id, experiment: None for a comparison of files, which is not logged."""
+    """A comparison, and where it is logged. run_id, experiment: None if files were compared, which logs no run."""
 
     comparison: Comparison
     run_id: str | None
@@ -111,7 +111,7 @@ def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
-    """Compare runs pair by pair, and log the result unless files are compared."""
+    """Compare runs pair by pair. Log the result, unless `runs` names files of rankings instead of logged runs."""
     kind = RunKind(config.task)
     if config.metric is not None and not kind.task:  # the measures of a text task are known from its runs
         measures.parse_measure(config.metric)

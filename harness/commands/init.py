@@ -61,7 +61,7 @@ def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
     for override in invocation.overrides:
         key = override.partition("=")[0]
         if "${" in override:
-            raise BadInput(f"{override}: {defaults.FILE} takes only plain values.")
+            raise BadInput(f"{override}: {defaults.FILE} cannot refer to other values. Write the value itself.")
         if key in invocation.choices:
             found[key] = invocation.choices[key]
         elif key in leaves:

@@ -121,7 +121,7 @@ def _check(pair: PairValues) -> None:
     if len(known) < 2:
         raise BadInput(
             f"{names}: {pair.metric} applies to {counted(len(known), f'{pair.judges}query')}, and at least two are "
-            "needed to say how much queries differ. Label more queries, or choose another measure: metric=NAME."
+            "needed to estimate the variance. Label more queries, or choose another measure: metric=NAME."
         )
     if not known.any():
         raise BadInput(

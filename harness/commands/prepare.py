@@ -37,13 +37,13 @@ def prepare(config: PrepareConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _lines(output: Path, found: Manifest, written: bool) -> Iterator[str]:
-    done = "holds" if written else "is up to date, nothing to do: it holds"
+    done = "holds" if written else "is up to date. It holds"
     files = counted(found.files, "file") + (f" ({counted(found.texts, 'text')})" if found.texts < found.files else "")
     yield f"{output} {done} {counted(found.documents, 'document')} of {files}."
     if found.spans > found.documents:
         more = found.spans - found.documents
         repeat = f"{counted(more, 'further chunk')} {'repeats' if more == 1 else 'repeat'}"
-        yield f"{repeat} the text of a document: the document has a span for each of its places in the files."
+        yield f"{repeat} the text of a document. The document has a span for each place where its text occurs."
     if found.near_duplicates:
         pairs = counted(found.near_duplicates, "pair")
         yield f"{pairs} of documents with nearly the same text: see {output / 'near_duplicates.jsonl'}."

@@ -1,4 +1,4 @@
-"""`harness reproduce`: run a logged run again from its own record, and check that it predicts the same."""
+"""`harness reproduce`: repeat a logged run from its record, and check that its predictions are the same."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun,
 
 
 def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> Plan | ScoreConfig:
-    """Check the run's logged config as usual. Return it with the paths of this command and without tracking."""
+    """Check the run's logged config like any config. Return it with this command's paths and without a tracker."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
         if not isinstance(logged.get("retriever", {}), dict):
@@ -196,7 +196,7 @@ def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: 
         shipped = schema_defaults(cls)
         ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.Tracker"}}
-        if "cluster" in ours:  # use this machine, but the run's shard size, which may change the last digits
+        if "cluster" in ours:  # run here, but with the run's shard size: another size may change the last digits
             cluster = logged.get("cluster")
             shard = cluster.get("shard") if isinstance(cluster, dict) else None
             ours["cluster"] = {"_target_": "cluster/local", "shard": shard}

@@ -34,7 +34,7 @@ EXPERIMENTS = (Column("experiment"), *COUNTS, Column("best", "value"), Column("o
 class RunRow:
     """A run, or a sweep with its best trial.
 
-    shown: the run, or the best trial of the sweep. The row shows its objective and params.
+    shown: the run, or the best trial of the sweep. The row has the objective and the params of `shown`.
     trials: the number of the sweep's trials so far; None for a run.
     differs: the params that differ among the group's runs of the same command.
     """

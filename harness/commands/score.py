@@ -63,7 +63,7 @@ def score_file(config: ScoreConfig, invocation: Invocation) -> CommandAnswer:
             verdict = [terminal.standing(record.objective, best.objective, best.short_id)]
             if same:
                 unit = "predictions" if task else "lists"
-                verdict = [f"This file has the same {unit} as run {best.named}: on a board, both are one row."]
+                verdict = [f"This file has the same {unit} as run {best.named}: on a board, they share one row."]
             elif all(best.params.get(name) == own.params.get(name) for name in ("public", "seed") if task):
                 steps.append(place.command("compare", f"runs=[{best.short_id},{own.short_id}]"))
         if task:

@@ -68,7 +68,7 @@ def check_config(document: Node, name: str) -> None:
     _check_places(values)
     if "task" not in document and "metrics" in document and document["metrics"] is None:
         raise BadInput("metrics=null is for text tasks. List the measures to compute, or write metrics=all.")
-    for group in dict.fromkeys((*SHARED, *GROUPS)):  # shared groups come first, so that messages name their keys
+    for group in dict.fromkeys((*SHARED, *GROUPS)):  # shared groups first: an error in one names the shared key
         if group in document:
             check_component(document[group], group)
     if "retriever" in document:
@@ -136,7 +136,7 @@ def _check_keys(document: Node, cls: type[Config]) -> None:
             choices = [*groups, *known]
             raise BadInput(f"{name} is unknown here.{did_you_mean(str(name), choices)} Known: {', '.join(choices)}.")
         if name in known and isinstance(value, Mapping):
-            raise BadInput(f"{name} must be a plain value, not a group of keys: {value!r:.60}.")
+            raise BadInput(f"{name} must be a single value, not a group of keys: {value!r:.60}.")
     needed = [name for name, one in groups.items() if not one.optional]
     needed += [name for name, one in known.items() if one.default != IF_GROUP]
     if missing := next((name for name in needed if name not in given), None):

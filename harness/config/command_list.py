@@ -22,7 +22,7 @@ class Command(NamedTuple):
     function: `MODULE:NAME` below harness.commands.
     about: the help text, one sentence.
     example: the words after the name of the command in the example of its help.
-    first: the keys at the top of the help. Messages suggest the first of them for a word without a key.
+    first: the keys at the top of the help. If a word has no key, the message suggests the first of these keys.
     composed: whether the function takes a checked config. Otherwise it takes the request and composes many configs.
     """
 

@@ -62,7 +62,7 @@ class QueryKeys(Keys):
     )
     file: Path | None = key(None, "with query.text=file: JSON lines {eval_id, standalone_query}")
     prompt: Path | None = key(
-        None, "with query.text=rewrite or expand: a file with {conversation}; null: the shipped prompt"
+        None, "with query.text=rewrite or expand: a prompt file with {conversation}; null: the shipped prompt"
     )
 
 
@@ -74,8 +74,8 @@ class PruneKeys(Keys):
 class ChunkKeys(Keys):
     splitter: Literal["regex", "kiwi"] = key("regex", "how sentences are found: regex (separator) | kiwi (Korean)")
     separator: str = key("[.!?][\"'”’)\\]]*\\s+|\\n\\s*\\n", "with splitter=regex: the pattern that ends a sentence")
-    size: int = key(400, "most units in a chunk of whole sentences; only a longer sentence is cut", least=1, most=10**6)
-    overlap: int = key(80, "the most units that a chunk shares with the previous chunk", least=0, most=10**6)
+    size: int = key(400, "the maximum number of units per chunk; only a longer sentence is cut", least=1, most=10**6)
+    overlap: int = key(80, "the maximum number of units shared with the previous chunk", least=0, most=10**6)
     unit: Literal["characters", "morphemes", "tokens"] = key(
         "characters", "the unit of size and overlap: characters | morphemes (kiwi) | tokens (tokenizer)"
     )
@@ -109,13 +109,13 @@ class AuditKeys(Keys):
 
 
 class PromptKeys(Keys):
-    fact: Path | None = key(None, "a prompt for factual questions, with {questions}, {text}, maybe {note}, {examples}")
+    fact: Path | None = key(None, "a prompt for factual questions: {questions}, {text}; optional: {note}, {examples}")
     search: Path | None = key(None, "a prompt for keyword queries; the same placeholders as fact")
     conversation: Path | None = key(
         None, "a prompt for conversations whose last turn needs the first; the same placeholders as fact"
     )
     none: Path | None = key(
-        None, "a prompt for messages that need no search, with {questions}, {situation}, maybe {examples}"
+        None, "a prompt for messages that need no search: {questions}, {situation}; optional: {examples}"
     )
     unanswerable: Path | None = key(
         None, "a prompt for questions that the text does not answer; the same placeholders as fact"
@@ -123,7 +123,7 @@ class PromptKeys(Keys):
 
 
 class FilterKeys(Keys):
-    copied: float = key(0.7, "the largest share of a question's morpheme 4-grams that may be copied", least=0, most=1)
+    copied: float = key(0.7, "the largest share of its morpheme 4-grams that a question may copy", least=0, most=1)
     duplicate: float = key(0.85, "the similarity at which two questions count as the same", least=0, most=1)
 
 
@@ -210,7 +210,7 @@ class SweepConfig(RunConfig):
     )
     trials_per_job: int | None = key(
         None,
-        "the most trials in a job; null: no limit in one process, otherwise 25, or 1 in a search",
+        "the maximum number of trials per job; null: no limit in one process, otherwise 25, or 1 in a search",
         least=1,
         roles=FIXED | ASIDE,
     )
@@ -248,8 +248,8 @@ class RunsConfig(TrackedConfig):
     experiment_name: str | None = named(
         "retrieval", "the experiment to list; null: list all experiments", roles=LOCATES
     )
-    run: str | None = key(None, "the id of a sweep whose trials are listed, or its first digits")
-    top: int = key(20, "the most rows in each table", least=1)
+    run: str | None = key(None, "the id of a sweep, or its first digits, to list its trials")
+    top: int = key(20, "the maximum number of rows in each table", least=1)
     format: Literal["text", "json", "markdown"] = key("text", "text | json | markdown", roles=ASIDE | ONCE)
 
 
@@ -279,7 +279,7 @@ class BoardConfig(RankingConfig):
 
 class AdviseConfig(RankingConfig):
     run: str | None = key(None, RUN_ID)
-    top: int = key(5, "the most proposals to list", least=1, most=100)
+    top: int = key(5, "the maximum number of proposals to list", least=1, most=100)
     store: StoreKeys = inner(ASIDE)
 
 
@@ -291,7 +291,7 @@ class PowerConfig(FilesConfig):
 
 class ExportConfig(RankingConfig):
     run: str | None = key(None, RUN_ID)
-    submission: Path | None = key(None, "the file to write, which must not exist; null: one in outputs", roles=WRITES)
+    submission: Path | None = key(None, "the file to write; it must not exist; null: a file in outputs", roles=WRITES)
     against: Path | None = key(None, "a sample submission, whose ids the submission must have in the same order")
     model: bool = key(False, "true: register the run as an MLflow model to serve, with the alias champion")
     model_name: str | None = named(None, "the name of the registered model; null: the experiment's name")
@@ -343,13 +343,13 @@ class DoctorConfig(TrackedConfig):
 
 class CacheConfig(CommonConfig):
     sort: Literal["size", "age"] = key("size", "size | age (time since the last use)")
-    show: int = key(20, "the most entries to list; all entries are counted", least=1)
+    show: int = key(20, "the maximum number of entries to list; all entries are counted", least=1)
     prune: PruneKeys = inner(ACTS)
     store: StoreKeys = inner(ASIDE)
 
 
 class SyncConfig(TrackedConfig):
-    """The keys that every command with runs has."""
+    """A command with only the keys that all commands about runs share."""
 
 
 class TestSetConfig(CommonConfig):
@@ -374,8 +374,8 @@ class AskingConfig(TestSetConfig):
 
 class DraftConfig(AskingConfig):
     documents: Path = key("${outputs}/documents", "the folder that harness prepare wrote")
-    limit: int | None = key(5, "the most documents to draft from, a fair share of every file; null: all", least=1)
-    questions: int = key(2, "the most queries of each kind per document", least=1, most=50)
+    limit: int | None = key(5, "the number of documents to draft from, spread over all files; null: all", least=1)
+    questions: int = key(2, "the maximum number of queries of each kind per document", least=1, most=50)
     kinds: tuple[Literal["fact", "search", "conversation", "none", "unanswerable"], ...] = key(
         ("fact", "search", "conversation", "none", "unanswerable"),
         "kinds of queries: one request per kind and document",
@@ -398,9 +398,9 @@ class PoolConfig(RankingConfig, TestSetConfig):
 class JudgeConfig(AskingConfig):
     documents: Path | None = key(None, POOLED)
     judge: JudgeKeys
-    limit: int | None = key(200, "the most pairs to judge now, with a request for each; null: all that remain", least=1)
+    limit: int | None = key(200, "the maximum number of pairs to judge now, one request each; null: all", least=1)
     prompt: Path | None = key(
-        None, "a prompt file with {query}, {document}, maybe {conversation}, {note}; null: the shipped prompt"
+        None, "a prompt file with {query}, {document}; optional: {conversation}, {note}; null: the shipped prompt"
     )
 
 
@@ -423,7 +423,7 @@ class ReviewConfig(TestSetConfig):
 
 class AuditConfig(TestSetConfig):
     relevant_from: int = key(2, RELEVANT, least=1, most=3)
-    metric: str = key("modified_map@3", "the measure whose narrower interval with 20 more checked queries is estimated")
+    metric: str = key("modified_map@3", "the measure whose interval is also estimated for 20 more checked queries")
 
 
 class FreezeConfig(TestSetConfig):

@@ -86,7 +86,7 @@ def _class_at(target: str, where: str, plugin: plugins.Plugin | None) -> type:
     if not isinstance(declared, str) or not RECORDED.fullmatch(declared):
         raise plugin.broken(f"{target} does not declare `recorded_as = 'group/name'`")
     if declared in _recorded_classes():
-        raise plugin.broken(f"{target} is recorded as {declared!r}, as a class of the harness is")
+        raise plugin.broken(f"{target} has the recorded name {declared!r} of a class of the harness")
     return found
 
 
@@ -141,7 +141,7 @@ def build(node: Node, wrap: Wrap | None = None, where: str = "config") -> Any:
 def component_identity(node: Node) -> dict[str, Any]:
     """Return everything that decides a component's results: class, version, packages, arguments outside `runtime:`.
 
-    Defaults are filled in, so a default that a config writes out changes nothing. A class may replace its arguments
+    Defaults are filled in, so it does not matter whether a config repeats a default. A class may replace its arguments
     with `identify(**arguments)`: for example, a model's path becomes the checksum of its weights.
     """
     cls: Any = target_class(node, "config")
@@ -325,4 +325,4 @@ def _check_arguments(node: Any, where: str, kind: str) -> None:
             check_value(value, known[key], place)
     lacking = [n for n, p in parameters.items() if p.default is p.empty and n not in given]
     if lacking:
-        raise BadInput(f"{where} lacks {', '.join(lacking)}: {cls.__name__} needs it.")
+        raise BadInput(f"{where} lacks {', '.join(lacking)}, which {cls.__name__} needs.")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from harness.config.leash import LeashedLoader
 
-MOST = 1000  # the maximum number of sets of choices whose configs a composer keeps
+MOST = 1000  # a composer keeps the configs of at most this many sets of choices
 ONE = threading.RLock()  # the lock of Hydra's state, which belongs to the whole process
 
 
@@ -116,7 +116,7 @@ Checked = tuple[dict[str, Any], Invocation]
 def compose(command: str, words: Sequence[str], silent: bool = False) -> Checked:
     """Return the checked config of a command line. Raise BadInput and Hydra's errors.
 
-    The process keeps its arguments, working folder, logging and Hydra's state. Threads wait for each other.
+    The process's arguments, working folder, logging and Hydra state stay unchanged. Only one thread composes at a time.
     words: overrides and `--config-dir=FOLDER`. silent: print no note that harness.yaml is used.
     """
     check_flags(words)
@@ -208,7 +208,7 @@ class Composed:
 
     plain: the resolved config. choices: config group -> choice. keys: the dotted keys of all nodes.
     interpolations: the unresolved values with `${...}`. section: Hydra's config, for `${hydra:...}`.
-    with_values: overrides of plain values -> this config with these values.
+    with_values: overrides that set values, not choices -> this config with these values.
     """
 
     config: DictConfig
@@ -256,7 +256,7 @@ class Composed:
 
 
 class Composer:
-    """Composes with Hydra once for each set of choices, and sets plain values in copies."""
+    """Composes once with Hydra for each set of choices. Overrides that only set values are applied to copies."""
 
     def __init__(self, load: Callable[[list[str]], DictConfig], is_group: Callable[[str], bool]) -> None:
         self.is_group = functools.cache(is_group)
@@ -279,7 +279,7 @@ class Composer:
         return config, dict(composed.choices)
 
     def whole(self, overrides: Sequence[str]) -> DictConfig:
-        """Return Hydra's whole config, without the overrides that are not `applicable`."""
+        """Return Hydra's whole config. Apply only the `applicable` overrides."""
         from omegaconf import open_dict
 
         kept = self.applicable(overrides)

@@ -5,8 +5,8 @@ Each line is `key: value`, with the keys of the command line:
     dataset: contest
     dataset.path: data
 
-The file may come from a stranger. It may set only keys of shipped configs, only to plain values, and no key that only
-the command line may set (see `consent`).
+The file may come from a stranger. It may set only keys of shipped configs, only to single values or lists of them, and
+no key that only the command line may set (see `consent`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZE_LIMIT = 100_000  # bytes
 
 @dataclass(frozen=True)
 class Setting:
-    """A line of `harness.yaml`. value: a plain value or a list of them. text: the raw value. where: file:line."""
+    """A line of `harness.yaml`. value: a single value or a list. text: the value as written. where: file:line."""
 
     key: str
     value: Any
@@ -86,7 +86,7 @@ def command_defaults(name: str, words: Sequence[str], folder: Path | None = None
 
 
 def chosen_groups(name: str, words: Sequence[str]) -> dict[str, str]:
-    """Return group -> choice. The command line wins over the file, and the file over the command's default."""
+    """Return group -> choice. The command line wins over `harness.yaml`, which wins over the command's default."""
     known = manual.manual(name).groups
     found = {group: entry.value for group, entry in known.items()}
     found |= {one.key: one.text for one in file_settings(words).values() if one.is_choice}
@@ -95,7 +95,7 @@ def chosen_groups(name: str, words: Sequence[str]) -> dict[str, str]:
 
 
 def file_settings(words: Sequence[str]) -> dict[str, Setting]:
-    """Return key -> setting for the file in the working folder."""
+    """Return key -> setting for `harness.yaml` in the working folder."""
     return {one.key: one for one in read_defaults(Path(FILE), config_folders(words))}
 
 
@@ -201,7 +201,7 @@ def _plain(loader: Any, key: str, node: Node, where: str) -> Any:
     inner = node.value if isinstance(node, yaml.SequenceNode) else [node]
     for one in inner:
         if not isinstance(one, yaml.ScalarNode):
-            raise BadInput(f"{where}: {key:.200} must be a plain value or a list of plain values.")
+            raise BadInput(f"{where}: {key:.200} must be a single value or a list of values.")
         if "${" in one.value or one.value == "???":
             raise BadInput(f"{where}: {key:.200}: {one.value!r:.200} is not allowed here. Write the value itself.")
     try:
@@ -233,7 +233,7 @@ def _check(one: Setting, here: Path, folders: tuple[Path, ...]) -> None:
 
 
 def is_free(key: str, folders: tuple[Path, ...]) -> bool:
-    """Return whether a key is inside a mapping with free names, such as fusion.weights."""
+    """Return whether a key is inside a mapping whose keys users choose, such as fusion.weights."""
     parent, _, name = key.rpartition(".")
     entry = (
         manual.all_keys(key.partition(".")[0], folders).get(parent) if name.isidentifier() and name[0] != "_" else None

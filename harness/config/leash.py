@@ -3,7 +3,7 @@
 Hydra imports, opens and calls whatever its section of a config names: logging factories, launchers, callbacks, packages
 of configs. So this section must stay as shipped, except for the launcher, the sweeper and the verbosity.
 
-Import this module only where it is used. It imports Hydra at the top, since a launcher sends the loader to its workers.
+Import this module only where it is used. It imports Hydra at the top, since launchers send `LeashedLoader` to workers.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ NUMBERS = {
     "launcher.signal_delay_s": Key(int, least=0),
     "launcher.max_num_timeout": Key(int, least=0),
 }
-# Keys of Hydra's section. COMMAND_LINE: a command line may set them. FILES: so may a file in --config-dir.
-# FILLED_IN: Hydra sets them itself. FREE: parts that may differ from the shipped section.
+# Keys of Hydra's section. COMMAND_LINE: a command line may set these. FILES: a file in --config-dir may set these.
+# FILLED_IN: Hydra sets these itself. FREE: parts that may differ from the shipped section.
 COMMAND_LINE = ("hydra/launcher", "hydra.launcher", "hydra.sweeper", "hydra.verbose")
 FILES = ("sweeper.params.", "launcher.n_jobs")
 FILLED_IN = ("overrides.", "runtime.", "job.id", "job.num", "job.override_dirname", "job.config_name")
@@ -211,7 +211,7 @@ class LeashedLoader(ConfigLoaderImpl):
 
     def _load_single_config(self, default: Any, repo: Any) -> Any:
         loaded = super()._load_single_config(default, repo)
-        if default.config_path in ("common", *PRIMARY):  # the schema, not the file, has the plain keys
+        if default.config_path in ("common", *PRIMARY):  # keys outside groups come from the schema
             cls = config_class(default.config_path)
             loaded = copy.copy(loaded)
             loaded.config = OmegaConf.merge(schema_defaults(cls, base_class(cls)), loaded.config)
@@ -288,7 +288,7 @@ def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> Non
     for where, node in mappings_in(content, f"hydra.{name}"):
         for key in node:
             if str(key).startswith("_") and (where, key) != (f"hydra.{name}", "_target_"):
-                raise BadInput(f"{where}.{key} is refused: a {name} may hold only plain values.")
+                raise BadInput(f"{where}.{key} is refused: remove it. Only hydra.{name}._target_ may begin with _.")
     for key, bounds in NUMBERS.items():
         group, _, argument = key.partition(".")
         if group == name and argument in content:

@@ -65,7 +65,7 @@ class Manual:
 
 
 def is_inner(override: str, is_group: Callable[[str], bool]) -> bool:
-    """Return whether an override sets a key inside a group. Only some of the group's choices may have such a key."""
+    """Return whether an override sets a key inside a group. Perhaps only some choices of the group have this key."""
     key = override.partition("=")[0]
     group, dot, _ = key.partition(".")
     return bool(dot) and group != "hydra" and is_group(group) and not is_group(key)

@@ -1,4 +1,4 @@
-"""Turn errors into messages for people. Errors of Hydra and OmegaConf get plain words and suggestions."""
+"""Turn errors into messages for people. Errors of Hydra and OmegaConf are put in plain words, with suggestions."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def _check_objective(command: str) -> None:
     own = manual.manual(primary(command)).keys
     if "metric" in own and "objective" not in own:
         raise BadInput(
-            f"objective is unknown here: it ranks runs when they are made. `harness {command}` uses the measure that "
-            "ranks most of them, and metric=NAME chooses another."
+            f"objective is unknown here: it is set when a run is made. `harness {command}` ranks by the objective of "
+            "most runs, and metric=NAME chooses another measure."
         )
 
 
@@ -86,7 +86,7 @@ def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
         lacking = f"none of {lacking} has it" if "," in lacking else f"{lacking} does not have it"
         return f"{start}: {lacking}. Choose {group}={_any_of(found)}."
     if is_free(key, folders) and own.has(key):
-        return f"{start}: names are free there, and a new name needs a plus: +{key}=VALUE."
+        return f"{start}: a new name needs a plus sign: +{key}=VALUE."
     others = [one.replace("_", " ") for one in commands_with(key)]
     if others:
         return f"{start}. It is a key of `harness {'`, `harness '.join(others)}`."

@@ -73,7 +73,7 @@ def override_of(one: Setting, key_of: KeyOf) -> str:
 
 
 def as_typed(key: str, value: Any) -> str:
-    """Return the override that sets a key to a plain value, as people type it."""
+    """Return the override that sets a key to a value, as people type it."""
     return unquoted(f"{key}={_literal(value)}")
 
 

@@ -50,7 +50,7 @@ class Plugin:
 
     @property
     def choices(self) -> list[tuple[str, str]]:
-        """(group, choice) for each file."""
+        """Return (group, choice) for each file of the folder."""
         return [(path.relative_to(self.folder).parent.as_posix(), path.stem) for path in self.files]
 
     @property

@@ -106,10 +106,10 @@ def _settings(choice: str, folders: Sequence[Path], above: Sequence[str] = ()) -
             if parent not in everywhere or not name.isidentifier():
                 raise BadInput(f"{path}: no command has the key {key:.80}.{did_you_mean(key, everywhere)}")
         if not _is_plain(value):
-            raise BadInput(f"{path}: {key} must be a plain value or a list of plain values, not {value!r:.60}.")
+            raise BadInput(f"{path}: {key} must be a single value or a list of values, not {value!r:.60}.")
         setting = Setting(key, value, str(value), str(path))
         if setting.is_choice:
-            raise BadInput(f"{path}: {key} is chosen in the list `defaults`, by a line `- override /{key}: NAME`.")
+            raise BadInput(f"{path}: choose {key} in the list `defaults`, with a line `- override /{key}: NAME`.")
         yield setting
 
 

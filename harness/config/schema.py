@@ -30,10 +30,10 @@ REQUIRED = "???"  # marks a key without a default
 class Role(enum.Flag):
     """What a key means to the rest of the program.
 
-    READS: the key names a file or folder that is read. So does every key of type `Path` without WRITES.
+    READS: the key names a file or folder that is read. Keys of type `Path` without WRITES also have this role.
     WRITES: the key names a file or folder that is written.
     LOCATES: the key says where runs are logged. Suggested next commands repeat it.
-    ASIDE: the key changes only the place or look of output. It is not in names, params or trial keys, nor swept.
+    ASIDE: the key changes only the place or look of output. It is not part of names, params, trial keys or sweeps.
     FIXED: the key has one value for a whole sweep.
     ONCE: the key belongs to one run, and proposals do not repeat it.
     ACTS: the key runs code, opens this machine to others, overwrites or deletes. Only the command line may set it.
@@ -59,7 +59,7 @@ WritePath = Annotated[str, Role.WRITES]
 
 @dataclass(frozen=True)
 class Key:
-    """A plain key. most: the greatest number, or the greatest length of a text. why: the reason for `most`."""
+    """A plain key: it has a value, not a component. most: the greatest number or length. why: the reason for `most`."""
 
     hint: Any
     default: Any = REQUIRED
@@ -71,7 +71,7 @@ class Key:
 
     @property
     def is_text(self) -> bool:
-        """Whether every value is a text. For such a key, `experiment_name=2024` means "2024"."""
+        """Return whether every value is a text. For such a key, `experiment_name=2024` means "2024"."""
         return all(one in (str, Path, type(None)) for one in _kinds(self.hint))
 
     @property
@@ -96,7 +96,7 @@ class Key:
 
     @property
     def values(self) -> list[str]:
-        """The allowed values of a `Literal` key; [] for other keys."""
+        """Return the allowed values of a `Literal` key; [] for other keys."""
         return [str(one) for one in _choices(self.hint) if one is not None]
 
 
@@ -109,7 +109,7 @@ class Group:
     recipe: bool
 
 
-# Marks in place of a default. FROM_GROUP: every choice of a group sets the key. IF_GROUP: only some choices do.
+# These marks stand in for a default. FROM_GROUP: every choice of a group sets the key. IF_GROUP: only some choices do.
 FROM_GROUP = "(from the group)"
 IF_GROUP = "(from the group, if it has this key)"
 
@@ -138,7 +138,7 @@ class Keys:
 
 
 class Config(Keys):
-    """The checked config of a command. document: the config as plain values, for trial keys, params and config.yaml."""
+    """The checked config of a command. document: the config in JSON types, for trial keys, params and config.yaml."""
 
     document: Mapping[str, Any]
 
@@ -257,11 +257,11 @@ def check_value(value: Any, key: Key, name: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if key.least is not None and value < key.least:
-        raise BadInput(f"{name}={_number(value)} is too small: the least is {_number(key.least)}.")
+        raise BadInput(f"{name}={_number(value)} is too small: the minimum is {_number(key.least)}.")
     most = LARGEST if key.most is None else key.most
     if value > most:
         why = f" ({key.why})" if key.why else ""
-        raise BadInput(f"{name}={_number(value)} is too large: the most is {_number(most)}{why}.")
+        raise BadInput(f"{name}={_number(value)} is too large: the maximum is {_number(most)}{why}.")
 
 
 def _check_text(text: str, key: Key, name: str) -> None:
@@ -272,7 +272,7 @@ def _check_text(text: str, key: Key, name: str) -> None:
             what = "bytes that are not UTF-8" if kind == "Cs" else f"the control character {letter!r}"
             raise BadInput(f"{name}={text!r:.60} contains {what}. Leave it out.")
     if key.most is not None and len(text) > key.most:
-        raise BadInput(f"{name} has {len(text):,} characters: the most is {_number(key.most)} ({key.why}).")
+        raise BadInput(f"{name} has {len(text):,} characters: the maximum is {_number(key.most)} ({key.why}).")
 
 
 def _number(value: float) -> str:
@@ -308,7 +308,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def one_spelling(value: Any, hint: Any) -> Any:
-    """Return the one spelling of a value that fits a hint, such as 1.0 for 1 where a float is expected."""
+    """Return a value in the one spelling that its type hint allows, such as 1.0 for 1 where a float is expected."""
     for one in _kinds(hint):
         inner = typing.get_args(one)
         if one is float and isinstance(value, int | float) and not isinstance(value, bool):

@@ -29,7 +29,7 @@ def test_what_a_run_would_refuse_is_not_written(harness, toy, tmp_path):
         ("top_k=0",): "top_k=0 is too small",
         ("top_k=1,2",): "top_k",
         ("~gate",): "gate",
-        ("experiment_name=${oc.env:HARNESS_CACHE}",): "plain values",
+        ("experiment_name=${oc.env:HARNESS_CACHE}",): "cannot refer to other values",
     }.items():
         assert message in harness("init", *words).refusal, words
         assert not (tmp_path / "harness.yaml").exists()

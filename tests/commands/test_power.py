@@ -135,7 +135,7 @@ def test_what_cannot_be_told_is_refused(harness, record):
 
 def test_what_no_config_can_have_is_refused(harness, tmp_path):
     for word, expected in {
-        "power=1": "power=1 is too large: the most is 0.99",
+        "power=1": "power=1 is too large: the maximum is 0.99",
         "alpha=0": "alpha=0 is too small",
         "task=answers": "task=answers: harness power needs a value for each query.*harness board task=answers",
         "experiment_name=none_such": "no such experiment",

@@ -33,7 +33,7 @@ def test_the_sample_is_prepared_without_arguments_and_can_be_run(harness):
     assert found["documents"], "its first words find the document"
     assert harness("testset draft", *draft[2:]).code == 0
     again = harness("prepare")
-    assert "outputs/documents is up to date, nothing to do: it holds 16 documents of 2 files." in again.out
+    assert "outputs/documents is up to date. It holds 16 documents of 2 files." in again.out
     assert "dataset.chunk.size=100" in harness("prepare", "chunk.size=100", "chunk.overlap=20").out
 
 
@@ -43,7 +43,7 @@ def test_files_of_ones_own(harness, corpus):
     done = harness("prepare", *words)
     said, (search, _) = done.text, done.commands
     assert "docs holds 7 documents of 3 files." in said
-    assert "1 further chunk repeats the text of a document: the document has a span for each of its places" in said
+    assert "1 further chunk repeats the text of a document. The document has a span for each place" in said
     assert [row["src"] for row in rows("docs")] == ["in/one.txt"] * 2 + ["in/two.txt"] * 2 + ["in/문서/셋.md"] * 3
     found = harness(*search[:-1], "tokenizer=whitespace", "query=끝.", "format=json").json
     assert [one["text"] for one in found["documents"]] == ["끝."]
@@ -85,7 +85,7 @@ def test_unreadable_files(harness, corpus):
         (["files=on/*.txt"], "on: there is no such file or folder"),
         (["files=[]"], "files names no file"),
         (["in/*"], "files="),
-        (["chunk.size=0"], "chunk.size=0 is too small: the least is 1"),
+        (["chunk.size=0"], "chunk.size=0 is too small: the minimum is 1"),
         (["chunk.size=80"], "chunk.overlap=80 is not below chunk.size=80"),
         (["chunk.unit=tokens"], "chunk.unit=tokens needs chunk.tokenizer"),
         (["chunk.splitter=kiwy"], "Did you mean 'kiwi'"),

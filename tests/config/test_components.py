@@ -184,9 +184,9 @@ def test_identity_fills_defaults_and_leaves_runtime_out():
 @pytest.mark.parametrize(
     ("value", "key", "message"),
     [
-        (0, schema.Key(int, least=1), "too small: the least is 1"),
-        (9, schema.Key(int, most=5), "too large: the most is 5"),
-        (schema.LARGEST + 1, schema.Key(int), "=1000000000000001 is too large: the most is 1000000000000000"),
+        (0, schema.Key(int, least=1), "too small: the minimum is 1"),
+        (9, schema.Key(int, most=5), "too large: the maximum is 5"),
+        (schema.LARGEST + 1, schema.Key(int), "=1000000000000001 is too large: the maximum is 1000000000000000"),
         ("3", schema.Key(int), "is not a whole number"),
         (True, schema.Key(int), "is not a whole number"),
         (float("nan"), schema.Key(float), "not a finite number"),
@@ -263,7 +263,7 @@ def test_numbers_of_components_are_bounded_and_protocols_have_a_kind(name, cls):
         metadata = [meta for one in parts(hints[key]) for meta in getattr(one, "__metadata__", ())]
         for limit in (one for one in metadata if isinstance(one, AtMost)):
             value, bounds = int(limit.most) + 1, components.argument_keys(cls)[key]
-            with pytest.raises(BadInput, match=rf"{key}={value} is too large: the most is .* \(.+\)\.$"):
+            with pytest.raises(BadInput, match=rf"{key}={value} is too large: the maximum is .* \(.+\)\.$"):
                 schema.check_value(value, bounds, key)
 
 
@@ -314,7 +314,7 @@ WORD = of("retriever/bm25", tokenizer=of("tokenizer/word"))
         (
             WORD | {"runtime": {"threads": 1000}},
             "retriever.x",
-            r"x\.runtime\.threads=1000 is too large: the most is 256",
+            r"x\.runtime\.threads=1000 is too large: the maximum is 256",
         ),
         (WORD | {"runtime": {"thread": 1}}, "retriever.x", r"x\.thread is unknown.*Did you mean 'threads'"),
     ],

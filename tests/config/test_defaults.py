@@ -98,7 +98,7 @@ def test_recipes_of_ones_own_are_known(taken, tmp_path):
         ("dataset: [contest, sample]", r"harness\.yaml:1: .*no such choice"),
         ("dataset:\n  path: data", r"harness\.yaml:1: write `dataset\.path: value`"),
         ("top_k: 1\ntop_k: 2", r"harness\.yaml:2: top_k is set twice; .*harness\.yaml:1"),
-        ("top_k: [[1]]", r"harness\.yaml:1: top_k must be a plain value"),
+        ("top_k: [[1]]", r"harness\.yaml:1: top_k must be a single value"),
         ("top_k: .inf", r"harness\.yaml:1: top_k: inf is not a finite number"),
         ("objective: 2024-01-01", r"harness\.yaml:1: objective: put the value in quotation marks"),
         ("- top_k", r"harness\.yaml:1: each line must be"),

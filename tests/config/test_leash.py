@@ -127,7 +127,7 @@ def test_the_leash_goes_along_to_workers():
         ([SLURM, "hydra.launcher.partitoin=x"], r"hydra\.launcher\.partitoin is unknown here"),
         ([SLURM, "hydra.launcher.tasks_per_node=2"], "a job of a sweep is one process"),
         ([SLURM, "hydra.launcher.nodes=2"], "a job of a sweep is one process"),
-        ([SLURM, "hydra.launcher.timeout_min=0"], "the least is 1"),
+        ([SLURM, "hydra.launcher.timeout_min=0"], "the minimum is 1"),
         ([SLURM, "hydra.launcher.timeout_min=long"], "could not be converted to Integer"),
         (["hydra.sweeper=5"], r"hydra\.sweeper must be one of"),
     ],

@@ -54,7 +54,7 @@ def test_bad_input_and_failures_whose_reason_is_known_have_messages(error, expla
     ("word", "expected"),
     [
         ("retriever=bm26", "retriever=bm26: there is no such choice. Did you mean 'bm25'?"),
-        ("fusion.weights={mate: 1}", "fusion.weights.mate is unknown here: names are free there, and a new name needs"),
+        ("fusion.weights={mate: 1}", "fusion.weights.mate is unknown here: a new name needs a plus sign: +fusion"),
         ("retriever.bm25.runtime={thread: 1}", "retriever.bm25.runtime.thread is unknown here. Did you mean"),
         ("top_k=(", "See `harness run --help`."),
     ],
@@ -84,7 +84,7 @@ WORDS = [
     ("run top_k", r"top_k has no value\. Write top_k=VALUE"),
     ("run =3", r"'=3' has no key"),
     ("run what", r"'what' has no key\. Write KEY=VALUE"),
-    ("compare objective=map", r"objective is unknown here: it ranks runs when they are made.*, and metric=NAME"),
+    ("compare objective=map", r"objective is unknown here: it is set when a run is made.*, and metric=NAME"),
     ("export record best.csv", r"Did you mean submission=best\.csv\?"),
     ("score best.csv", r"Did you mean predictions=best\.csv\?"),
     ("doctor caches", r"no command 'doctor caches'\. Did you mean 'doctor cache'"),

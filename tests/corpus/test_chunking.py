@@ -156,9 +156,9 @@ def test_separators_cannot_take_for_ever():
     ("options", "message"),
     [
         ({"splitter": "regexp"}, r"chunk\.splitter='regexp' is not one of regex, kiwi\. Did you mean 'regex'"),
-        ({"size": 0}, "chunk.size=0 is too small: the least is 1"),
-        ({"size": 1_000_001}, "chunk.size=1000001 is too large: the most is 1000000"),
-        ({"overlap": -1}, "chunk.overlap=-1 is too small: the least is 0"),
+        ({"size": 0}, "chunk.size=0 is too small: the minimum is 1"),
+        ({"size": 1_000_001}, "chunk.size=1000001 is too large: the maximum is 1000000"),
+        ({"overlap": -1}, "chunk.overlap=-1 is too small: the minimum is 0"),
         ({"size": 20, "overlap": 20}, "chunk.overlap=20 is not below chunk.size=20"),
         ({"separator": "[.!?"}, r"is not a regular expression: unterminated character set"),
         ({"separator": ""}, "chunk.separator is empty"),

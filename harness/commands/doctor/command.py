@@ -111,7 +111,7 @@ def _folder(cache: Cache, root: Path) -> Finding:
     entries = cache.entries()
     said = f"{root}, {sum(entry.bytes for entry in entries) / 1e6:,.1f} MB; `harness doctor cache` lists and prunes it"
     if not excluded:
-        said += f"; locks do not work on its file system ({_file_system(root)}): processes compute some results twice"
+        said += f"; file locks do not work there ({_file_system(root)}), so processes compute some results twice"
         return Finding("cache", "warning", said, f"Mount the file system with locks. {ELSEWHERE}")
     if damaged := sum(entry.state == "damaged" for entry in entries):
         said += f"; damaged: {counted(damaged, 'entry')}"
@@ -205,7 +205,7 @@ class CacheListing:
 
 
 def cache(config: CacheConfig, invocation: Invocation) -> CommandAnswer:
-    """List the cache's entries by size or age. With limits, first remove entries as `_prune` does."""
+    """List the cache's entries by size or age. If the config sets limits, first remove entries as `_prune` does."""
     kept = open_cache(full_place(config.store.path))
     now = time.time()
     left, removed, busy = _prune(kept, config.prune.unused_days, config.prune.keep_gb, now)
@@ -242,7 +242,7 @@ def _cache_report(found: CacheListing, rows: int) -> Report:
     if found.pruned.entries:
         lines.append(f"Pruned {found.pruned.text()}.")
     if found.damaged:
-        lines.append(f"Damaged: {counted(found.damaged, 'entry')}, built again when needed, or pruned.")
+        lines.append(f"Damaged: {counted(found.damaged, 'entry')}. Pruning removes them, and use rebuilds them.")
     if found.foreign:
         lines.append(f"{found.foreign} folders do not belong to the cache, and are never pruned.")
     if found.busy:

@@ -56,7 +56,7 @@ def sync(config: SyncConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | BadInput]) -> Tracker:
-    """Return a tracker with the level `detail`. opened: level -> the tracker, or the error, of an earlier call."""
+    """Return a tracker that logs at the level `detail`. opened: level -> tracker or error of an earlier call."""
     if detail not in opened:
         try:
             opened[detail] = open_tracker(config.changed(tracking={**config.tracking, "detail": detail}))

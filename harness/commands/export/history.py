@@ -240,7 +240,7 @@ def _fractions(given: Mapping[str, float], scale: str, metric: str) -> dict[str,
             raise BadInput(f"{part}={score:g} is below 0, the least value of {metric}.")
         hint = "."
         if 1 < score <= 100:
-            hint = f": did you mean {score / 100:g}? If the leaderboard counts in percent, add scale=percent."
+            hint = f": did you mean {score / 100:g}? If the leaderboard shows percentages, add scale=percent."
         raise BadInput(f"{part}={score:g} is above {most}, the greatest value of {metric}{unit}{hint}")
     return {part: score / most for part, score in given.items()}
 
@@ -257,7 +257,7 @@ def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
             )
     raise BadInput(
         f"submission={file} is not in {ledger.file}: it was not exported to this outputs folder. "
-        "`harness export run=ID` enters the file of a run, even if an earlier version exported the file."
+        "`harness export run=ID` enters the file of a run, even if an earlier version of the harness wrote it."
     )
 
 

@@ -35,7 +35,7 @@ PARTS = ("public", "private")  # the parts of a leaderboard
 class Export:
     """The export of a file.
 
-    metric, value, low, high, kind: the score by which the run was exported. metrics: the run's values of this measure
+    metric, value, low, high, kind: the score by which the run was chosen. metrics: the run's values of this measure
     and of the run's objective. queries: fingerprint of the queries or references. time: see `now`.
     """
 
@@ -174,7 +174,7 @@ class Ledger:
             with suppress(BadInput):  # an unreadable file counts as another file's provenance
                 about = json_file(beside).get("sha256")
             if about != line.sha256:
-                _refuse(line, f"has the provenance of another file beside it, {beside.name}")
+                _refuse(line, f"has a provenance file that describes another file: {beside.name}")
 
     def export(self, line: Export, text: str, provenance: str) -> None:
         """Begin an export and write its file; `settle` completes it. Raise BadInput if the name was taken meanwhile."""
@@ -253,7 +253,7 @@ def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
 
 
 def now() -> str:
-    """Return the time in UTC as ISO 8601. Its microseconds give the steps of a ledger different times."""
+    """Return the time in UTC as ISO 8601, with microseconds, so that two steps of a ledger have different times."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
 
 

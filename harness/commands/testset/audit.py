@@ -49,7 +49,7 @@ def audit(config: AuditConfig, invocation: Invocation) -> CommandAnswer:
         raise _unready(folder, "no queries are drawn for people to check.")
     if not any(one.basis == HUMAN and one.sample == "audit" for one in judged.judgements):
         why = f"{folder / JUDGEMENTS} has no judgements by people for the audit"
-        raise _unready(folder, f"{why}, or their queries have been edited since.")
+        raise _unready(folder, f"{why}, or the judged queries have been edited since.")
     measure = measure_of(config.metric, pool)
     with stage("comparing judges"):
         found = audited(judged, sample, config.relevant_from)
@@ -66,7 +66,7 @@ def audit(config: AuditConfig, invocation: Invocation) -> CommandAnswer:
 
 def _unready(folder: Path, why: str) -> BadInput:
     command = shlex.join(["harness", "testset", "review", f"testset={folder}"])
-    return BadInput(f"testset={folder}: {why} Judge them first: {command} reviewer=NAME sample=audit")
+    return BadInput(f"testset={folder}: {why} To draw and judge queries: {command} reviewer=NAME sample=audit")
 
 
 def _too_few(progress: Progress) -> str:

@@ -69,8 +69,8 @@ def judge(config: JudgeConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
-    """Ask the model, append the judgements, and record how the model judges. Replies are cached as they arrive, so that
-    a killed command finds them when it is repeated. Judgements are written after all replies."""
+    """Ask the model, append the judgements, and record how the model judges. Replies are cached as they arrive, so a
+    repeated command does not ask for them again. Judgements are written after the last reply."""
     before, prompts = read_records(todo.folder).get(todo.judge.by), todo.prompts
     replies = chat.ask(prompts, read_reply, "judging")
     shown = [todo.documents[pair.doc_id] for pair in todo.pending] + [one.document for one in todo.controls]
@@ -81,7 +81,7 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
     rates = judge_record.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
     counts = judge_record.tally(replace(todo.judged, judgements=[*todo.judged.judgements, *added]), todo.judge.by)
     usage = encoded(chat.taken([*prompts, *todo.asked(todo.before)]))
-    if before and (before.usage.get("requests") or 0) > usage["requests"]:  # the cache was pruned, or no controls now
+    if before and (before.usage.get("requests") or 0) > usage["requests"]:  # a pruned cache, or fewer controls asked
         usage = before.usage
     manifest = read_testset_manifest(todo.folder, "testset")
     record = JudgeRecord(

@@ -80,7 +80,7 @@ class TestSet:
 
 @dataclass(frozen=True)
 class PoolRow:
-    """A run of the pool. pairs: number of its pooled documents. alone: number that no other run added."""
+    """A run of the pool. pairs: number of its pooled documents. alone: number of those that no other run added."""
 
     run_id: str
     name: str
@@ -234,7 +234,7 @@ def _counts(testset: TestSet, made: Pool, judgements: Sequence[Judgement]) -> di
 def pool_report(found: PoolAnswer) -> Report:
     testset, sizes, (left, unneeded) = found.testset, found.per_query, found.unjudged.values()
     reach = [one.text() for one in (found.reusability, found.missed) if one]
-    people = f", and {unneeded:,} of queries that need no retrieval, which only people judge" if unneeded else ""
+    people = f", and {unneeded:,} for queries that need no retrieval (only people judge these)" if unneeded else ""
     keys = {"judge": "model=NAME", "review": "reviewer=NAME", "freeze": "leave_out=true"}
     columns = [Column("run"), Column("name"), *(Column(name, "count") for name in ("depth", "pairs", "only this run"))]
     rows: Rows = [[short_id(one.run_id), one.name, one.depth, one.pairs, one.alone] for one in found.runs]

@@ -135,7 +135,7 @@ def check_keys(config: ReviewConfig) -> None:
     output, source = config.output, config.from_
     if config.via != WORKBOOK and (output or source):
         name = "output" if output else "from"
-        raise BadInput(f"{name}={output or source}, but via={config.via}: only via={WORKBOOK} has a file.")
+        raise BadInput(f"{name}={output or source}, but via={config.via}: only via={WORKBOOK} uses a file.")
     if config.via == WORKBOOK and bool(output) == bool(source):
         what = "both are given" if output else "neither is given"
         raise BadInput(f"via={WORKBOOK} needs output=FILE to write a workbook, or from=FILE to read one: {what}.")

@@ -93,7 +93,7 @@ def test_nothing_is_ever_overwritten(harness, runs, tmp_path, request):
         "best": "is the file of submission 1",
         "moved": "is the file of submission 1",
         "mine": "exists and has other content",
-        "alone": "has the provenance of another file beside it, alone.csv.provenance.json",
+        "alone": "has a provenance file that describes another file: alone.csv.provenance.json",
         "nowhere": "exists and has other content",
     }.items():
         refused = harness("export", f"run={worse}", f"submission={name}.csv", "model=true").refusal

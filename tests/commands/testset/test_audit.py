@@ -112,10 +112,10 @@ def every_query_edited(made):
 @pytest.mark.parametrize(
     ("spoiled", "words", "message"),
     [
-        (without("audit.json"), [], "testset=ts: no queries are drawn for people to check. Judge them first: harness "
-         "testset review testset=ts reviewer=NAME sample=audit"),
+        (without("audit.json"), [], "testset=ts: no queries are drawn for people to check. To draw and judge "
+         "queries: harness testset review testset=ts reviewer=NAME sample=audit"),
         (without("judgements.jsonl"), [], "ts/judgements.jsonl has no judgements by people for the audit"),
-        (every_query_edited, [], "by people for the audit, or their queries have been edited since."),
+        (every_query_edited, [], "by people for the audit, or the judged queries have been edited since."),
         (unknown_version, [], "version is 7"),
         (None, ["metric=ndgc@3"], "'ndgc@3' is unknown. Did you mean 'ndcg@3'?"),
         (None, ["metric=ndcg@10"], "ndcg@10 reads 10 documents"),

@@ -177,7 +177,7 @@ def test_a_pilot_and_then_the_rest_are_judged_in_workbooks(harness, here):
     [
         (["via=xlsx", "reviewer=kim"], "needs output=FILE to write a workbook, or from=FILE to read one: neither"),
         (["via=xlsx", "reviewer=kim", "output=a.xlsx", "from=b.xlsx"], "both are given"),
-        (["reviewer=kim", "from=b.xlsx"], "from=b.xlsx, but via=page: only via=xlsx has a file."),
+        (["reviewer=kim", "from=b.xlsx"], "from=b.xlsx, but via=page: only via=xlsx uses a file."),
         (["via=xlsx", "reviewer=[kim,lee]", "output=a.xlsx"], "a workbook is for one. Write a workbook for each."),
         (["via=xlsx", "reviewer=kim", "from=none.xlsx"], "none.xlsx does not exist"),
         (["via=xlsx", "reviewer=kim", "output=a.csv"], "a workbook must be an .xlsx file. Name it a.xlsx"),
