@@ -75,7 +75,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
 def _rank_counts(found: list[RankCounts]) -> Table:
     counts = [Column(name, "count") for name in (*(f"at {rank}" for rank in RANKS), "never", "here alone")]
     rows: Rows = [[one.name, *one.found.values(), one.never, one.alone] for one in found]
-    return Table("Queries with a relevant document by rank", [Column("ranking"), *counts], rows)
+    return Table("Queries with a relevant document up to each rank", [Column("ranking"), *counts], rows)
 
 
 def _ceilings(found: list[Ceiling]) -> Table:

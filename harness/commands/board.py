@@ -106,7 +106,7 @@ def board_report(one: Board) -> Report:
 
 def _cut(rows: Sequence[Sequence[Cell]]) -> dict[str, Any]:
     left = len(rows) - SHOWN
-    return {"rows": rows[:SHOWN], "notes": [f"{left:,} more are on the page."] if left > 0 else []}
+    return {"rows": rows[:SHOWN], "notes": [f"{left:,} more rows are on the page."] if left > 0 else []}
 
 
 def leaderboard_table(one: Board) -> Table:

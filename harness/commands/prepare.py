@@ -56,7 +56,7 @@ def _skipped(skipped: Mapping[str, str]) -> Iterator[str]:
         yield f"{counted(len(skipped), 'file')} could not be read and {'is' if len(skipped) == 1 else 'are'} left out:"
         yield from (f"  {problem}" for problem in [*skipped.values()][:SHOWN])
         if len(skipped) > SHOWN:
-            yield f"  ... and {len(skipped) - SHOWN:,} more: see skipped in manifest.json."
+            yield f"  ... and {len(skipped) - SHOWN:,} more: see `skipped` in manifest.json."
 
 
 def _picture(lengths: Lengths) -> Iterator[str]:

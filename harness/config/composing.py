@@ -73,7 +73,7 @@ class _Parser(argparse.ArgumentParser):
 
 @dataclass(frozen=True)
 class Request:
-    """The quoted overrides of a command. before: from harness.yaml and recipes. given: from the command line."""
+    """A command and its quoted overrides. before: from harness.yaml and recipes. given: from the command line."""
 
     command: str
     flags: Flags
@@ -103,7 +103,7 @@ class Request:
 
     def checked(self, plain: dict[str, Any], choices: Mapping[str, Any], given: Sequence[str]) -> Checked:
         """Return the checked config and its command line. given: the overrides as typed or, with `-m`, of one job."""
-        plugins.permit(self.allowed)  # again, since this may be a worker
+        plugins.permit(self.allowed)  # again, since this may run in a worker
         config = check_values(with_metrics(plain), primary(self.command))
         words, before = tuple(map(unquoted, given)), tuple(map(unquoted, self.before))
         folder = str(self.flags.config_dir) if self.flags.config_dir else None

@@ -51,7 +51,7 @@ def check_size(document: Mapping[str, Any]) -> None:
 
     def size(path: tuple[str, ...]) -> int:
         if path not in sizes:
-            sizes[path] = 0  # a cycle adds nothing, and OmegaConf refuses it
+            sizes[path] = 0  # a cycle adds nothing here: OmegaConf refuses it later
             value = values.get(path, "")
             if isinstance(value, list | Mapping):
                 names = value if isinstance(value, Mapping) else range(len(value))

@@ -192,7 +192,7 @@ class ListedEntry:
 
 @dataclass(frozen=True)
 class CacheListing:
-    """The cache after pruning. bytes: of all entries that belong to it. busy: entries kept for another process."""
+    """The cache after pruning. bytes: size of its own entries. busy: number of entries kept for other processes."""
 
     path: str
     bytes: int

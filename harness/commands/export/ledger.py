@@ -230,7 +230,7 @@ def _refuse(line: Export, why: str) -> NoReturn:
 
 
 def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
-    """Copy the ledger's entries into a run's tags and metrics. Return False if the server is down: try again later."""
+    """Copy the ledger's entries into a run's tags and metrics. Return False, for another try, if the server is down."""
     line = submission.runs[run_id]
     tags = {f"submission.{name}": str(getattr(line, name)) for name in ("sha256", "file", "time")}
     scores = {f"leaderboard/{part}": score for part, score in submission.answers.items()}

@@ -54,7 +54,7 @@ UNASKED = "The language model would have to write the queries again. Run the exp
 
 @dataclass(frozen=True)
 class ServedRun:
-    """The contents of a package.
+    """The contents of a packaged run.
 
     queries: the queries with which the run searched. cache: holds the run's indexes; missing indexes are built there.
     rules: "gate" or "fusion" -> file of the rule that the run learnt or was given.
@@ -135,7 +135,7 @@ def log_model(tracker: Tracker, served: ServedRun, name: str) -> RegisteredModel
     version = client.create_model_version(
         name, logged.artifact_location, run.run_id, description=f"Run {run.name}", model_id=logged.model_id
     )
-    client.set_registered_model_alias(name, ALIAS, version.version)  # last: by now, the version is complete
+    client.set_registered_model_alias(name, ALIAS, version.version)  # set last, when the version is complete
     uri, server = f"models:/{name}@{ALIAS}", f"MLFLOW_TRACKING_URI='{shown_address(tracker.uri)}'"
     return RegisteredModel(
         name=name,
@@ -163,7 +163,7 @@ def _champion(client: MlflowClient, name: str) -> str | None:
 
 
 def load_model(folder: Path) -> Searcher:
-    """Return the searcher of a package. Raise BadInput, which names the file, if a file has changed or is missing."""
+    """Return the searcher of a packaged run. Raise BadInput, naming the file, if a file has changed or is missing."""
     verify_entry(folder)
     plan = Plan.of(read_config(folder / "config.yaml"))
     plan = _with_rules(plan, {group: file for group in FITTED if (file := folder / f"{group}.json").exists()})

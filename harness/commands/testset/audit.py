@@ -187,7 +187,7 @@ def _steps(folder: Path, found: Audit) -> Iterator[str]:
         yield f"{review} audit.queries={FEW}  # from {LEAST} checked queries on, scores have intervals"
     if progress.open:
         pairs = counted(progress.open, "pair")
-        yield f"{review} sample=open  # {pairs} that people disagree about or cannot tell"
+        yield f"{review} sample=open  # {pairs} that people disagree or are unsure about"
     yield shlex.join(["harness", "testset", "freeze", f"testset={folder}", "leave_out=true"])
 
 

@@ -97,7 +97,7 @@ class PoolRow:
 
 @dataclass(frozen=True)
 class PoolAnswer:
-    """A pool after the command. new: number of pairs that it had not before. origins: origin -> number of pairs."""
+    """A pool after the command. new: number of pairs that the former pool lacks. origins: origin -> number of pairs."""
 
     testset: Path
     files: Mapping[str, Path]
