@@ -178,8 +178,8 @@ class Choice:
 def choose_runs(tracker: Tracker, config: CompareConfig, kind: RunKind) -> Choice:
     """Return the runs that the config names, or the `top` best of the experiment.
 
-    Raise BadInput unless all are finished runs of `kind`, with the same data and version of the measures. The documents
-    may differ if they were cut from the same texts; a note then says so.
+    Raise BadInput unless all are finished runs of `kind`, with the same data and the same version of the measures. The
+    documents may differ if they were cut from the same texts; a note then says so.
     """
     if config.runs:
         if not 2 <= len(config.runs) <= len(LABELS):

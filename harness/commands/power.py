@@ -126,7 +126,7 @@ def _check(pair: PairValues) -> None:
     if not known.any():
         raise BadInput(
             f"{names} have the same {pair.metric} on each of {len(known):,} {pair.judges}queries: no number of queries "
-            "like these tells them apart. Choose other runs, or a measure that sees what they do differently: "
+            "like these tells them apart. Choose other runs, or a measure on which they differ: "
             "metric=NAME."
         )
 

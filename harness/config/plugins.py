@@ -23,7 +23,7 @@ from retrievers.external.function import open_here, spec_of
 GROUP = "retrieval_harness.components"
 # The groups to which plug-ins may add choices.
 GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate")
-PROVIDER = "plug-in"  # names the config folders of plug-ins to Hydra
+PROVIDER = "plug-in"  # Hydra's name for the config folders of plug-ins
 ALLOW = "plugins.allow"  # the key with the modules whose functions a config may name
 OURS = ("harness", "retrievers")
 

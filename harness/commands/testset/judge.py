@@ -130,7 +130,7 @@ def _nothing(todo: JudgingWork) -> CommandAnswer:
 def judge_report(todo: JudgingWork, found: JudgeAnswer) -> Report:
     said, record = [], found.judge
     if answered := found.answered:
-        said.append(f"{counted(len(answered), 'query')} of kind unanswerable may have an answer: {some(answered)}.")
+        said.append(f"{counted(len(answered), 'query')} of kind `unanswerable` may have an answer: {some(answered)}.")
     if todo.left:
         said.append(f"{counted(todo.left, 'more pair')} to judge. Repeat the command, or set limit=null for all pairs.")
     return Report(
@@ -143,7 +143,7 @@ def judge_report(todo: JudgingWork, found: JudgeAnswer) -> Report:
 
 
 def _grades(found: JudgeAnswer) -> Table:
-    notes = [f"{count:,} open now: {reason}." for reason, count in found.open.items()]
+    notes = [f"{count:,} of the new pairs got no grade: {reason}." for reason, count in found.open.items()]
     if seeds := found.judge.seeds:
         notes.append(f"Of the documents with evidence, {seeds.text()} are graded {RELEVANT_FROM} or 3.")
     if found.by_others:

@@ -63,7 +63,7 @@ class ReviewWork:
             return []
         return [
             f"These are the first {drawn:,} of {wanted:,} queries. Once people have judged them, the same command "
-            "draws the rest, with more queries from strata where people and the model differ more."
+            "draws the rest, with more of the sorts of queries on which people and the model differ."
         ]
 
     @property
