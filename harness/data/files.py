@@ -132,7 +132,7 @@ def json_rows(raw: bytes, path: Path, first: int) -> Iterator[tuple[int, dict[st
 def _row(line: str, path: Path, number: int) -> dict[str, Any]:
     if line.lstrip().startswith("["):
         raise BadInput(
-            f"{path}:{number}: a JSON array where lines are expected: one object per line. Convert with jq -c .[]"
+            f"{path}:{number}: this is a JSON array, but each line must be an object. Convert it with jq -c .[]"
         )
     row = _parse(line, path, number)
     if not isinstance(row, dict):

@@ -165,7 +165,7 @@ def check_kind(kind: str, needs: bool, where: str) -> None:
         raise BadInput(f"{where}: kind {kind!r:.60} is not one of {', '.join(KINDS)}.{did_you_mean(kind, KINDS)}")
     if needs == (kind == "none"):
         said = str(needs).lower()
-        raise BadInput(f"{where}: needs is {said}, but a query of kind {kind} says the opposite. Correct one of them.")
+        raise BadInput(f"{where}: needs is {said}, but kind {kind} means the opposite. Correct one of them.")
 
 
 def read_evidence(value: Any, where: str) -> Evidence:

@@ -105,7 +105,7 @@ class Planner:
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-        """Return a trial's fixed overrides and its own overrides, both without keys that the trial's choices lack."""
+        """Return a trial's fixed overrides and its own overrides. Leave out keys that its choices do not have."""
         kept = set(self.composer.applicable([*self.fixed, *overrides]))
         return [one for one in self.fixed if one in kept], tuple(one for one in overrides if one in kept)
 

@@ -98,7 +98,7 @@ class SweepSummary:
     """The trials of a sweep and their results, keyed by number.
 
     run_id: the id of the parent run. skipped: the keys of trials that finished before this start.
-    expected: the expected score on new queries of the experiment's best run that is comparable with these trials.
+    expected: the score expected on new queries, for the experiment's best run that is comparable with these trials.
     apart: swept key -> the values that separate these trials from the other groups.
     groups: a summary for each group of comparable trials; () if all are comparable. With groups, `best` is None.
     """
@@ -349,7 +349,7 @@ class SweepSummary:
         if self.groups:
             notes.insert(0, " ".join(self.notes))
         reused = self.counts()["reused"]
-        again = f" {reused} of them reused earlier runs: these are marked, and not nested below."
+        again = f" {reused} of the trials reused earlier runs, which are marked, and not nested below."
         return "\n\n".join([*notes, f"All trials: trials.json, trials.csv.{again if reused else ''}"])
 
     def best_note(self, page: str) -> str:

@@ -99,7 +99,7 @@ MALFORMED = [
     ('{"eval_id": 7, "topk": [1.5]}', r":1: an id in topk is 1\.5"),
     ('{"eval_id": 7, "topk": []}\n\n{"eval_id": "7", "topk": []}', r":3: eval_id '7' is already at .*:1"),
     ('{"eval_id": 7, "topk": []}\n1 Q0 a 1 1.0 run', r":2: broken JSON"),
-    ('[{"eval_id": 7, "topk": []}]', r":1: a JSON array where lines are expected"),
+    ('[{"eval_id": 7, "topk": []}]', r":1: this is a JSON array"),
     (
         '{"7": {"d1": 0.5}, "8": {}}',
         r":1: an object that maps queries to lists .* one object per line, \{eval_id, topk",

@@ -87,7 +87,7 @@ def first(**changes):
 WRONG_ROWS = [
     (first(kind="facts"), r"queries\.jsonl:1: kind 'facts' is not one of fact, .*Did you mean 'fact'"),
     (first(needs=1), r"needs is 1, but must be true or false"),
-    (first(needs=False), r"needs is false, but a query of kind fact says the opposite"),
+    (first(needs=False), r"needs is false, but kind fact means the opposite"),
     (first(kind="unanswerable"), r"of kind unanswerable has evidence, but nothing answers it"),
     (first(evidence=[]), r"of kind fact has no evidence, but something must answer it"),
     (first(eval_id=2), r"queries\.jsonl:2: eval_id '2' is already at .*queries\.jsonl:1"),

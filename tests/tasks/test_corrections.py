@@ -194,7 +194,7 @@ ONE_P, ONE_R = P + "a,가\n", R + "a,가,나\n"
         (P + "".join(f"{i},가\n" for i in range(9)) + "a,가\n", ONE_R, "9 of its 10 ids not in *: 0, 1, *4 and 4 more"),
         (ONE_P, R + "a,,나\n", "r.csv:2: source is empty. Write the sentence, or remove the row"),
         (ONE_P, R + "a,가,  \n", "r.csv:2: reference is empty."),
-        ("[{}]", ONE_R, "p.csv:1: a JSON array where lines are expected"),
+        ("[{}]", ONE_R, "p.csv:1: this is a JSON array"),
         ('{"id": "a", "prediction": "가"', ONE_R, "p.csv:1: broken JSON"),
         ('{"id": "a", "prediction": null}', ONE_R, "p.csv:1: prediction is None, but must be text."),
         ('{"id": "a", "prediction": ["가"]}', ONE_R, "p.csv:1: prediction is ['가'], but must be text."),
