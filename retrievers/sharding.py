@@ -32,7 +32,7 @@ TOGETHER = 8  # number of rankings merged at a time
 class Summed(Retriever, Protocol):
     """Weighs the terms of a shard by statistics of the whole corpus, in two passes.
 
-    surveyed_by: the arguments that surveys and summaries use. If only other arguments change, surveys are reused.
+    surveyed_by: the arguments that surveys and summaries use. Surveys are reused unless one of these changes.
     """
 
     surveyed_by: tuple[str, ...]
@@ -51,7 +51,7 @@ class Summed(Retriever, Protocol):
 
 
 def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
-    """Return the k best documents of each query over all shards, and the means of the measured values.
+    """Return the k best documents of each query over all shards, and the mean of each value in `measured`.
 
     rankings: one or more, with equal `query_ids` and different documents. Only a few are in memory at a time.
     """

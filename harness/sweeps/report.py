@@ -152,7 +152,7 @@ def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | Non
 
     If there are more than 12 keys, draw only the 12 with the largest effect.
     axes: swept key -> its value in each of T trials, all numbers or all texts; None if the trial lacks the key.
-    values: the objective, float64 [T]; NaN if the trial failed. best: the place of the best trial among the T.
+    values: the objective, float64 [T]; NaN if the trial failed. best: the position of the best trial.
     """
     from harness.reports.figure import new_figure, shortened, with_fonts
 

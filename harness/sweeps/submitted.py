@@ -141,7 +141,7 @@ def states(array: str) -> dict[str, State]:
 
 
 def ended(array: str) -> dict[str, State]:
-    """Return how each element ended, from SLURM's accounting; {} if the cluster has no accounting."""
+    """Return the last state of each array element, from SLURM's accounting; {} if the cluster has no accounting."""
     columns = "--format=JobID,State,NodeList"
     try:
         asked = _run(["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={array}", columns])

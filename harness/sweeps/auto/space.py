@@ -18,7 +18,7 @@ from harness.sweeps.plan import Planner, Trial
 
 Words = tuple[str, ...]  # the overrides of a trial, as key=value
 
-LEADERS = 3  # how many systems are tried with other fusions, with other weights and with gates
+LEADERS = 3  # how many of the best systems are tried with other fusions, other weights and gates
 ORDERS = ("fusion", "weights")  # kinds of proposals that reorder the same documents; fusions are tried first
 VARIATIONS = ("tokenizer", "bm25", "query", "reranker")  # kinds of proposals that are tried one by one
 
