@@ -176,8 +176,8 @@ def space_and_costs(sweep: Sweep) -> tuple[SearchSpace, CostModel]:
     rows = queries_to_learn_from(list(turns), dataset.qrels, plan.objective, plan.split, turns).rows
     if len(rows) < 2:
         raise BadInput(
-            f"sweep=auto needs two or more labelled queries that {plan.objective} counts, to score its choice on "
-            f"queries that it has not seen, but there are {len(rows)}."
+            f"There are {len(rows)} labelled queries that {plan.objective} counts, but sweep=auto needs two or more "
+            "to score its choice on queries that it has not seen."
         )
     costs = CostModel.of(cache_of(base), dataset)
     return SpaceFinder(sweep.planner, dataset, base).space(costs), costs
