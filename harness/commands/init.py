@@ -25,7 +25,7 @@ from harness.storage.atomic import write_text
 
 HEADER = """\
 # Defaults of every harness command in this folder; the command line overrides them.
-# Each line is `key: value`, with the keys of `harness run --help` or of any other command.
+# Each line is `key: value`. `harness run --help` and the help of the other commands list the keys.
 """
 
 

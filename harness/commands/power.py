@@ -165,7 +165,7 @@ def _report(pair: PairValues, told: TellingApart, steps: Sequence[str]) -> Repor
         f"Power of {n} for this difference: {percent(told.power_now)}.",
         f"Observed: A − B {signed(found.mean)} (95 % {found.low:+.3f} to {found.high:+.3f}), p {p_value(found.p)} "
         f"for this pair alone; standard deviation {told.sd:.3f}; A is better on {found.wins:,}, B on {found.losses:,}, "
-        f"{found.ties:,} tie.",
+        f"{found.ties:,} queries tie.",
         f"A: {pair.first.run.named}",
         f"B: {pair.second.run.named}",
     ]

@@ -91,7 +91,7 @@ class Proof:
             self.wrong.append("The new predictions differ from the ones that the run made.")
 
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
-        """Compare new metrics (now) with logged metrics (then) of the same MLflow names. Ignore unlogged metrics."""
+        """Compare new metrics (now) with logged metrics (then) by their MLflow names. Ignore unlogged metrics."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
         changed: dict[bool, list[Row]] = {True: [], False: []}  # True: differing times; False: other differing metrics
         for name, value in logged.items():

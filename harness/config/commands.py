@@ -35,7 +35,7 @@ RUN_ID = "the id of a run, or its first digits; null: the best finished run by `
 BEST = "the measure that ranks the runs; null: the objective of most of these runs"
 PARTS = "the labelled queries that `metric` averages: all | public; null: those used when the runs were made"
 PASTED = "text | json; markdown | latex | csv: only the table, to paste elsewhere"
-POOLED = "the folder that harness prepare wrote; null: the documents folder of the pool"
+POOLED = "the folder that `harness prepare` wrote; null: the documents folder of the pool"
 RELEVANT = "the lowest grade that counts as relevant, from 1 to 3"
 ADDRESS = "the address to listen on; 0.0.0.0 opens the page to the whole network, without encryption"
 Selection = Literal["all", "public"]
@@ -100,7 +100,7 @@ class PoolKeys(Keys):
 
 
 class JudgeKeys(Keys):
-    controls: int = key(20, "queries with hidden controls, three requests for each query", least=0, most=10_000)
+    controls: int = key(20, "the number of queries with hidden controls, three requests each", least=0, most=10_000)
 
 
 class AuditKeys(Keys):
@@ -285,7 +285,7 @@ class AdviseConfig(RankingConfig):
 
 class PowerConfig(FilesConfig):
     runs: tuple[str, ...] | None = key(None, "two run ids, or two files; null: the best run and the next that differs")
-    power: float = key(0.8, "the chance of finding the difference", least=0.5, most=0.99)
+    power: float = key(0.8, "the wanted probability of finding the difference", least=0.5, most=0.99)
     alpha: float = key(0.05, "the largest p at which a difference counts as found", least=0.001, most=0.2)
 
 
@@ -373,7 +373,7 @@ class AskingConfig(TestSetConfig):
 
 
 class DraftConfig(AskingConfig):
-    documents: Path = key("${outputs}/documents", "the folder that harness prepare wrote")
+    documents: Path = key("${outputs}/documents", "the folder that `harness prepare` wrote")
     limit: int | None = key(5, "the number of documents to draft from, spread over all files; null: all", least=1)
     questions: int = key(2, "the maximum number of queries of each kind per document", least=1, most=50)
     kinds: tuple[Literal["fact", "search", "conversation", "none", "unanswerable"], ...] = key(

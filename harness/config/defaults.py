@@ -47,7 +47,7 @@ class Setting:
 class Defaults:
     """The settings of `harness.yaml` that concern a command.
 
-    replaced: keys left out, since the command line chooses another component than the file. A sweep over several
+    replaced: keys left out, since the command line chooses another component than the file does. A sweep over several
         components keeps the keys if the file's component is among them.
     """
 

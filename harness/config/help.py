@@ -13,7 +13,7 @@ from harness.config.defaults import Defaults, chosen_groups, command_defaults, c
 from harness.config.manual import Entry
 from harness.config.schema import keys
 
-LEAST, MOST = 60, 100  # the least and the greatest width of a line
+LEAST, MOST = 60, 100  # the minimum and the maximum width of a line
 COLUMN = 27  # the column where comments begin
 CHOICES = 17  # the column where descriptions of choices begin
 ONLY_WITH = {"encoder": "${encoder}", "index": "${index}", "llm": "${llm}"}  # group -> how components refer to it

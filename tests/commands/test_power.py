@@ -71,7 +71,7 @@ def test_the_best_two_runs_and_what_tells_them_apart(harness, record):
     assert any("Only 11 of 60 queries differ" in note for note in found["notes"])
 
     said = harness(*POWER, f"runs=[{worst[:8]},{best[:8]}]").out
-    assert "A is better on 18, B on 0, 42 tie." in said.replace("\n", " ")
+    assert "A is better on 18, B on 0, 42 queries tie." in said.replace("\n", " ")
     assert re.search(r"Queries needed to find this difference with 80 % power: \d+ \(95 %: \d+ to \d+\)\.", said)
     assert f"harness compare experiment_name=e 'runs=[{best[:8]},{worst[:8]}]'" in said
     assert "harness testset draft" not in said  # 60 queries are enough

@@ -255,7 +255,7 @@ def _prune(
 ) -> tuple[list[CacheEntry], list[CacheEntry], list[CacheEntry]]:
     """Remove entries unused for `unused_days`, then the longest unused until at most `keep_gb` (10^9 bytes) are left.
 
-    Given a limit, remove damaged entries too. Never remove or count foreign folders. now: seconds since 1970.
+    With either limit, also remove damaged entries. Never remove or count foreign folders. now: seconds since 1970.
     Return the remaining entries, the removed entries, and the entries kept only because a process uses them.
     """
     removed: list[CacheEntry] = []

@@ -51,7 +51,7 @@ def freeze(config: FreezeConfig, invocation: Invocation) -> CommandAnswer:
     }
     words = [*flag(invocation.config_dir), "dataset=frozen", f"dataset.path={output}"]
     report = Report(
-        f"{output} is {'frozen' if new else 'there already'}: version {manifest['version']}, {manifest['sha256'][:12]}",
+        f"{output} is {'frozen' if new else 'unchanged'}: version {manifest['version']}, {manifest['sha256'][:12]}",
         tables=[_counts(manifest["counts"])],
         notes=[*_remarks(document, left_out)],
         steps=[shlex.join(["harness", "run", *words])],

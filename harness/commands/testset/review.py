@@ -31,11 +31,11 @@ WORKBOOK = "xlsx"  # the value of the key `via` for workbooks
 OPEN, AUDIT = "open", "audit"  # values of the key `sample`
 NOTHING = {
     AUDIT: "people have judged all drawn queries. To draw more, raise audit.queries. To compare people with the model, "
-    "run harness testset audit",
-    OPEN: 'there are no disagreements and no "cannot tell" answers left. harness testset freeze shows other open '
-    "questions",
-    "repair": "no pair looks suspicious: either no model has judged (harness testset judge), or people have judged all "
-    "suspicious pairs",
+    "run `harness testset audit`",
+    OPEN: 'there are no disagreements and no "cannot tell" answers left. `harness testset freeze` shows other '
+    "open questions",
+    "repair": "no pair looks suspicious: either no model has judged (`harness testset judge`), or people have judged "
+    "all suspicious pairs",
     "all": "people have judged all pooled pairs",
 }
 
