@@ -59,7 +59,7 @@ def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
 def timed_part(work: Callable[[Sequence[int]], int], n: int) -> Timing:
     """Return the time of one unit of work.
 
-    `work` processes the queries at given positions among n >= 1 queries, and returns the number of units. The first
+    `work` processes the queries at given positions among n >= 1 queries, and returns how many units it did. The first
     call loads and compiles, and is not timed. Then an evenly spread sample of the queries grows until a pass takes long
     enough or covers all queries.
     """
@@ -119,7 +119,7 @@ def seconds_to_read(cache: Cache, node: Node, letters: int) -> float | None:
 def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
     """Time the block that reads texts with a tokenizer or encoder, for estimates of costs.
 
-    Fewer than `ENOUGH` letters are not timed, since loading would dominate.
+    Fewer than `ENOUGH` letters are not timed, since loading the model would take most of the time.
     """
     began = time.perf_counter()
     yield

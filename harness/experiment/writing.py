@@ -101,7 +101,7 @@ WRITTEN = tuple(LENGTHS)  # values of query.text that let a language model write
 
 @dataclass(frozen=True)
 class QueryWriter:
-    """Lets a language model write a query for each conversation, also for conversations with a single turn.
+    """Lets a language model write a query for each conversation, even for conversations with a single turn.
 
     how: "rewrite" to search for the model's text, "expand" to search for all user turns and the model's text.
     """

@@ -214,7 +214,7 @@ def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / all characters that they show, in [0, 1].
 
     Overlapping characters count once; a document found in several places shows its characters once. Empty list: 0.
-    Lists shorter than k are not penalised. Longer documents score less, even where shorter ones show no more evidence.
+    Lists shorter than k are not penalised. Longer documents score lower, even where shorter ones show no more evidence.
     Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
     """
     assert judged.shown is not None
@@ -228,8 +228,8 @@ def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
 def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
     """Sum of (hits so far / rank) over the hits in the first k, divided by *hits found*; the contest's score at k = 3.
 
-    Range [0, 1]; 0 without a hit. Returning less can score more: `[1] of 2` -> 1, `[1, 0, 1] of 2` -> (1/1 + 2/3) / 2 =
-    0.8333. As in the contest's code, a repeated relevant document counts as a hit each time.
+    Range [0, 1]; 0 without a hit. A shorter list can score higher: `[1] of 2` -> 1, `[1, 0, 1] of 2` -> (1/1 + 2/3) / 2
+    = 0.8333. As in the contest's code, a repeated relevant document counts as a hit each time.
     """
     return ratio(at(judged.precisions_with_repeats, k), at(judged.hits_with_repeats, k))
 

@@ -165,7 +165,7 @@ def _shown(cell: Cell, column: Column, digits: int) -> str:
 def on_screen(table: Table, drawn: bool = False) -> Table:
     """Return the table as texts, with intervals in a column after their numbers.
 
-    drawn: whether to put a nameless column with the differences, as Numbers, after the intervals of differences.
+    drawn: whether to add a nameless column after the intervals of differences, with the differences to draw as Numbers.
     """
     columns: list[Column] = []
     cells: list[Sequence[Cell]] = []

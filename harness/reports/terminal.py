@@ -148,7 +148,7 @@ def checked_notes(scores: Scores) -> list[str]:
 
 
 def ranked_by(one: Objective, scores: Scores | None = None) -> str:
-    """Return the score that ranks a run in one line. An estimate comes first if labels come partly from a model."""
+    """Return one line with the score that ranks a run. An estimate comes first if labels come partly from a model."""
     if found := one.estimate:
         return f"{estimated(found, one.title)}. Ranked by the {raw(found, one.value)}."
     summary = (scores.public if one.select_on == "public" else scores.summary).get(one.name) if scores else None

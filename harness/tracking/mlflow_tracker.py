@@ -305,7 +305,7 @@ class MlflowTracker(Tracker):
     def run(self, run_id: str) -> LoggedRun:
         """Return the run with this id in any experiment, or the only run whose id begins with these 4 or more digits.
 
-        Raise BadInput if there is no such run, if there are several, or if the run was deleted.
+        Raise BadInput if no run or more than one run is found, or if the run was deleted.
         """
         run = self.client.get_run(run_id if self.has(run_id) else self._only_match(run_id))
         if run.info.lifecycle_stage != "active":
