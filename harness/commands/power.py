@@ -29,7 +29,7 @@ from harness.reports.tables import Column, Rows, Table
 from harness.statistics.power import MOST, TellingApart, telling_apart
 from harness.tracking.tracker import Tracker
 
-BAR = 20  # characters of the bar for a power of 100 %
+BAR = 20  # length of the bar for a power of 100 %, in characters
 DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> the run's param
 
 

@@ -20,7 +20,7 @@ from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 
 SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
-BAR = 40  # characters of the longest bar
+BAR = 40  # length of the longest bar, in characters
 WORDS, LONGEST = 4, 60  # maximum numbers of words and of characters in the proposed query
 MODEL = "gpt-4o-mini"  # the model in the proposed command `testset draft`, whose dry_run=true asks no model
 SHOWN = 5  # maximum number of skipped files that are printed; the manifest lists all

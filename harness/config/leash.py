@@ -283,7 +283,7 @@ def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> Non
     content: Any = section[name]
     if not isinstance(content, DictConfig) or content.get("_target_") not in targets:
         known = ", ".join(target.rpartition(".")[2] for target in targets)
-        raise BadInput(f"hydra.{name} must be one of {known}. Choose it as in hydra/{name}=basic.")
+        raise BadInput(f"hydra.{name} must be one of {known}. Choose one, as in hydra/{name}=basic.")
     content = OmegaConf.to_container(content, resolve=True)
     for where, node in mappings_in(content, f"hydra.{name}"):
         for key in node:

@@ -112,7 +112,7 @@ def _folder(cache: Cache, root: Path) -> Finding:
     said = f"{root}, {sum(entry.bytes for entry in entries) / 1e6:,.1f} MB; `harness doctor cache` lists and prunes it"
     if not excluded:
         said += f"; file locks do not work there ({_file_system(root)}), so processes compute some results twice"
-        return Finding("cache", "warning", said, f"Mount the file system with locks. {ELSEWHERE}")
+        return Finding("cache", "warning", said, f"Mount the file system with file locks. {ELSEWHERE}")
     if damaged := sum(entry.state == "damaged" for entry in entries):
         said += f"; damaged: {counted(damaged, 'entry')}"
         return Finding("cache", "warning", said, "Damaged entries are built again when needed.")
@@ -359,7 +359,7 @@ def _fonts(config: DoctorConfig) -> Iterator[Finding]:
         yield Finding("fonts", "ok", f"figures show Hangul in {name}")
     else:
         problem = "no font has Hangul: figures show Korean text in Latin letters; pages are not affected"
-        yield Finding("fonts", "warning", problem, "Install one, such as apt-get install fonts-nanum.")
+        yield Finding("fonts", "warning", problem, "Install a Korean font, for example: apt-get install fonts-nanum")
 
 
 def _hub(config: DoctorConfig) -> Iterator[Finding]:

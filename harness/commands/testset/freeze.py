@@ -80,7 +80,7 @@ def _remarks(document: Mapping[str, Any], left_out: Sequence[Question]) -> Itera
         yield f"Left out: {counts['left_out']:,} of {counts['queries'] + counts['left_out']:,} queries."
         yield from freezing.open_questions(left_out)
     if counts["checked"] and counts["pairs"][LLM] and (agreement is None or agreement["stale"]):
-        what = "was measured before the last judgements" if agreement else "has not been measured"
+        what = "was measured before the latest judgements" if agreement else "has not been measured"
         yield f"The agreement of model and people {what}. Run `harness testset audit` first."
     if document["unchecked"] and counts["pairs"][LLM]:
         yield f"Scores will have no honest intervals: {document['unchecked']}."

@@ -48,7 +48,7 @@ class ReviewWork:
 
     @classmethod
     def read(cls, config: ReviewConfig) -> ReviewWork:
-        """Read the test set, and for an audit draw its queries. Raise BadInput unless the test set has a pool."""
+        """Read the test set. For an audit, also draw the queries. Raise BadInput unless the test set has a pool."""
         folder, audit = config.testset, config.audit
         judged = read_judged_set(folder)
         drawn = config.sample == AUDIT and config.from_ is None

@@ -255,7 +255,7 @@ def test_the_agreement_that_was_measured_is_kept(harness, made, tmp_path):
     out, found = agreement(3)
     assert found["stale"] is True
     assert (
-        "The agreement of model and people was measured before the last judgements. Run `harness testset audit` first."
+        "The agreement of model and people was measured before the latest judgements. Run `harness testset audit`"
         in out
     )
 
