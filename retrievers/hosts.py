@@ -94,7 +94,7 @@ class Secrets:
         found = {}
         for header, name in self.variables.items():
             value = os.environ.get(name, "").strip()
-            if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # after a prefix, a value is one word
+            if not re.fullmatch("[!-~]*" if self.prefix else "[ -~]*", value):  # with a prefix, no spaces
                 raise BadInput(f"The key in {name} contains characters that a key cannot have. Copy it again.")
             if value:
                 found[header] = self.prefix + value

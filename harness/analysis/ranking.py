@@ -391,7 +391,7 @@ def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str
         taken = {max(often, key=lambda queries: (often[queries], sizes[queries]))}
     left = {run.run_id: run.name for run in files if _scored_on(run) not in taken}
     names = some(left.values())
-    note = f"Files left out, since scored on other queries: {names}. missing=zero scores a file on all queries."
+    note = f"Files left out, since scored on other queries: {names}. Set missing=zero to score files on all queries."
     return [one for one in ranked if one.run.run_id not in left], [note] if left else []
 
 

@@ -35,7 +35,7 @@ class RayCluster:
     shard: the approximate number of documents in a shard.
     address: HOST:PORT of the cluster's head | auto: a cluster that runs on this machine | None: the address in the
         variable RAY_ADDRESS, or if it is unset, a new cluster on this machine for this command.
-    encoding_cores: the cores of a worker that encodes. None: all cores of the smallest node, shared by its GPU workers.
+    encoding_cores: the cores of a worker that encodes. None: the smallest node's, divided among its GPU workers.
     encoding_gpus: the GPUs of a worker that encodes, such as 1, or 0.5 if two workers share one. 0: encodes on cores.
     """
 

@@ -182,7 +182,7 @@ class LeashedLoader(ConfigLoaderImpl):
         except (ValueError, RecursionError, AssertionError) as error:  # for example, a number has thousands of digits
             if isinstance(error, BadInput | OmegaConfBaseException | HydraException):
                 raise
-            asserted = isinstance(error, AssertionError)  # Hydra asserts that lists hold choices
+            asserted = isinstance(error, AssertionError)  # Hydra checks the list `defaults` by an assert
             why = "a line of a list `defaults` names no choice" if asserted else error
             raise BadInput(f"The config cannot be read: {why}.") from error
         plain: Any = OmegaConf.to_container(config, resolve=False)

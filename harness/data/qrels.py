@@ -56,7 +56,7 @@ class Qrels:
         for query_id, grades in sorted(self.grades.items()):
             yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())
         judged = _listed(self.not_relevant or {})
-        # TREC and BEIR labels always say which documents were judged, so they need no row without documents.
+        # An empty row says that no document was judged not relevant. TREC and BEIR labels say so without it.
         if judged or (self.not_relevant is not None and self.abstention):
             yield "not_relevant", judged
         if pooled := _listed(self.pooled):

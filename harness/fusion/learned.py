@@ -120,9 +120,10 @@ class Learning:
     def crossed(self, fold: np.ndarray) -> Ranking:
         """Fuse each query that has a fold by a rule learnt without this fold.
 
-        All other queries are fused by the final rule or, if any of the n queries is unused, get empty lists.
+        If all n queries have a fold, queries outside them are fused by the final rule. Otherwise, all queries without a
+        fold get empty lists.
 
-        fold: int [n]; -1 for unused queries.
+        fold: int [n]; -1 for queries without a fold.
         """
         rules: dict[FusionRule, list[int]] = {}
         for training, held_out in calibration.held_out(fold):

@@ -165,7 +165,7 @@ def _shown(cell: Cell, column: Column, digits: int) -> str:
 def on_screen(table: Table, drawn: bool = False) -> Table:
     """Return the table as texts, with intervals in a column after their numbers.
 
-    drawn: whether to add a nameless column after the intervals of differences, with the differences to draw as Numbers.
+    drawn: whether to add a nameless column after each column of differences. Its cells are Numbers, to be drawn.
     """
     columns: list[Column] = []
     cells: list[Sequence[Cell]] = []

@@ -184,7 +184,7 @@ def joined(strata: np.ndarray, checked: np.ndarray) -> np.ndarray:
 
 
 def _neighbours(sizes: Sequence[int], least: int) -> list[list[int]]:
-    """Group the numbers 0, 1, 2 ... in order. If possible, the sizes of each group add up to `least` or more."""
+    """Divide the indices of `sizes` into groups of neighbours whose sizes add up to at least `least`, if possible."""
     groups: list[list[int]] = [[]]
     for number in range(len(sizes)):
         if sum(sizes[one] for one in groups[-1]) >= least:

@@ -78,7 +78,7 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
         first, into = source_starts[r], target_starts[r]
         n, m = source_starts[r + 1] - first, target_starts[r + 1] - into
         i = j = 0
-        last = here = -merge_gap - 1  # where the last changed words begin, and where their edit begins
+        last = here = -merge_gap - 1  # starts: of the last change, and of the edit that it joined
         while i <= n:
             kept = i  # the next matched word, or the end
             while kept < n and matched[first + kept] < 0:

@@ -168,7 +168,7 @@ def _rembert_config(folder: Path) -> Any:
 
 
 def _tokenizer(folder: Path) -> tuple[Callable[[str], list[int]], int, int, int]:
-    """Return (text -> tokens without special tokens, the numbers of [CLS] and [SEP], the number of pieces)."""
+    """Return (text -> token ids without special tokens, the ids of [CLS] and [SEP], the vocabulary size)."""
     encode: Callable[[str], list[int]]
     if files := sorted(folder.glob("*.model")):
         from sentencepiece import SentencePieceProcessor

@@ -88,5 +88,5 @@ class TextTask(Protocol):
         ...
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        """Return the measures whose value is only a convention for items with these sums of counts."""
+        """Return the measures that these sums of counts leave undefined, such as 0/0. Their value is a convention."""
         ...

@@ -137,10 +137,10 @@ def test_a_run_scores_as_harness_score_does_and_is_not_timed(harness, mate):
     assert not [name for name in ours["measured"] if name.startswith("ms_per_query")]
 
 
-def test_files_fuse_beside_each_other_and_beside_retrievers(mate):
+def test_files_fuse_beside_each_other_and_beside_retrievers(mate, tmp_path):
     more = "+retriever.other={_target_: retriever/file, path: b.trec}"
     words = ("retriever=[bm25,file]", more, "+fusion.weights.file=0.5", "depth=3", "tracking=none", "format=json")
-    done = mate("run", *words)
+    done = mate("run", *words, f"store.path={tmp_path}/store")  # a cached ranking is not timed
     assert "ms_per_query/bm25" in done.json["measured"]
     assert "ms_per_query" not in done.json["measured"], "the time in all is unknown"
     assert "depth is 3" in done.err

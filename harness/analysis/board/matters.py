@@ -324,7 +324,7 @@ def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> lis
         lines.append(f"The scores of these runs differ no more than by chance: it is unknown which of {names} matters.")
     if own and group.runs < runs:
         names = ", ".join(one.key.name for one in own)
-        lines.append(f"Among the {counted(group.runs, 'run')} with these keys: {names}.")
+        lines.append(f"Only the {counted(group.runs, 'run')} that have these keys are compared here: {names}.")
     if own and group.rest and not group.whole:
         model = "keys and pairs of keys" if group.paired else "single keys"
         lines.append(f"Not every combination of values was tried. A model of {model} fills in the missing ones.")
