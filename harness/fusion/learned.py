@@ -89,7 +89,7 @@ class Learnt:
 
 
 class Learning:
-    """Learns rules from the labels of any part of the n queries `pool.rows`. Each rule is learnt once."""
+    """Learns rules from the labels of any subset of `pool.rows`, the n labelled queries. Each rule is learnt once."""
 
     def __init__(
         self, rankings: Mapping[str, Ranking], depth: int, labels: FusionLabels, start: Mapping[str, float]

@@ -109,7 +109,7 @@ def checked_values(
     known = {*checked.model.grades, *checked.model.unanswerable}
     if lacking := [one for one in drawable if one not in known]:
         raise BadInput(
-            f"The model's labels lack {counted(len(lacking), 'query')} of the strata, such as {lacking[0]!r:.60}. "
+            f"{counted(len(lacking), 'query')} of the strata without a label by the model, such as {lacking[0]!r:.60}. "
             "Freeze the test set again: harness testset freeze"
         )
     judgements = {*checked.people.grades, *checked.people.unanswerable}

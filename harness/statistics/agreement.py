@@ -24,7 +24,7 @@ from harness.statistics.bootstrap import draws
 RESAMPLES = 2000
 CONFIDENCE = 0.95
 FEWEST = 5  # an interval needs this many queries; resamples of fewer queries have too few different outcomes
-_SLACK = 1e-12  # values of a statistic that differ by at most this count as equal
+_SLACK = 1e-12  # values of a statistic that differ by no more than this are taken as equal
 
 
 @dataclass(frozen=True)

@@ -386,7 +386,7 @@ class HttpClient:
             if parts[:2] != server[:2] or (response.status < 307 and body is not None):
                 raise FailedAttempt(
                     f"{refused} {parts.scheme}://{parts.netloc.rpartition('@')[2]}, which is not followed. If the "
-                    f"service has moved, give its new address: {self.address.key}.",
+                    f"service has moved, set {self.address.key} to its new address.",
                     final=True,
                 )
         raise FailedAttempt(f"it redirects more than {REDIRECTS} times in a row. Check {self.address.key}.", final=True)
