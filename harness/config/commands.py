@@ -100,11 +100,11 @@ class PoolKeys(Keys):
 
 
 class JudgeKeys(Keys):
-    controls: int = key(20, "the number of queries with hidden controls, three requests each", least=0, most=10_000)
+    controls: int = key(20, "the number of queries to test the judge with, three requests each", least=0, most=10_000)
 
 
 class AuditKeys(Keys):
-    queries: int = key(40, "the number of queries to draw, ten of them as a pilot; raise it later to add more", least=1)
+    queries: int = key(40, "the number of queries to draw: a pilot of ten, then the rest; raise it for more", least=1)
     seed: int = seeded(OF_DRAW)
 
 
@@ -112,7 +112,7 @@ class PromptKeys(Keys):
     fact: Path | None = key(None, "a prompt for factual questions: {questions}, {text}; optional: {note}, {examples}")
     search: Path | None = key(None, "a prompt for keyword queries; the same placeholders as fact")
     conversation: Path | None = key(
-        None, "a prompt for conversations whose last turn needs the first; the same placeholders as fact"
+        None, "a prompt for conversations whose last turn is unclear without the first; the same placeholders as fact"
     )
     none: Path | None = key(
         None, "a prompt for messages that need no search: {questions}, {situation}; optional: {examples}"
@@ -123,7 +123,7 @@ class PromptKeys(Keys):
 
 
 class FilterKeys(Keys):
-    copied: float = key(0.7, "the largest share of its morpheme 4-grams that a question may copy", least=0, most=1)
+    copied: float = key(0.7, "the largest share of a question's morpheme 4-grams from the document", least=0, most=1)
     duplicate: float = key(0.85, "the similarity at which two questions count as the same", least=0, most=1)
 
 
@@ -210,7 +210,7 @@ class SweepConfig(RunConfig):
     )
     trials_per_job: int | None = key(
         None,
-        "the maximum number of trials per job; null: no limit in one process, otherwise 25, or 1 in a search",
+        "the maximum number of trials per job; null: no limit in one process, else 1 with a sampler, else 25",
         least=1,
         roles=FIXED | ASIDE,
     )
@@ -284,7 +284,7 @@ class AdviseConfig(RankingConfig):
 
 
 class PowerConfig(FilesConfig):
-    runs: tuple[str, ...] | None = key(None, "two run ids, or two files; null: the best run and the next that differs")
+    runs: tuple[str, ...] | None = key(None, "two run ids or files; null: the best run and the next with other scores")
     power: float = key(0.8, "the wanted probability of finding the difference", least=0.5, most=0.99)
     alpha: float = key(0.05, "the largest p at which a difference counts as found", least=0.001, most=0.2)
 
@@ -292,7 +292,7 @@ class PowerConfig(FilesConfig):
 class ExportConfig(RankingConfig):
     run: str | None = key(None, RUN_ID)
     submission: Path | None = key(None, "the file to write; it must not exist; null: a file in outputs", roles=WRITES)
-    against: Path | None = key(None, "a sample submission, whose ids the submission must have in the same order")
+    against: Path | None = key(None, "a sample submission; the new one must have the same ids in the same order")
     model: bool = key(False, "true: register the run as an MLflow model to serve, with the alias champion")
     model_name: str | None = named(None, "the name of the registered model; null: the experiment's name")
     allow: tuple[str, ...] = key((), "addresses and environment variables that the model may use", roles=ACTS)
@@ -363,7 +363,7 @@ class AskingConfig(TestSetConfig):
 
     llm: Node = component()
     model: str | None = key(
-        None, "the language model, as in llm.model; to judge, one that neither drafted queries nor ranked documents"
+        None, "the language model, as in llm.model; a judge should have neither drafted queries nor ranked documents"
     )
     language: Literal["auto", "ko", "en"] = key(
         "auto", "the language of the shipped prompts; auto: as in the documents"
@@ -380,7 +380,7 @@ class DraftConfig(AskingConfig):
         ("fact", "search", "conversation", "none", "unanswerable"),
         "kinds of queries: one request per kind and document",
     )
-    examples: Path | None = key(None, "real queries whose style to follow: JSON lines {eval_id, msg}, or a test set")
+    examples: Path | None = key(None, "real queries, to follow their style: JSON lines {eval_id, msg}, or a test set")
     prompts: PromptKeys
     filters: FilterKeys
     easiness: bool = key(True, "true: let BM25 search for each draft, to mark easy drafts")
@@ -423,7 +423,7 @@ class ReviewConfig(TestSetConfig):
 
 class AuditConfig(TestSetConfig):
     relevant_from: int = key(2, RELEVANT, least=1, most=3)
-    metric: str = key("modified_map@3", "the measure whose interval is also estimated for 20 more checked queries")
+    metric: str = key("modified_map@3", "the measure whose interval is estimated now and after 20 more checked queries")
 
 
 class FreezeConfig(TestSetConfig):

@@ -86,7 +86,7 @@ def _class_at(target: str, where: str, plugin: plugins.Plugin | None) -> type:
     if not isinstance(declared, str) or not RECORDED.fullmatch(declared):
         raise plugin.broken(f"{target} does not declare `recorded_as = 'group/name'`")
     if declared in _recorded_classes():
-        raise plugin.broken(f"{target} has the recorded name {declared!r} of a class of the harness")
+        raise plugin.broken(f"{target} declares `recorded_as = {declared!r}`, but the harness has a class of this name")
     return found
 
 
@@ -261,14 +261,14 @@ def _signature(cls: type) -> inspect.Signature:
 
 
 def classes_of(group: str) -> list[type]:
-    """Return the classes of a group's components: shipped ones, and those of working plug-ins."""
+    """Return the classes of a group's components: shipped ones, and those of plug-ins without problems."""
     shipped = [cls for cls in _shipped_classes(group) if recorded_name(cls).startswith(f"{group}/")]
     return [*shipped, *_plugin_classes(group)]
 
 
 @functools.cache
 def argument_keys(cls: type) -> dict[str, Key]:
-    """Return argument -> the key that describes its values. Keys inside a group are named group.key."""
+    """Return argument -> the key that describes it. For an argument that groups keys, add ARGUMENT.KEY for each."""
     hints, found = typing.get_type_hints(cls.__init__), {}  # type: ignore[misc]
     for name, annotated in typing.get_type_hints(cls.__init__, include_extras=True).items():  # type: ignore[misc]
         notes = list(_notes(annotated))

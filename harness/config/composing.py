@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from harness.config.leash import LeashedLoader
 
-MOST = 1000  # a composer keeps the configs of at most this many sets of choices
+MOST = 1000  # the maximum number of sets of choices whose configs a composer keeps
 ONE = threading.RLock()  # the lock of Hydra's state, which belongs to the whole process
 
 
@@ -102,8 +102,8 @@ class Request:
         return [*self.before, *self.given]
 
     def checked(self, plain: dict[str, Any], choices: Mapping[str, Any], given: Sequence[str]) -> Checked:
-        """Return the checked config and its command line. given: the overrides as typed or, with `-m`, of one job."""
-        plugins.permit(self.allowed)  # again, since this may run in a worker
+        """Return the checked config and its command line. given: the typed overrides; with `-m`, those of one job."""
+        plugins.permit(self.allowed)  # `of` permits them too, but maybe in another process
         config = check_values(with_metrics(plain), primary(self.command))
         words, before = tuple(map(unquoted, given)), tuple(map(unquoted, self.before))
         folder = str(self.flags.config_dir) if self.flags.config_dir else None
@@ -250,13 +250,13 @@ class Composed:
     def changed(self, values: Mapping[str, Any]) -> Composed:
         """Return the config with other values for existing keys. Values that refer to these keys change as well."""
         config = copy.deepcopy(self.config)
-        for key, value in values.items():  # before `_resolved` resolves references to these keys
+        for key, value in values.items():  # first, since `_resolved` resolves references to these keys
             _set_in(config, key, value)
         return replace(self._resolved(config, self.choices), section=self.section)
 
 
 class Composer:
-    """Composes once with Hydra for each set of choices. Overrides that only set values are applied to copies."""
+    """Composes a config with Hydra once for each set of choices. Overrides that only set values change copies of it."""
 
     def __init__(self, load: Callable[[list[str]], DictConfig], is_group: Callable[[str], bool]) -> None:
         self.is_group = functools.cache(is_group)
@@ -301,7 +301,7 @@ class Composer:
         return [one for one in overrides if one not in inner or _key(one) in keys]
 
     def partial(self, fixed: Sequence[str], swept: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-        """Return key -> the swept choices (group=choice) that have the key, for keys that only some of them have.
+        """Return key -> the swept choices (group=choice) that have this key. Leave out keys that all choices have.
 
         swept: key -> its overrides. Raise Hydra's exceptions, also for a key that no choice has.
         """

@@ -16,7 +16,7 @@ from harness.config.command_list import COMMANDS
 from harness.config.places import is_address
 from harness.config.schema import Role, keys
 
-# Parts of key names that say where data are sent or which secret is used, also in plug-ins.
+# A key with such a part (between dots) says where data are sent or which secret is used. Plug-ins may have such keys.
 SENDS = (
     "host", "*url", "*uri", "*address", "*endpoint", "*server", "*headers*", "*_env", "*_key", "*token", "*secret*",
     "*password*", "entity",

@@ -63,7 +63,7 @@ class Defaults:
 def command_defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Defaults:
     """Return the defaults of a command. Raise BadInput, with file and line, for a bad file.
 
-    name: the primary config. folder: the folder of the file; None: the working folder.
+    name: the command's primary config. folder: the folder of the file; None: the working folder.
     """
     settings = read_defaults((folder or Path()) / FILE, config_folders(words))
     known = manual.manual(name)
@@ -100,7 +100,7 @@ def file_settings(words: Sequence[str]) -> dict[str, Setting]:
 
 
 def commands_with(key: str) -> list[str]:
-    """Return the primary configs that have a key or group of this name, or a group with this key."""
+    """Return the primary configs with a key or group of this name, or with a group whose choices have this key."""
     groups = [group for group in sorted(_groups()) if key in manual.all_keys(group) and group not in manual.RECIPES]
     return [
         name for name, one in _manuals().items() if key in one.keys or key in one.groups or {*groups} & {*one.groups}

@@ -62,7 +62,7 @@ def check_size(document: Mapping[str, Any]) -> None:
 
     for path, value in values.items():
         if isinstance(value, str) and COMPUTED.search(value):
-            raise BadInput(f"{'.'.join(path)}: {value:.60}: a reference must name its key directly.")
+            raise BadInput(f"{'.'.join(path)}: {value:.60}: a key's name must not contain a reference.")
         if size(path) > MOST:
             raise BadInput(
                 f"{'.'.join(path)} would have {size(path):,} characters once its references are resolved. Use fewer."
@@ -106,7 +106,7 @@ NUMBERS = {
     "launcher.max_num_timeout": Key(int, least=0),
 }
 # Keys of Hydra's section. COMMAND_LINE: a command line may set these. FILES: a file in --config-dir may set these.
-# FILLED_IN: Hydra sets these itself. FREE: parts that may differ from the shipped section.
+# FILLED_IN: Hydra sets these itself. FREE: the values of these may differ from the shipped ones.
 COMMAND_LINE = ("hydra/launcher", "hydra.launcher", "hydra.sweeper", "hydra.verbose")
 FILES = ("sweeper.params.", "launcher.n_jobs")
 FILLED_IN = ("overrides.", "runtime.", "job.id", "job.num", "job.override_dirname", "job.config_name")
@@ -173,7 +173,7 @@ class LeashedLoader(ConfigLoaderImpl):
     ) -> DictConfig:
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
         self._name = config_name or "common"
-        # A sweep leaves out keys inside groups: each trial later takes the keys that its choices have.
+        # Compose a sweep without keys inside groups: each trial later adds those that its choices have.
         whole_sweep = config_name == "sweep" and run_mode == RunMode.MULTIRUN
         inner = [one for one in overrides if whole_sweep and is_inner(one, self._is_group)]
         others = [one for one in overrides if one not in inner]
@@ -196,7 +196,7 @@ class LeashedLoader(ConfigLoaderImpl):
         if master_config.hydra.job.config_name != "sweep":
             return super().load_sweep_config(master_config, sweep_overrides)
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
-        config = copy.deepcopy(master_config)  # the jobs read their trials from the sweep's folder
+        config = copy.deepcopy(master_config)  # no overrides: a job reads its trials from the sweep's folder
         OmegaConf.set_readonly(config.hydra, False)
         return config
 

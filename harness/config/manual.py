@@ -41,7 +41,7 @@ class Page:
 
     about: the first comment. keys: dotted key -> entry, for every leaf.
     groups: the choices in the list `defaults`. bases: the other configs in this list.
-    package: whether the keys start at the root (`_global_`). targets: the class names in the file.
+    package: whether the keys belong to no group (`_global_`). targets: the class names in the file.
     """
 
     about: str
@@ -65,7 +65,7 @@ class Manual:
 
 
 def is_inner(override: str, is_group: Callable[[str], bool]) -> bool:
-    """Return whether an override sets a key inside a group. Perhaps only some choices of the group have this key."""
+    """Return whether an override sets a key inside a group, which some choices of the group may lack."""
     key = override.partition("=")[0]
     group, dot, _ = key.partition(".")
     return bool(dot) and group != "hydra" and is_group(group) and not is_group(key)
@@ -203,7 +203,7 @@ def _entry(key: Node, value: Node, text: str, lines: Sequence[str]) -> Entry:
 
 
 def _comment(lines: Sequence[str], line: int, column: int) -> str:
-    place = lines[line].find("#", column) if line < len(lines) else -1  # a block of text may end after the last line
+    place = lines[line].find("#", column) if line < len(lines) else -1  # a final block of text ends below the last line
     if place < 0:
         return ""
     found = [lines[line][place:]]

@@ -16,7 +16,7 @@ KeyOf = Callable[[str], Key | None]
 
 
 def lookup(name: str, words: Sequence[str]) -> KeyOf:
-    """Return a function: dotted key -> its schema entry; None if no component that `words` choose has the key."""
+    """Return a function: dotted key -> its schema entry; None if a command with these words has no such key."""
     known, folders = keys(config_class(name)), config_folders(words)
 
     @functools.cache

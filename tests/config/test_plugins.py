@@ -120,7 +120,7 @@ def test_a_broken_plugin_is_named_and_harms_nobody(site, harness, toy, about, ho
     [
         ({"retriever__py": "import nothing_like_it"}, "No module named 'nothing_like_it'"),
         ({"retriever__py": "def ("}, "SyntaxError"),
-        ({"retriever__py": plugin_wheels.OVERLAP.replace("retriever/overlap", "retriever/bm25")}, "of a class of the"),
+        ({"retriever__py": plugin_wheels.OVERLAP.replace("retriever/overlap", "retriever/bm25")}, "the harness has a"),
         ({"retriever__py": plugin_wheels.OVERLAP.replace("recorded_as", "name")}, "does not declare `recorded_as"),
         ({"retriever__py": plugin_wheels.OVERLAP.replace("retriever/overlap", "X")}, "does not declare `recorded_as"),
         ({"retriever__py": plugin_wheels.OVERLAP.replace("retriever/", "encoder/")}, "is not of the group retriever"),
