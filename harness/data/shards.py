@@ -3,14 +3,14 @@
 A shard is a folder of n documents:
 
 documents.txt: id, title, text and source of each document, in UTF-8 without separators.
-ends.npy:      int64 [4 n + 1], 0 and then the end of each id, title, text and source in bytes.
+ends.npy:      int64 [4 n + 1], 0, followed by the byte offset where each id, title, text and source ends.
 numbers.npy:   bool [n], whether the id is a number in the original file.
 
 A corpus is a folder with the ids of its D documents and the table of its shards (the shards are elsewhere):
 
 corpus.json:   {fingerprint, empty: {count, first}, shards: [[fingerprint, number of documents], ...]}.
 ids.txt:       all ids in ascending order, in UTF-8 without separators.
-id_ends.npy:   int64 [D + 1], 0 and then the end of each id in bytes.
+id_ends.npy:   int64 [D + 1], 0, followed by the byte offset where each id ends.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def documents_by_id(documents: Sequence[Document]) -> Mapping[str, Document]:
 
 
 def empty_documents(documents: Sequence[Document]) -> tuple[int, Sequence[str]]:
-    """Return (number of documents without text, ids of the first few of them)."""
+    """Return (number of documents without text, ids of at least the first few of them)."""
     if isinstance(documents, ShardedDocuments):
         return documents.empty, documents.first_empty
     empty = [document.doc_id for document in documents if not document.indexed_text.strip()]
@@ -114,7 +114,7 @@ class ShardWriter:
 
     def add(self, document: Document, row: bytes) -> None:
         if document.native_id is not None and str(document.native_id) != document.doc_id:
-            raise ValueError(f"the native id of {document.doc_id!r} is another number, {document.native_id}")
+            raise ValueError(f"document {document.doc_id!r} must have the same native id, not {document.native_id}")
         end = self._ends[-1]
         for text in (document.doc_id, document.title, document.text, document.source):
             raw = text.encode()
@@ -295,7 +295,7 @@ def _table(path: Path) -> tuple[str, int, tuple[str, ...], list[tuple[str, int]]
 
 
 class _ById(Mapping[str, Document]):
-    """doc_id -> document, by binary search in the mapped ids. Ids and their bytes have the same order in UTF-8."""
+    """doc_id -> document, by binary search in the memory-mapped ids. Ids sort like their UTF-8 bytes."""
 
     def __init__(self, folder: Path, documents: Sequence[Document]) -> None:
         self._folder, self._documents = folder, documents

@@ -1,8 +1,8 @@
 """Places of documents and evidence in texts, and the labels that follow from them.
 
 A text is extracted from a file, in Unicode NFC with `\\n` as line end. The text's id is the first 20 hexadecimal digits
-of the sha256 of its UTF-8 bytes. Positions count code points. Evidence has a place in a text, not in a document, so
-labels can be made however the texts are cut.
+of the sha256 of its UTF-8 bytes. Positions count code points. Evidence has a place in a text, not in a document. So
+labels can be made for any way to cut the texts into documents.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ class Places:
     def covers(self, evidence: Span) -> dict[str, float]:
         """Return doc_id -> greatest share of the evidence that one place of the document contains, in (0, 1].
 
-        Documents are in the order of these places.
+        Documents are in the order in which these places begin.
         """
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):
             if (share := cover(place, evidence)) > found.get(doc_id, 0.0):
-                found.pop(doc_id, None)  # insert it at the end again: documents are ordered by their best places
+                found.pop(doc_id, None)  # move it to the end: documents are ordered by their best places
                 found[doc_id] = share
         return found
 
@@ -105,9 +105,9 @@ def label(
 ) -> tuple[dict[str, float], list[EvidenceFinding]]:
     """Return (doc_id -> grade, findings) for one query.
 
-    Every document with at least half of a piece of evidence gets the grade of the piece, or the greatest grade of
-    several pieces. If no document has half of a piece, the document with most of it gets the grade; if several tie, the
-    document that begins first.
+    Every document with at least half of a piece of evidence gets the piece's grade. If it has at least half of
+    several pieces, it gets their greatest grade. If no document has half of a piece, the document with most of it gets
+    the grade. If several tie, it is the document that begins first.
     """
     grades: dict[str, float] = {}
     findings: list[EvidenceFinding] = []

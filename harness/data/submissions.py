@@ -51,7 +51,7 @@ def submission_rows(
 
 def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray, texts: Mapping[str, Document]) -> str:
     """Return the text of a submission without contents. lengths: documents to list for each query, int [Q]."""
-    encoded = _encoded_lines(candidates)  # trials that differ only in `lengths` have most lines in common
+    encoded = _encoded_lines(candidates)  # kept for later trials: if only `lengths` differ, most lines are equal
     longest = int(lengths.max(initial=0))
     if longest > encoded.depth:
         encoded.rows = list(submission_rows(queries, candidates.top(longest), texts, contents=False))
@@ -67,7 +67,7 @@ def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray
 
 @dataclasses.dataclass
 class _EncodedLines:
-    """Encoded lines of a ranking. depth: number of documents in each row. lines: (row, number of documents) -> line."""
+    """Submission lines of a ranking. depth: documents in each of `rows`. lines: (row, number of documents) -> line."""
 
     depth: int = -1
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
@@ -93,7 +93,7 @@ def with_contents(path: Path, texts: Mapping[str, Document]) -> str:
 
 
 def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Collection[str], top_k: int) -> None:
-    """Raise BadInput, with all problems, unless a contest file has each query once, with at most top_k known ids."""
+    """Raise BadInput with the problems unless a contest file has each query once, with at most top_k known ids."""
     known_queries, submitted = set(query_ids), set[str]()
     problems = []
     for where, query_id, topk, _ in contest_rows(path):

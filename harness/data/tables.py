@@ -32,7 +32,7 @@ def csv_text(columns: Mapping[str, Sequence[Any]]) -> str:
 
 
 def read_columns(path: Path) -> dict[str, list[str]]:
-    """Return name -> cells from a file that `csv_text` made. Raise BadInput, with file and line, if it is damaged."""
+    """Return name -> cells from a file that `csv_text` made. If it is damaged, raise BadInput with file and line."""
     number = 1
     try:
         with open_unpacked(path) as file, io.TextIOWrapper(file, "utf-8", newline="") as text:
@@ -60,7 +60,7 @@ def taken(columns: dict[str, list[str]], name: str, path: Path) -> list[str]:
 
 
 def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str, ...]:
-    """Remove a column of ids and return it, like `taken`. Raise BadInput, with both rows, if an id occurs twice."""
+    """Remove a column of ids and return it, like `taken`. If an id occurs twice, raise BadInput with both rows."""
     ids, rows = taken(columns, name, path), dict[str, int]()
     for row, one in enumerate(ids, start=1):
         if rows.setdefault(one, row) != row:

@@ -136,13 +136,13 @@ def documents_named(file: Path, manifest: Mapping[str, Any], other: str = "datas
 
 def read_testset_manifest(folder: Path, key: str = "dataset.path") -> dict[str, Any]:
     """Return `testset.json`. Raise BadInput unless the test set is finished. key: the config key of the folder."""
-    finish = 'Repeat `harness testset draft`, or write {"version": 1} to that file if the queries were made otherwise.'
+    finish = 'Repeat `harness testset draft`. If the queries have another origin, write {"version": 1} to testset.json.'
     give = "Give the folder that `harness testset draft` wrote."
     return finished_folder(folder, MANIFEST, VERSION, key=key, give=give, finish=finish)
 
 
 def read_queries(folder: Path, key: str = "dataset.path") -> list[EvidencedQuery]:
-    """Return the queries of a finished test set, in file order. Raise BadInput, with file and line, for a bad row."""
+    """Return the queries of a finished test set, in file order. For a bad row, raise BadInput with file and line."""
     read_testset_manifest(folder, key)
     rows = unique_rows(folder / QUERIES, "eval_id")
     return [_query(row, query_id, native, where) for where, query_id, native, row in rows]
@@ -185,7 +185,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     """Return the labels of queries for the documents of a folder.
 
     A query whose evidence is gone is unlabelled, because the texts may or may not still answer it. Raise BadInput
-    if evidence, or a document in a text with evidence, differs from the text at its span.
+    if a piece of evidence differs from the text at its span. Documents in texts with evidence are checked likewise.
     """
     spans = {chunk.document.doc_id: chunk.spans for chunk in chunks}
     places, now = Places(spans), _placed(queries, chunks, folder)
@@ -211,7 +211,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # the fingerprint shows unanswerable queries by their lack of labels and evidence
+        counts_unanswerable=False,  # the fingerprint already shows these queries: it has no rows for them
         evidence=evidence,
         places=spans,
         findings=tuple(findings),

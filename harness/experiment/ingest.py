@@ -38,13 +38,13 @@ PER_DOCUMENT = 400  # characters to count for each document in addition to its t
 RUNS_AT_ONCE = 64  # the maximum number of sorted files merged at a time
 BUFFER = 1 << 17  # bytes per open file
 
-_HEAD = struct.Struct("<5I?")  # the byte lengths of five texts, and whether the id is a number
+_HEAD = struct.Struct("<5I?")  # byte lengths of id, title, text, source and position; whether the id is a number
 
 
 class Placed(NamedTuple):
-    """A document to sort by (doc_id, run).
+    """A document with its sort key, (doc_id, run).
 
-    run: the number of the document's sorted file. position: where the document stands in its source file.
+    run: which sorted file holds the document. position: where the document stands in its source file.
     """
 
     doc_id: str

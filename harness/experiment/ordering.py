@@ -41,9 +41,9 @@ class LearntOrder:
 
     @cached_property
     def held_out(self) -> list[Ranking]:
-        """The candidates of all queries, for each repetition of the split into folds.
+        """The candidates of all queries, per repetition of the split into folds; [] if too few queries are labelled.
 
-        A rule learnt without a query's fold orders the query's candidates. [] if too few queries are labelled.
+        A query's candidates are ordered by a rule learnt from the labels outside its fold.
         """
         fusion: LearnedFusion = self._plan.made("fusion")
         if len(self._learning.pool.rows) < 2:
@@ -51,14 +51,14 @@ class LearntOrder:
         return [self.crossed(self._learning.split(fusion.folds, 1 + number)) for number in range(fusion.repeats)]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Return the candidates of all queries; those of a labelled query by a rule learnt without the query's fold.
+        """Return the candidates. A query's candidates are ordered by a rule learnt from the labels outside its fold.
 
         fold: int [n], the fold of each query that the fusion learns from.
         """
         return rerank(self._plan, self._learning.crossed(fold), self._session)
 
     def unseen(self, used: np.ndarray) -> np.ndarray:
-        """Return the values for `Payoff.unseen`. used: bool [n], which queries the fusion may learn from."""
+        """Return `Payoff.values` for the order that the fusion learns from only the queries `used`, bool [n]."""
         key = np.packbits(used).tobytes()
         if key not in self._values:
             qrels = self._session.dataset.qrels
@@ -94,7 +94,7 @@ def order(plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> Orde
 
 
 def fuse(plan: Plan, rankings: Mapping[str, Ranking]) -> Ranking:
-    """Fuse the component rankings; return a single ranking unchanged."""
+    """Fuse the component rankings. If there is only one, return it unchanged."""
     if len(rankings) == 1:
         return next(iter(rankings.values()))
     fused: Ranking = plan.made("fusion").fuse(rankings, plan.depth)
@@ -143,7 +143,8 @@ def reranked(
 ) -> Ranking:
     """Rerank the candidates. Return `candidates` itself if there is nothing to rerank.
 
-    answers: (keys, a function that scores the pairs at given positions) -> one score per key, float64 [n].
+    answers: takes a key for each pair, and a function that scores the pairs at given positions. Returns one score for
+    each key, float64 [n].
     """
     head = candidates.top(reranker.depth)
     if not head.docs.size:

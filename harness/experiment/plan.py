@@ -27,7 +27,7 @@ from retrievers.base import Query
 class Plan:
     """The plan of a run, a trial or a search. An attribute with the name of a config group is that group's config.
 
-    document: the checked config with absolute paths, for trial keys, params and `config.yaml`.
+    document: the checked config with absolute paths, as recorded in trial keys, params and `config.yaml`.
     retriever: name -> config. query_text, query_file, query_prompt: `query.text` and so on. store: path of the cache.
     top_k: documents returned per query. depth: documents retrieved per query, before all later steps.
     """

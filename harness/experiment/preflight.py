@@ -1,4 +1,4 @@
-"""Before a run begins, refuse it if it cannot succeed, and note queries that documents contain word for word."""
+"""If a run cannot succeed, refuse it before it begins. Report queries that documents contain word for word."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _encoded(
 
 
 LOOKED_AT = 5  # number of documents to read from each query's ranking, besides the relevant documents
-WORDS, LETTERS = 3, 10  # minimum words and characters of a query; documents contain shorter queries by chance
+WORDS, LETTERS = 3, 10  # fewest words and characters of a query to check; documents may contain shorter ones by chance
 LEAST, SHARE = 3, 0.05  # minimum number and share of copied queries for a note; fewer may be a coincidence
 
 

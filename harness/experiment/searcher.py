@@ -58,7 +58,7 @@ class Searcher:
     def __init__(self, plan: Plan, dataset: Dataset, cache: Cache, drawn: Callable[[], Sequence[Query]]) -> None:
         plan.check_learning(labelled=False)
         for name, node in plan.retriever.items():
-            steps.require_search(name, node, "The search is for new queries")
+            steps.require_search(name, node, "A search takes new queries")
         self._plan, self._dataset, self._drawn = plan, dataset, drawn
         self.folders: list[Path] = []
         self._retrievers = {name: self._retriever(name, node, cache) for name, node in plan.retriever.items()}
@@ -87,7 +87,7 @@ class Searcher:
         return Found(queries, candidates, decision, final)
 
     def warm(self) -> None:
-        """Load and compile everything except the gate before the first query comes."""
+        """Load and compile everything except the gate, so that the first query need not wait for it."""
         first = next((document.indexed_text for document in self._dataset.documents), "")
         self._ranked((Query.of("first", first[:100]),))
 
@@ -114,8 +114,8 @@ class Searcher:
         return rankings, ordering.reranked(self._reranker, computed, fused, self._dataset, queries)
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
-        """Return the random queries and their ranking by the retriever `source`. The ranking is computed only once."""
-        if source not in self._backgrounds:  # two threads may both compute the ranking, with equal results
+        """Return the random queries and their ranking by the retriever `source`. The ranking is kept in memory."""
+        if source not in self._backgrounds:  # two threads may compute the same ranking at once
             drawn = tuple(self._drawn())
             self._backgrounds[source] = drawn, self._retrievers[source].search(drawn, 1)
         return self._backgrounds[source]
@@ -180,7 +180,7 @@ class LiveInputs:
 
 
 def computed(keys: Sequence[bytes], compute: ordering.Answer) -> np.ndarray:
-    """Return one value per key like `Cache.pairs`, without a cache."""
+    """Return one value per key, as `Cache.pairs` does, but without a cache."""
     results = np.zeros(len(keys))
     for places, values in compute(range(len(keys))):
         results[places] = values

@@ -145,7 +145,7 @@ def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Do
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:
-    """Return the cache for a retriever's results. A retriever with `cache: false` gets this process's own cache."""
+    """Return the cache for a retriever's results. For `cache: false`, it is temporary, and new after `ask_anew`."""
     return cache if reusable(retriever) else Cache(_own_folder() / moment())
 
 
@@ -157,12 +157,12 @@ def chat_for(model: ChatModel, cache: Cache, purpose: str, unasked: str = "") ->
 
 @functools.cache
 def moment() -> str:
-    """Return a name for the period until the next call of `ask_anew`. Services are assumed not to change meanwhile."""
+    """Return the id of the current period, in which services are assumed not to change. `ask_anew` ends the period."""
     return uuid.uuid4().hex
 
 
 def ask_anew() -> None:
-    """Make retrievers with `cache: false` search again."""
+    """Make retrievers with `cache: false` search again for queries that they have already searched for."""
     moment.cache_clear()
 
 

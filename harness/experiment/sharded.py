@@ -38,8 +38,8 @@ class ShardJob:
     """A shard of the corpus, and the retriever that works on it.
 
     shard: fingerprint of the shard's documents.
-    expected: digest of the retriever's identity, which must be the same on every node.
-    summary: identity of the sum of all shards' counts; None if shards are independent.
+    expected: digest of the retriever's identity. Every node must compute the same digest.
+    summary: identity of the counts summed over all shards; None if shards are independent.
     """
 
     store: str
@@ -134,7 +134,7 @@ def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
 @contextmanager
 def _at_work(job: ShardJob) -> Iterator[Retriever]:
     retriever = cast(Any, _retriever(job.store, json.dumps(job.node), job.expected))
-    before = getattr(retriever, "progress", None)  # this job may rebuild a damaged entry for an outer job, which waits
+    before = getattr(retriever, "progress", None)  # a job that waits for this one may use the same retriever
     with watch(recorded_name(type(retriever))) as progress:
         retriever.progress = progress
         try:
