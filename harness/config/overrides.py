@@ -78,7 +78,7 @@ def as_typed(key: str, value: Any) -> str:
 
 
 def _is_plain(value: str) -> bool:
-    """Return whether a value is a name or a path of Latin letters, which Hydra reads as the same text."""
+    """Return whether a value is a name or a path of Latin letters. Hydra reads such a value as the same text."""
     return re.fullmatch(r"[A-Za-z_/][A-Za-z_/.-]*[A-Za-z_/-]", value) is not None and value.lower() not in _WORDS
 
 
@@ -110,6 +110,6 @@ def _parses(word: str) -> bool:
 
     try:
         OverridesParser.create().parse_override(word)
-    except (HydraException, ValueError):  # ValueError: more digits than Python reads
+    except (HydraException, ValueError):  # ValueError: a number has more digits than Python reads
         return False
     return True

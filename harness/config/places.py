@@ -36,8 +36,8 @@ def bucket_place(path: str) -> BucketPlace | None:
     name, rest = scheme.group(1), path[scheme.end() :]
     if "@" in path or "?" in path or "#" in path or re.match(r"/[^/]*:", rest):
         raise BadInput(
-            f"{KEY}: this address has more than a bucket and a prefix. Addresses are logged, so remove the text before "
-            f"an @, and the text after a ?, a # or a colon: credentials come from the environment. {SUPPORTED}."
+            f"{KEY}: this address has more than a bucket and a prefix. Remove the text before an @, and the text after "
+            f"a ?, a # or a colon: addresses are logged, and credentials come from the environment. {SUPPORTED}."
         )
     if name != "s3" or not rest.startswith("/"):
         if name.lower() in _S3:

@@ -2,7 +2,7 @@
 
 A plug-in is an entry point of the group `retrieval_harness.components` that names a package with a folder `conf/`. The
 yaml files in this folder are choices of config groups, and classes of the package are components. A plug-in is found
-without importing it. `harness doctor`, and any command that uses a broken plug-in, say what is wrong with it.
+without importing it. `harness doctor` says what is wrong with a broken plug-in, and so does any command that uses it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUP = "retrieval_harness.components"
 # The groups to which plug-ins may add choices.
 GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "rerank", "gate")
 PROVIDER = "plug-in"  # Hydra's name for the config folders of plug-ins
-ALLOW = "plugins.allow"  # the key with the modules whose functions a config may name
+ALLOW = "plugins.allow"  # the key that lists the modules whose functions a config may name
 OURS = ("harness", "retrievers")
 
 _allowed: ContextVar[tuple[str, ...]] = ContextVar("allowed", default=())
@@ -32,7 +32,7 @@ _allowed: ContextVar[tuple[str, ...]] = ContextVar("allowed", default=())
 
 @dataclass(frozen=True)
 class Plugin:
-    """An installed plug-in. name: the entry point. folder: the configs. problem: why it cannot be used, or ""."""
+    """An installed plug-in. name: of the entry point. folder: of the configs. problem: why it cannot be used, or ""."""
 
     name: str
     package: str

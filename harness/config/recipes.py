@@ -1,7 +1,7 @@
 """Apply recipes (`experiment=NAME`) to commands without the group `experiment`, such as `harness compare`.
 
-From the recipe, such a command takes only the keys and groups that it has itself. For `run` and `sweep`, Hydra applies
-recipes.
+Such a command takes from a recipe only the keys and groups that the command itself has. Hydra applies the recipes of
+`run` and `sweep`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NOTHING = ("null", "~", "")  # the spellings of null in YAML
 
 
 def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:
-    """Return the settings of the recipes that a command's overrides name, and the other overrides.
+    """Return the settings of the recipes that a command's overrides choose, and the other overrides.
 
-    Raise BadInput for an unknown recipe, and for a recipe with a key that no command has. name: the primary config.
+    Raise BadInput for an unknown recipe, and for a recipe with a key of no command. name: the command's primary config.
     """
     own = manual.manual(name)
     if GROUP in own.groups:

@@ -35,7 +35,7 @@ class Role(enum.Flag):
     LOCATES: the key says where runs are logged. Suggested next commands repeat it.
     ASIDE: the key changes only the place or look of output. It is not part of names, params, trial keys or sweeps.
     FIXED: the key has one value for a whole sweep.
-    ONCE: the key belongs to one run, and proposals do not repeat it.
+    ONCE: the key belongs to one run. Commands that are proposed for further runs leave it out.
     ACTS: the key runs code, opens this machine to others, overwrites or deletes. Only the command line may set it.
     LINES: the key takes a text that may have line breaks and tabs.
     """
@@ -166,7 +166,7 @@ def with_role(cls: type, role: Role) -> tuple[str, ...]:
 
 
 def recipes(cls: type) -> tuple[str, ...]:
-    """Return a class's groups whose choices only set other keys, and its groups with one value for a whole sweep."""
+    """Return the groups of a class that only set other keys, and those that have one value for a whole sweep."""
     return tuple(name for name, one in schema_groups(cls).items() if one.recipe or Role.FIXED in one.roles)
 
 

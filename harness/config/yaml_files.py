@@ -39,7 +39,7 @@ def load_yaml(path: Path) -> Any:
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Turn errors in the block, which reads YAML, into BadInput with file and line."""
+    """Turn errors of a `with` block that reads YAML into BadInput with file and line."""
     from yaml import YAMLError
 
     try:
@@ -70,11 +70,11 @@ def _check_aliases(text: str, path: Path) -> None:
         if isinstance(event, yaml.AliasEvent):
             where = f"{path}:{event.start_mark.line + 1}"
             if event.anchor in dict(opened):
-                raise BadInput(f"{where}: *{event.anchor:.60} stands within &{event.anchor:.60}, so it never ends.")
+                raise BadInput(f"{where}: *{event.anchor:.60} stands within &{event.anchor:.60}: it would never end.")
             repeated += sizes.get(event.anchor, 1)
             values += sizes.get(event.anchor, 1)
             if repeated > MOST:
-                raise BadInput(f"{where}: the aliases repeat more than {MOST:,} values. Write fewer.")
+                raise BadInput(f"{where}: the aliases repeat more than {MOST:,} values. Write fewer aliases.")
         elif isinstance(event, yaml.CollectionStartEvent):
             opened.append((event.anchor, values))
             values += 1

@@ -22,7 +22,7 @@ from harness.errors import BadInput
 from harness.storage.cache import open_cache
 
 SAMPLE = Path(__file__).parents[1] / "sample"
-FOLDER = "documents"  # the documents folder in the cache entry, beside the manifest of the entry
+FOLDER = "documents"  # name of the documents folder in its cache entry
 
 
 class Chunked(SpanLabelled):
@@ -52,8 +52,8 @@ class Chunked(SpanLabelled):
         if (files is None) != (testset is None):
             lacking, given = ("testset", "files") if testset is None else ("files", "testset")
             raise BadInput(
-                f"dataset.{given} needs dataset.{lacking}, because a test set quotes its evidence from certain files. "
-                "Without both keys, the sample's profiles and test set are used."
+                f"dataset.{given} needs dataset.{lacking}, because a test set's evidence is quoted from certain files. "
+                "If you give neither, the shipped profiles and their test set are used."
             )
         super().__init__(path=testset or str(SAMPLE / "testset"))
         self._files = files or str(SAMPLE / "profiles" / "*.txt")

@@ -49,7 +49,7 @@ Share = Callable[[float], None]  # called with the share of a text that is done,
 
 
 def compiled(separator: str) -> re.Pattern[str]:
-    """Compile a separator. Raise BadInput if it can match the empty string, or if matching it can take for ever."""
+    """Compile a separator. Raise BadInput if it is invalid, matches the empty string or can take for ever."""
     try:
         tree = parser.parse(separator)
         pattern = re.compile(separator)
@@ -102,8 +102,8 @@ def cut_long(text: str, borders: np.ndarray, size: int) -> np.ndarray:
 def cuts(text: str, starts: Sequence[int], size: int) -> Iterator[int]:
     """Yield positions that cut a text into parts of at most `size` units.
 
-    Cut after the last line break that fits, or else after the last white space, or else within a word. Keep units that
-    begin at the same character together. starts: the start of each unit, ascending.
+    Cut after the last line break that fits, or else after the last white space, or else within a word. Never separate
+    units that begin at the same character. starts: the start of each unit, ascending.
     """
     first = 0
     while len(starts) - first > size:
@@ -171,7 +171,7 @@ class Note:
 
     @classmethod
     def read(cls, file: Path) -> Note:
-        """Read the template in a UTF-8 file. Raise BadInput, which names the file, if the template cannot be used."""
+        """Read the template from a UTF-8 file. Raise BadInput, which names the file, if the template cannot be used."""
         text = "\n".join(line for _, line in numbered_lines(file)).strip()
         if not text:
             raise BadInput(f"{file}: the note is empty. Write a sentence with {_SHOWN}, or set chunk.note=null.")
@@ -267,8 +267,8 @@ def _located(tokenizer: str) -> Path:
     except (*connection_errors, LocalEntryNotFoundError, HFValidationError) as error:
         raise BadInput(
             f"chunk.tokenizer={tokenizer} is neither a file nor a folder, and cannot be fetched from the hub "
-            f"({type(error).__name__}). Ways out: (1) run `hf download {tokenizer} {FILE}` on a machine that reaches "
-            "the hub, copy the file here and name it; (2) chunk.unit=characters or morphemes, which need no model."
+            f"({type(error).__name__}). Either (1) run `hf download {tokenizer} {FILE}` on a machine that reaches "
+            "the hub, copy the file here and name it, or (2) set chunk.unit=characters or morphemes."
         ) from None
 
 
@@ -307,7 +307,7 @@ class Chunking:
         if self.unit == "tokens" and self.tokenizer is None:
             raise BadInput("chunk.unit=tokens needs chunk.tokenizer: a tokenizer.json, its folder, or a hub name.")
         if self.unit != "tokens" and self.tokenizer is not None:
-            raise BadInput(f"chunk.tokenizer does nothing with chunk.unit={self.unit}. Set chunk.unit=tokens.")
+            raise BadInput(f"chunk.tokenizer has no effect with chunk.unit={self.unit}. Set chunk.unit=tokens.")
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], where: str = "chunk") -> Chunking:
@@ -325,7 +325,7 @@ class Chunking:
         return Note.read(Path(self.note)) if self.note else None
 
     def identity(self) -> dict[str, Any]:
-        """Return everything that determines spans and notes, as plain JSON: contents of files, versions of packages."""
+        """Return all that determines spans and notes, as JSON: settings, note template, tokenizer hash, versions."""
         used, note = dataclasses.asdict(self), self.notes()
         used["note"] = note.template if note else None
         if self.splitter == "kiwi":
@@ -341,9 +341,9 @@ class Chunking:
         return self.splitter == "kiwi" or self.unit != "characters"
 
     def spans(self, text: str, share: Share = lambda _: None) -> list[tuple[int, int]]:
-        """Return (start, end) of each chunk in code points, without white space around it. Ends ascend; starts may tie.
+        """Return (start, end) of each chunk in code points, without white space around it.
 
-        Every character except white space is in a chunk. share: called several times with the share that is done.
+        Ends strictly ascend; starts may be equal. Every character except white space is in a chunk. share: see `Share`.
         """
         if self.splitter == "kiwi" and self.unit == "morphemes":  # kiwi reads the text twice
             borders = by_kiwi(text, lambda done: share(done / 2))
@@ -379,8 +379,8 @@ class Chunking:
 def _merged(lengths: np.ndarray, size: int, overlap: int) -> Iterator[tuple[int, int]]:
     """Yield (first sentence, sentence after the last) of each chunk. lengths: int64 [N], the units of each sentence.
 
-    A chunk begins as early as two limits allow: it shares at most `overlap` units with the previous chunk, and it has
-    room for a sentence that the previous chunk lacks. It takes sentences up to a total of `size` units.
+    A chunk begins as early as two limits allow: it may share at most `overlap` units with the previous chunk, and it
+    must have room for the sentence after that chunk. It takes sentences up to a total of `size` units.
     """
     before = [0, *np.cumsum(lengths).tolist()]
     first = last = 0

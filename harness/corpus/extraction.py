@@ -1,7 +1,7 @@
 """Extract the text of files by a reader for each format.
 
-Foreign parsers run in a separate process, in which no file can hang or crash the harness or fill its memory. To add a
-format, write a function from a path to the texts of the pages, and add a row to READERS.
+Foreign parsers run in a separate process, so no file can hang or crash the harness or fill its memory. To add a format,
+write a function that takes a path and returns the texts of the pages, and add a row to READERS.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harness import children
 from harness.corpus import readers
 from harness.errors import BadInput, Failed, did_you_mean
 
-# The module search path is handed over because both processes must import the same modules.
+# The new process gets this one's module search path, because both must import the same modules.
 _START = (
     "import sys; sys.path[:] = {path!r}; from harness.corpus.extraction import serve; serve({function!r}, {limits!r})"
 )
@@ -52,13 +52,13 @@ class Apart:
         self.function, self.seconds, self.memory = function, seconds, memory
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._owner = 0  # id of the process that started `_process`; a fork of it must start its own
+        self._owner = 0  # id of the process that started `_process`; after a fork, the child must start its own
         atexit.register(self.close)
 
     def __call__(self, argument: str) -> Any:
-        """Return the function's result, or raise its BadInput. Its other errors raise RuntimeError with the traceback.
+        """Return the function's result, or raise its BadInput. Other errors become RuntimeError with the traceback.
 
-        Raise Ended if the input ended the process, Failed if anything else ended it.
+        Raise Ended if the input ended the process, and Failed if something else ended it.
         """
         with self._lock:
             process = self._running()
@@ -105,7 +105,7 @@ class Apart:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # a keyboard interrupt reaches only the caller, which ends the process
+                start_new_session=True,  # Ctrl-C interrupts only the caller, and the caller ends this process
             )
             self._owner = os.getpid()
         return self._process
@@ -135,10 +135,10 @@ def serve(function: str, limits: tuple[int, int]) -> None:
     with open(os.devnull, "wb") as nothing:  # noqa: PTH123 (a library may print)
         os.dup2(nothing.fileno(), 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if held := _held():  # only on Linux: other systems ignore the limit or count reserved memory
+    if held := _held():  # limited only on Linux: other systems ignore the limit or count reserved memory
         resource.setrlimit(resource.RLIMIT_AS, (held[0] + memory, held[0] + memory))
     for line in sys.stdin.buffer:
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # on expiry, the system ends the process: there is no handler
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # the signal at the end of this time ends the process
         _reply(replies, call, json.loads(line))
         signal.setitimer(signal.ITIMER_PROF, 0)
 
@@ -163,7 +163,7 @@ def _encoded(kind: str, value: Any) -> bytes:
 
 
 def _held() -> tuple[int, int] | None:
-    """Return (bytes of address space, bytes in memory) of this process; None without /proc."""
+    """Return (bytes of address space, bytes in memory) of this process; None except on Linux."""
     if sys.platform != "linux":
         return None
     with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123
@@ -216,11 +216,11 @@ class Extracted:
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of a file format. Increase `version` when the same file gives another text.
+    """A reader of a file format. Increase `version` when a change makes it return another text for the same file.
 
     read: returns the texts of a file's pages, or one text; raises BadInput that names the path.
     suffixes: endings of names, in lower case. largest: maximum bytes of a file. package: the library that parses.
-    begins: bytes that the beginning of a file contains; empty for text.
+    begins: bytes that the first `HEAD` bytes of a file must contain; b"" if the format has none.
     apart: whether to parse in a separate process. paged: whether the texts are pages.
     """
 

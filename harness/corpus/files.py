@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from harness.data.files import listing
 from harness.errors import BadInput, did_you_mean
 
-# Temporary files of editors, browsers and systems. A pattern must spell the beginning of such a name to match it.
+# Wildcards leave out these temporary files. Only the same plain first character finds one: `T*` finds Thumbs.db.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
 _SHOWN = 100  # maximum number of problems in a message
 
@@ -22,8 +22,8 @@ _SHOWN = 100  # maximum number of problems in a message
 class SourceFile:
     """A file of a corpus.
 
-    name: the recorded path, with `/` and in Unicode NFC, equal on every machine. It is relative to the working folder
-        or, for files outside it, to the parent of the folder where the pattern starts.
+    name: the path that is recorded, with `/` and in Unicode NFC. It is the same on every machine: it is relative to the
+        working folder or, for files outside it, to the parent of the folder where the pattern starts.
     """
 
     name: str
@@ -49,7 +49,7 @@ class SourceFile:
 def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
     """Return the files that match any of the patterns, in ascending order of names.
 
-    Raise BadInput with all problems, such as patterns that match no file and links out of the pattern's folder.
+    Raise BadInput with all problems, such as links out of a pattern's folder, or a pattern that matches no file.
     patterns: paths with the wildcards `*`, `?`, `[...]`, and `**` for any number of folders. Wildcards leave out hidden
         files and the temporary files of editors.
     """
@@ -122,7 +122,7 @@ class _Search:
         self.prefix = spelled.relative_to(here) if spelled.is_relative_to(here) else Path(spelled.name)
 
     def files(self, wild: tuple[str, ...]) -> Iterator[SourceFile]:
-        """Yield the files whose path below the base matches. wild: parts of the pattern; the last matches files."""
+        """Yield the files whose path below the base matches `wild`, the parts of a pattern from its first wildcard."""
         waiting, seen = [(self.base, wild)], set()
         while waiting:
             folder, parts = waiting.pop()

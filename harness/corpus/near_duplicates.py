@@ -26,9 +26,9 @@ from retrievers.base import Progress, cores
 
 THRESHOLD = 0.8  # minimum similarity of near-duplicates
 BANDS, ROWS = 20, 6
-BLOCK = 1 << 21  # number of characters hashed at a time, and of bytes compared at a time
-LEADERS = 3  # number of texts in a bucket (texts that agree in a band) to compare with all its other texts
-COMPARISONS = 40  # maximum number of comparisons per document; otherwise, a large bucket would take quadratic time
+BLOCK = 1 << 21  # approximate number of characters to hash, or of bytes to compare, at a time
+LEADERS = 3  # number of texts per bucket (the texts with equal keys in a band) that are compared with all the others
+COMPARISONS = 40  # maximum number of comparisons per document; without it, a large bucket would take quadratic time
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class DuplicatePair:
 def find_near_duplicates(
     texts: Iterable[str], count: int, folder: Path, progress: Progress | None = None
 ) -> list[DuplicatePair]:
-    """Return the near-duplicates among `count` texts, by ascending (a, b).
+    """Return the near-duplicates among `count` texts, in ascending order of (a, b).
 
     A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair. Its
     `a` is the first text of the group if that is similar enough to `b`; otherwise, a chain of similar texts leads from
@@ -89,9 +89,9 @@ class _Signed:
         return self._folder / f"band{band}"
 
     def buckets(self, band: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (documents that share their key in a band, bucket of each document), both int64, sorted by bucket."""
+        """Return (documents whose key in a band is shared, bucket of each of them), both int64, sorted by bucket."""
         keys = np.fromfile(self._band(band), np.uint64)
-        documents = np.flatnonzero(np.diff(self._offsets))  # documents that are not empty
+        documents = np.flatnonzero(np.diff(self._offsets))  # the documents that are not empty
         documents = documents[np.argsort(keys[documents], kind="stable")]
         begins = np.ones(len(documents) + 1, bool)
         begins[1:-1] = np.diff(keys[documents]) != 0
@@ -130,7 +130,7 @@ class _Groups:
         documents, buckets = self._signed.buckets(band)
         neighbours = documents[:-1][np.diff(buckets) == 0], documents[1:][np.diff(buckets) == 0]
         for _ in range(LEADERS):
-            first = np.searchsorted(buckets, buckets)  # first document of the same bucket
+            first = np.searchsorted(buckets, buckets)  # position of the first document of the same bucket
             leaders = documents[first]
             self._compare(leaders, documents)
             apart = self._roots(documents) != self._roots(leaders)
@@ -163,7 +163,7 @@ class _Groups:
             beside.setdefault(b, []).append((a, similarity))
         members = np.array(sorted(beside), np.int64)
         firsts = self._roots(members)
-        linked: dict[int, tuple[int, float]] = {}  # document -> (neighbour on the way to its group's first, similarity)
+        linked: dict[int, tuple[int, float]] = {}  # document -> (next document towards the group's first, similarity)
         reached = np.unique(firsts).tolist()
         roots = set(reached)
         for document in reached:  # breadth-first search: the loop appends to `reached`

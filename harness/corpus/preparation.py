@@ -6,8 +6,8 @@ files.jsonl has a line {path, sha256, bytes, text, characters, title, pages, rea
 `sha256` and `bytes` describe the file, `characters` is the length of its text, and `title` its note. `pages` lists the
 start of each page in the text, or is null. `reader` is the reader's name and versions. manifest.json is a `Manifest`.
 
-Chunks with equal texts and equal notes are one document, with a span for each place. Memory: 18 bytes for each place.
-Logs keep finished work, so a repeated call continues where a killed preparation stopped.
+Chunks with equal texts and equal notes are one document, with a span for each place where this text stands. Memory: 18
+bytes per place. Logs keep finished work, so a repeated call continues where a killed preparation stopped.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ BINS = 10  # approximate number of bins for the documents' lengths
 WORK_FOLDER, FILES_LOG, SPANS_LOG = "work", "files.log", "spans.log"
 ID_BYTES = 10  # bytes of a document's id, which has 20 hexadecimal digits
 KB = 1000
-UNFINISHED, REPLACED = ".unfinished", ".replaced"  # suffixes of the output folder's name while it is written
+UNFINISHED, REPLACED = ".unfinished", ".replaced"  # suffixes of a new output folder, and of the one it replaces
 NAMES = {*SUMMED, MANIFEST, TEXTS}
 Unreadable = Literal["stop", "skip"]
 
@@ -88,7 +88,7 @@ class Manifest:
     """The content of a documents folder.
 
     inputs: digest of the files and settings. chunk: the settings.
-    files, texts, documents: number of each; equal texts count once. spans: number of places of documents.
+    files, texts, documents: number of each; equal texts count once. spans: number of places of all documents.
     characters: number of characters of the texts. near_duplicates: number of pairs.
     skipped: path -> why the file could not be read. sha256: file name -> sha256.
     """
@@ -151,13 +151,13 @@ def bytes_id(content: bytes) -> str:
 
 
 class _Grouped(NamedTuple):
-    """The places (spans in texts) of each document. Documents ascend by first place; a document's places ascend too."""
+    """The places (spans in texts) of each document. Documents are in the order of their first places."""
 
     ids: np.ndarray  # uint8 [places, ID_BYTES]
     spans: np.ndarray  # int32 [places, 2]
-    order: np.ndarray  # places, grouped by document
-    starts: np.ndarray  # where each document begins in `order`, then the length of `order`
-    firsts: np.ndarray  # the first place of each document, ascending
+    order: np.ndarray  # indices of places, grouped by document, ascending within each
+    starts: np.ndarray  # where each document begins in `order`, and last the length of `order`
+    firsts: np.ndarray  # index of each document's first place, ascending
 
 
 class Occurrences:
@@ -165,7 +165,7 @@ class Occurrences:
 
     def __init__(self) -> None:
         self._sources: list[tuple[str, str, str]] = []  # (name of the file, note, id of the text)
-        self._ends = [0]  # cumulative number of chunks, from 0
+        self._ends = [0]  # number of chunks before each source, and last the number of all chunks
         self._known: set[tuple[str, str]] = set()
         self._ids: list[np.ndarray] = [np.zeros((0, ID_BYTES), np.uint8)]
         self._spans: list[np.ndarray] = [np.zeros((0, 2), np.int32)]
@@ -194,7 +194,7 @@ class Occurrences:
         return self._ends[-1]
 
     def doc_ids(self, documents: Sequence[int]) -> list[str]:
-        """Return the ids of documents at these positions."""
+        """Return the ids of the documents at these positions."""
         ids = self._grouped.ids[self._grouped.firsts[np.array(documents, np.int64)]]
         return [one.tobytes().hex() for one in ids]
 

@@ -169,7 +169,7 @@ def test_separators_cannot_take_for_ever():
         ({"separator": "(" * 5000 + "a" + ")" * 5000}, "is not a regular expression"),
         ({"unit": "tokens"}, "chunk.unit=tokens needs chunk.tokenizer"),
         ({"note": 3}, "chunk.note=3 is not"),
-        ({"tokenizer": "BAAI/bge-m3"}, "chunk.tokenizer does nothing with chunk.unit=characters"),
+        ({"tokenizer": "BAAI/bge-m3"}, "chunk.tokenizer has no effect with chunk.unit=characters"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(options, message):
