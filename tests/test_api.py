@@ -456,7 +456,7 @@ def test_the_lists_of_a_run_score_as_the_run(folder, data):
         ({"7": {"d3": "1.0"}}, {}, "score '1.0' is not a finite number."),
         ({"7": {"d3": 1.0}, "3": ["d2"]}, {}, "Give all in the same form."),
         ({"8": ["d3"]}, {}, "No predicted query is labelled"),
-        (table(["7"], docno=["d3"]), {}, "no column doc_id and no score, but query_id, docno"),
+        (table(["7"], docno=["d3"]), {}, "no column doc_id and no column score, only query_id, docno"),
         (table([7, 7], doc_id=["d3"] * 2, score=[2, 1]), {}, "document 'd3' twice"),
         (lambda queries: [], {}, "<lambda> cannot be called with texts and k (too many positional arguments)."),
         (lambda queries, k: None, {}, "<lambda> returned None: return a list with one list of pairs for each query."),

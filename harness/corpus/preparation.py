@@ -416,7 +416,7 @@ def _keep_plain_files(folder: Path) -> None:
 
 
 def _document_lines(documents: Occurrences, text: Callable[[str], str]) -> Iterator[str]:
-    """Yield the lines that `json_line` would write for documents.jsonl, several times faster."""
+    """Yield the lines of documents.jsonl: the same as from `json_line`, but several times faster."""
     quoted = json.JSONEncoder(ensure_ascii=False).encode
     for row in documents.rows(text):
         one = row.document
@@ -503,8 +503,8 @@ def _working(unfinished: Path, output: Path) -> Iterator[None]:
         others = {one.name for one in unfinished.iterdir()} - NAMES - {WORK_FOLDER} if unfinished.is_dir() else {""}
         if others or (unfinished / WORK_FOLDER / "lock").is_dir():
             raise BadInput(
-                f"{unfinished} is in the way: `harness prepare` writes there, but did not make it. Move it away, or "
-                f"choose another output than {output}."
+                f"{unfinished} is in the way: `harness prepare` needs this path, but did not make what is there. "
+                f"Move it away, or choose another output than {output}."
             )
     work = unfinished / WORK_FOLDER
     try:

@@ -3,16 +3,16 @@
 HTML: the visible text, line by line; style sheets are ignored. The head (with its title), navigation, scripts, form
 controls, pictures (with their descriptions) and elements with the attribute `hidden` are left out.
 
-HWPX, the open format of Hangul (KS X 6101): paragraphs, tables, text boxes and notes of all sections. A note follows
-the paragraph that refers to it. An equation is read as its source, in Hangul's script for equations. Page headers and
-footers, comments, and text that a tracked change deletes are left out. In HWPX and HTML, tabs separate the cells of a
-table row.
+HWPX, the open format of the word processor Hangul (KS X 6101): paragraphs, tables, text boxes and notes of all
+sections. A note follows the paragraph that refers to it. An equation is read as its source, in Hangul's own equation
+language. Page headers, page footers, comments, and text that a tracked change deletes are left out. In HWPX and HTML,
+tabs separate the cells of a table row.
 
 PDF: the text of each page, in drawing order. Glyphs without a Unicode value, as in formulas, are left out if they are
 few; otherwise, the page is refused. Words hyphenated at the end of a line are joined.
 
-Plain text and Markdown keep their markup. Bytes are decoded by a byte order mark, as UTF-8, or as CP949 if the result
-is plainly Korean. No other encoding is guessed.
+Plain text and Markdown are read as they are, markup included. Bytes are decoded by a byte order mark, as UTF-8, or as
+CP949 if the result is plainly Korean. No other encoding is guessed.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from harness.errors import BadInput
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
-# Seven of ten syllables in Korean prose are in this set. Chinese, Japanese or Western texts whose bytes happen
-# to be valid CP949 decode to other syllables.
+# Seven of ten syllables in Korean prose are in this set. If the bytes of Chinese, Japanese or Western text happen to
+# be valid CP949, they decode to other syllables.
 _COMMON = frozenset(
     "이다는을의에가고하지은로한를도서사기리아어대자시일나인그해라스정수부전원제들있면게보장주만과여동상성공구선적우된으"
     "비소였연국학했며관조위년신생무실물유계분화경용세발행법문산모안중방식결통차업현단회양당영간러습니합역진감내작표설명"
@@ -50,7 +50,7 @@ _ENCODINGS = {  # codec -> names in web pages
 }
 _CODECS = {name: codec for codec, names in _ENCODINGS.items() for name in names}
 _PRINTED = bytes(set(range(256)) - {one for one in range(32) if one not in b"\t\n\v\f\r\x1a"} - {127})
-_FEW_CONTROLS = 1000  # a text may have one control character in this many bytes
+_FEW_CONTROLS = 1000  # a text may have one control character per this many bytes
 
 
 def decoded(data: bytes, path: Path, declared: str = "") -> str:
@@ -68,8 +68,8 @@ def decoded(data: bytes, path: Path, declared: str = "") -> str:
             except UnicodeDecodeError as error:
                 byte = error.object[error.start]
                 raise BadInput(
-                    f"{path}: its byte order mark says {encoding.upper()}, but byte 0x{byte:02x} at {error.start:,} "
-                    "after the mark is invalid. Is the file complete? Save it as UTF-8."
+                    f"{path}: its byte order mark says {encoding.upper()}, but byte 0x{byte:02x} at offset "
+                    f"{error.start:,} after the mark is invalid. Is the file complete? Save it as UTF-8."
                 ) from None
             _check_printed(text.encode() if encoding != "utf-8" else data, path)
             return text
@@ -88,11 +88,11 @@ def _check_printed(data: bytes, path: Path) -> None:
     zero = data.find(b"\0")
     if zero >= 0:
         start = data[:1000]
-        # In Western text in UTF-16, every other byte is 0.
+        # In UTF-16, every other byte of a Western text is 0.
         every_other = max(start[::2].count(0), start[1::2].count(0)) > len(start) / 5
         hint = " Is it UTF-16 without a byte order mark? Save it as UTF-8." if every_other else ""
         line = data.count(b"\n", 0, zero) + 1
-        raise BadInput(f"{path}:{line}: byte 0x00 at {zero:,}: the file is binary, not text.{hint}")
+        raise BadInput(f"{path}:{line}: byte 0x00 at offset {zero:,}: the file is binary, not text.{hint}")
     odd = len(data.translate(None, _PRINTED))
     if odd > 1 + len(data) / _FEW_CONTROLS:
         raise BadInput(f"{path}: {odd:,} of {len(data):,} bytes are control characters: the file is binary, not text.")
@@ -113,8 +113,8 @@ def _uncertain(data: bytes, at: int, path: Path, declared: str) -> BadInput:
     line = data.count(b"\n", 0, at) + 1
     claim = f" or {declared:.40}, which it declares" if declared and declared.lower() not in ("utf-8", "utf8") else ""
     return BadInput(
-        f"{path}:{line}: byte 0x{data[at]:02x} at {at:,} is not UTF-8, and the file is not plainly Korean in CP949"
-        f"{claim}. Save it as UTF-8."
+        f"{path}:{line}: byte 0x{data[at]:02x} at offset {at:,} is not UTF-8, and the file is not plainly Korean in "
+        f"CP949{claim}. Save it as UTF-8."
     )
 
 
@@ -128,8 +128,8 @@ class Lines:
     def __init__(self) -> None:
         self._parts: list[str] = []
         self._breaks = 0
-        self._rows: list[int] = []  # number of parts before each open table row
-        self._edge = -1  # number of parts before the last cell's content
+        self._rows: list[int] = []  # for each open table row, the number of parts before it
+        self._edge = -1  # number of parts up to the tab before the current cell; -1 if none
 
     def words(self, text: str) -> None:
         """Add text, but leave out repeated spaces, spaces at the ends of lines, and soft hyphens."""
@@ -148,8 +148,8 @@ class Lines:
         self._parts.append(text)
 
     def block(self, breaks: int = 1) -> None:
-        """Require line breaks before the next text."""
-        if len(self._parts) != self._edge:  # the first line of a cell follows the previous cell's tab
+        """Require at least `breaks` line breaks before the next text, but none right after the tab before a cell."""
+        if len(self._parts) != self._edge:
             self._breaks = max(self._breaks, breaks)
 
     def line_break(self) -> None:
@@ -319,7 +319,7 @@ def _opened(packed: zipfile.ZipFile, name: str) -> IO[bytes]:
 class _Section:
     def __init__(self, where: str) -> None:
         self.where = where
-        self._lines = [Lines()]  # the lines of the section, then of each open note
+        self._lines = [Lines()]  # lines of the section, followed by those of each open note
         self._notes: list[str] = []
         self._open: list[str] = []  # names of the open elements
         self._paragraphs = 0  # number of open paragraphs
@@ -417,7 +417,7 @@ _UNREADABLE = re.compile(  # names of glyphs; control, replacement and private-u
 def read_pdf(path: Path) -> list[str]:
     from pypdfium2 import PdfDocument, PdfiumError, raw
 
-    with suppress(PdfiumError):  # pdfium may repeat an earlier file's error, so a known error is provoked first
+    with suppress(PdfiumError):  # pdfium may report an earlier file's error again: cause a harmless one first
         PdfDocument(b"no PDF")
     try:
         document = PdfDocument(path)
@@ -437,7 +437,7 @@ def read_pdf(path: Path) -> list[str]:
     if bad:
         raise BadInput(
             f"{path}: the text of {len(bad)} of {len(pages) + len(bad)} pages cannot be read: page {some(bad)}. Export "
-            "the PDF again with its fonts, or give the text from OCR or the source of the document."
+            "the PDF again with its fonts. If you cannot, give the document's source, or its text from OCR."
         )
     if all(not page or page.isspace() for page in pages):
         raise BadInput(f"{path}: the PDF holds no text, only pictures. It needs OCR: give the text that OCR finds.")

@@ -1,4 +1,4 @@
-"""The contest's format (documents, conversations and labels in JSON lines) and the shipped sample."""
+"""The format of a Korean retrieval contest (documents, conversations, labels in JSON lines), and the shipped sample."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from retrievers.base import Document, Query
 
 
 class Contest:
-    """JSON lines in the format of the contest on scientific questions.
+    """JSON lines in the format of a Korean retrieval contest on scientific questions.
 
     documents.jsonl: {docid, title, src, content}; title and src are optional. Title and content are indexed.
     eval.jsonl:      {eval_id, msg: [{role, content}, ...]}, a question or a conversation.

@@ -53,10 +53,10 @@ class Dataset:
 
     @cached_property
     def fingerprints(self) -> dict[str, str | None]:
-        """Part -> its sha256. Parts: "documents", "queries", "qrels" and "evidence" (from which labels were made).
+        """Part -> its sha256. Parts: "documents", "queries", "qrels" and "evidence" (the passages behind the labels).
 
-        They depend on ids, titles, texts, turns, grades and the order of queries. They do not depend on line ends, on
-        `source`, on the order of keys, documents or labels, or on whether an id is a number in its file.
+        They depend on ids, titles, texts, turns, grades and the order of queries. They do not depend on line endings,
+        on `source`, on the order of keys, documents or labels, or on whether an id is a number in its file.
         """
         queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
         found = {"documents": fingerprint_of(self.documents), "queries": _sha256(queries), "qrels": None}
@@ -166,7 +166,7 @@ def _notes(
         yield f"{unlabelled} of {len(queries)} queries are unlabelled: they are searched and exported, but not scored."
     if qrels.unanswerable:
         unanswered = counted(len(qrels.unanswerable), "query")
-        yield f"{unanswered} without an answer in the documents, scored apart: {some(qrels.unanswerable)}."
+        yield f"{unanswered} without an answer in the documents, scored separately: {some(qrels.unanswerable)}."
     yield from qrels.remarks()
     needless = sum(not qrels.needs_retrieval(query_id) for query_id in qrels.grades)
     if needless:
@@ -189,11 +189,11 @@ def _judgement_notes(qrels: Qrels, known: Collection[str]) -> Iterable[str]:
         judged = counted(relevant + others, "judged pair")
         yield f"{judged} of a query and a document, {each:.1f} per query; {relevant:,} of them relevant."
     if pooled := sum(map(len, qrels.pooled.values())):
-        yield f"{counted(pooled, 'pair')} of a query and a document pooled, but not judged."
+        yield f"{counted(pooled, 'pair')} of a query and a document: pooled, but not judged."
     lists = [*(qrels.not_relevant or {}).values(), *qrels.pooled.values()]
     if lacking := sorted(one for one in set().union(*lists) if one not in known):
         there = counted(len(lacking), "document")
-        yield f"{there} in the labels, but not in the dataset, none of them relevant: {some(lacking)}."
+        yield f"{there} named in the labels, but missing from the dataset (none is relevant): {some(lacking)}."
 
 
 def _sha256(rows: Iterable[Any]) -> str:

@@ -39,14 +39,14 @@ TEXT_ID = 20  # number of hexadecimal digits of a text's id
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A document and its places in texts. It has several places if equal chunks became one document."""
+    """A document and its places in texts. It has several places if its text occurs more than once."""
 
     document: Document
     spans: tuple[Span, ...]
 
 
 class DocumentsFolder:
-    """A folder that `harness prepare` finished. Other folders raise BadInput. key: the config key of the folder."""
+    """A folder that `harness prepare` finished; raises BadInput for any other. key: the config key of the folder."""
 
     def __init__(self, path: Path, key: str = "documents") -> None:
         self.path = path

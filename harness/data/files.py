@@ -21,8 +21,8 @@ from typing import IO, Any, NoReturn, TypeVar, cast
 from harness.errors import BadInput, did_you_mean
 
 DAMAGED = (OSError, EOFError, zlib.error)  # raised by reading a file or a gzip stream
-# Limits for damaged or hostile files: a line or a JSON file takes several times its size in memory.
 BLOCK = 1 << 20  # bytes that are read at once
+# Limits for damaged or hostile files, since a line or a JSON file takes several times its size in memory.
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
 # Limits of the unpacked size: in bytes, and as a multiple of the packed size. The greater limit applies.
 UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200
@@ -106,7 +106,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
             for number, raw in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), start=1):
                 if len(raw) > LONGEST_LINE:
                     raise BadInput(
-                        f"{path}:{number}: the line has more than {LONGEST_LINE >> 20} MB. Is it a file of lines?"
+                        f"{path}:{number}: the line has more than {LONGEST_LINE >> 20} MB. Are its line breaks missing?"
                     )
                 line = _decode(raw.rstrip(b"\r\n"), path, number)
                 if line.strip():
@@ -141,7 +141,7 @@ def _row(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def text_file(path: Path, most: int) -> str:
-    """Return the text of a file with LF line ends. Raise BadInput if it has more than `most` bytes."""
+    """Return the text of a file with LF line endings. Raise BadInput if it has more than `most` bytes."""
     raw = bytearray()
     try:
         with open_unpacked(path) as file:
@@ -352,7 +352,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 
 
 def json_line(row: Mapping[str, Any]) -> str:
-    """Return a JSON object on one line, with its line end."""
+    """Return a JSON object as one line that ends with LF."""
     return _encode(row) + "\n"
 
 

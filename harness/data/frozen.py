@@ -126,7 +126,7 @@ class Frozen(SpanLabelled):
         strata = field(self.manifest, "strata", dict, str(self.path / FROZEN))
         people = self.labels(CHECKED_LABELS)
         if lacking := [one.query_id for one in people if not isinstance(strata.get(one.query_id), str)]:
-            raise BadInput(f"{self.path / FROZEN}: strata lacks checked queries: {some(lacking)}. {_AGAIN}")
+            raise BadInput(f"{self.path / FROZEN}: checked queries without a stratum: {some(lacking)}. {_AGAIN}")
         return Checked(qrels_of(self.labels(MODEL_LABELS)), qrels_of(people), strata)
 
     def _check_documents(self, documents: Sequence[Document]) -> None:
@@ -156,15 +156,15 @@ class Frozen(SpanLabelled):
         yield (
             f"Frozen test set, version {manifest['version']}, {manifest['sha256'][:12]}: "
             f"{counted(len(labels), 'query')}, {by_model:,} of them with grades by a model"
-            + (f"; people checked {people:,} that were drawn at random." if people else ".")
+            + (f"; people checked {people:,} of the queries, drawn at random." if people else ".")
         )
         if by_model and not people:
             yield (
-                "Intervals leave out the model's errors, and may be far from people's judgements. To include these "
-                "errors, let people check queries drawn at random: harness testset review, sample=audit."
+                "Intervals leave out the model's errors, so values from people's judgements may lie far outside. To "
+                "include these errors, let people check queries drawn at random: harness testset review, sample=audit."
             )
         if self.folder.fingerprint != manifest["documents"].get("sha256"):
-            yield "The documents are not those that were pooled: new documents are unjudged."
+            yield "The documents differ from those that were pooled for judgement: new documents are unjudged."
 
 
 def read_frozen(path: Path, key: str = "dataset.path") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Incomplete labels: one row per query, with the judged documents and their grades.
+"""Labels that leave some documents unjudged: JSON lines, one row per query.
 
 {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}
 
@@ -40,13 +40,13 @@ class Label:
 
 
 def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
-    """Return the label in a row of either form. Raise BadInput if the row contradicts itself."""
+    """Return the label in a row, with or without `needs`. Raise BadInput if the row contradicts itself."""
     relevant = _relevant(row, where)
     if "needs" not in row:
         if "not_relevant" in row or row.get("kind") == UNANSWERABLE:
             there = "not_relevant" if "not_relevant" in row else "kind"
             raise BadInput(
-                f"{where}: needs is missing, but {there} is there. Add needs: true, or false for a query that needs no "
+                f"{where}: the row has {there}, but no needs. Add needs: true, or needs: false if the query needs no "
                 "retrieval."
             )
         return Label(query_id, bool(relevant), relevant)
@@ -124,7 +124,7 @@ def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
 def qrels_of(labels: Iterable[Label]) -> Qrels:
     """Return the labels of all queries.
 
-    If only some labels say which documents were judged, the other labels count only relevant documents as judged.
+    If only some labels say which documents were judged, only the relevant documents of the others count as judged.
     """
     rows = list(labels)
     answerable = [one for one in rows if one.kind != UNANSWERABLE]

@@ -38,10 +38,10 @@ class Predictions:
 
 
 def read_predictions(path: Path) -> Predictions:
-    """Return lists from contest JSON lines {eval_id, topk: [docid, ...]} or a TREC run, detected by content.
+    """Return the lists in a file of contest JSON lines {eval_id, topk: [docid, ...]} or in a TREC run.
 
     Contest lists keep their order and duplicates. A TREC run is sorted by `trec_order`. Raise BadInput for other
-    formats, for a query in two rows, and for a document twice in a TREC list.
+    formats, if a query has two contest rows, and if a query has a document twice in a TREC run.
     """
     number, line = next(numbered_lines(path), (0, ""))
     if not number:
@@ -76,8 +76,8 @@ def _prediction_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, row in json_lines(path):
         if "eval_id" not in row and row and all(isinstance(value, dict) for value in row.values()):
             raise BadInput(
-                f"{path}:{number}: an object that maps queries to lists is not supported. Give one object per line, "
-                "{eval_id, topk: [docid, ...]}, or a TREC run: query_id Q0 doc_id rank score tag."
+                f"{path}:{number}: an object that maps queries to lists is not supported. Give JSON lines "
+                "{eval_id, topk: [docid, ...]} or a TREC run (query_id Q0 doc_id rank score tag)."
             )
         yield number, row
 
@@ -89,15 +89,15 @@ def trec_scores(path: Path) -> dict[str, dict[str, float]]:
         fields = line.split()
         if len(fields) != _TREC_FIELDS:
             raise BadInput(
-                f"{path}:{number}: {len(fields)} fields. A TREC run has six, query_id Q0 doc_id rank score tag; "
-                "contest predictions are JSON lines {eval_id, topk: [docid, ...]}."
+                f"{path}:{number}: {len(fields)} fields. A TREC run has six: query_id Q0 doc_id rank score tag. "
+                "Contest predictions are JSON lines {eval_id, topk: [docid, ...]}."
             )
         query_id, _, doc_id, _, score, _ = fields
         scores = run.setdefault(query_id, {})
         if doc_id in scores:
             first = next(n for n, other in numbered_lines(path) if other.split()[:3:2] == [query_id, doc_id])
             raise BadInput(
-                f"{path}:{number}: query {query_id!r:.60} has document {doc_id!r:.60} already at {path}:{first}. "
+                f"{path}:{number}: query {query_id!r:.60} already has document {doc_id!r:.60} at {path}:{first}. "
                 "Remove one of them."
             )
         scores[doc_id] = finite_number(score, "score", f"{path}:{number}")
@@ -121,7 +121,7 @@ def predictions_of(lists: Mapping[str, Sequence[str]]) -> Predictions:
 
 
 def from_mapping(given: Mapping[Any, Any]) -> Predictions:
-    """Return predictions from {query_id: [doc_id, ...]}, or from {query_id: {doc_id: score}} in `trec_order`."""
+    """Return predictions from {query_id: [doc_id, ...]} or {query_id: {doc_id: score}} (sorted by `trec_order`)."""
     if not given:
         raise BadInput("predictions are empty. Give a list of document ids for each query.")
     scored = [isinstance(row, Mapping) for row in given.values()]
@@ -141,7 +141,7 @@ def from_table(table: Any) -> Predictions:
     missing = [name for name in COLUMNS if name not in table.columns]
     if missing:
         raise BadInput(
-            f"predictions have no column {' and no '.join(missing)}, but {some([*map(str, table.columns)])}. "
+            f"predictions have no column {' and no column '.join(missing)}, only {some([*map(str, table.columns)])}. "
             f"Give a table with {', '.join(COLUMNS)}."
         )
     scores: dict[Any, dict[Any, Any]] = {}

@@ -29,7 +29,7 @@ class Qrels:
     Labels on prepared texts also have these fields:
 
     places: doc_id -> spans of the document; several if its text occurs more than once. None if unknown.
-    evidence: query_id -> evidence at its present place, for each labelled query that needs retrieval.
+    evidence: query_id -> evidence at its place in the present texts, for each labelled query that needs retrieval.
     checked: a model's labels, and people's labels of the queries that were drawn for people to check; None if people
         have judged every pair, or if no queries were drawn.
     """
@@ -56,7 +56,7 @@ class Qrels:
         for query_id, grades in sorted(self.grades.items()):
             yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())
         judged = _listed(self.not_relevant or {})
-        # An empty row says that no document was judged not relevant. TREC and BEIR labels say so without it.
+        # An empty row says that no document was judged not relevant. TREC and BEIR labels need no such row.
         if judged or (self.not_relevant is not None and self.abstention):
             yield "not_relevant", judged
         if pooled := _listed(self.pooled):

@@ -13,9 +13,9 @@ from harness.data.shards import IndexedTexts
 from retrievers.base import Document
 
 _SAME = {"CJK": "HAN", "HIRAGANA": "HAN", "KATAKANA": "HAN"}  # Japanese mixes all of these scripts
-SAMPLE, LENGTH = 300, 1000  # number of documents in a sample, and of characters read from each document
-KOREAN = 0.2  # texts are Korean if Hangul has at least this share of the letters
-ENGLISH = 0.03  # texts are English if FUNCTION_WORDS have at least this share of the words
+SAMPLE, LENGTH = 300, 1000  # minimum number of documents in a sample; number of characters read from each
+KOREAN = 0.2  # texts are Korean if at least this share of their letters is Hangul
+ENGLISH = 0.03  # texts are English if at least this share of their words is in FUNCTION_WORDS
 FUNCTION_WORDS = frozenset({"the", "of", "and", "to", "in", "is", "for", "that"})
 STEMMERS = {"Korean": "kiwi", "English": "snowball"}  # language -> tokenizer that knows its word forms
 UNSPACED = ("HAN", "THAI", "LAO", "KHMER", "MYANMAR")  # scripts without spaces between words

@@ -61,7 +61,7 @@ DAMAGED = "run.trec of run r (bm25-r) is damaged: "
         (run("r"), "q2 Q0 e 1 0.5 x", "the test set has no query or document 'e'"),
         (run("r"), "q3 Q0 d 1 0.5 x", "the test set has no query or document 'q3'"),
         (run("r"), "q2 Q0 d 1 high x", "score 'high' is not a finite number"),
-        (run("r"), "q2 Q0 d 1 0.5 x\nq2 Q0 d 2 0.4 x", "already at"),
+        (run("r"), "q2 Q0 d 1 0.5 x\nq2 Q0 d 2 0.4 x", "already has document 'd' at"),
     ],
 )
 def test_a_run_that_does_not_fit_and_damaged_lists_are_refused(tmp_path, one, content, message):

@@ -73,7 +73,7 @@ OTHERS = [(text, encoding) for text in (JAPANESE, CHINESE) for encoding in ("cp9
 
 @pytest.mark.parametrize(("text", "encoding"), [*OTHERS, (WESTERN, "cp1252"), (WESTERN, "iso-8859-15")])
 def test_other_languages_are_not_taken_for_korean(text, encoding):
-    with pytest.raises(BadInput, match=r"x:1: byte 0x.. at \d+ is not UTF-8"):
+    with pytest.raises(BadInput, match=r"x:1: byte 0x.. at offset \d+ is not UTF-8"):
         decoded(text.encode(encoding, "replace"), Path("x"))
 
 
@@ -236,13 +236,13 @@ GOOD = section(paragraph("x"))
 BAD = {
     "empty": ("a.txt", b"", "the file is empty"),
     "blank": ("a.txt", b" \r\n\t\n", "holds no text, only white space"),
-    "binary": ("a.txt", b"one\ntwo\x00\x01", r"a.txt:2: byte 0x00 at 7: the file is binary"),
+    "binary": ("a.txt", b"one\ntwo\x00\x01", r"a.txt:2: byte 0x00 at offset 7: the file is binary"),
     "UTF-16 without mark": ("a.txt", "plain text".encode("utf-16-le"), "Is it UTF-16 without a byte order mark"),
     "UTF-32": ("a.txt", "x".encode("utf-32"), "UTF-32"),
     "control characters": ("a.txt", b"\x01\x02\x03" * 9, "27 of 27 bytes are control characters"),
-    "broken UTF-16": ("a.txt", b"\xff\xfea\x00\x00\xd8", "says UTF-16-LE, but byte 0x00 at 2 after the mark"),
-    "broken UTF-8 with mark": ("a.txt", b"\xef\xbb\xbfab\xff", "says UTF-8, but byte 0xff at 2"),
-    "unknown encoding": ("a.txt", b"one\ncaf\xe9 x", r"a.txt:2: byte 0xe9 at 7 is not UTF-8.* Save it as UTF-8"),
+    "broken UTF-16": ("a.txt", b"\xff\xfea\x00\x00\xd8", "says UTF-16-LE, but byte 0x00 at offset 2 after the mark"),
+    "broken UTF-8 with mark": ("a.txt", b"\xef\xbb\xbfab\xff", "says UTF-8, but byte 0xff at offset 2"),
+    "unknown encoding": ("a.txt", b"one\ncaf\xe9 x", r"a.txt:2: byte 0xe9 at offset 7 is not UTF-8.* Save it as UTF-8"),
     "half UTF-8, half CP949": ("a.txt", PROSE.encode() + PROSE.encode("cp949"), "not UTF-8"),
     "PDF as text": ("a.txt", latin_pdf(["x"]), "says text, but the file is PDF. Rename it to end in .pdf"),
     "zip as HTML": ("a.html", zipped({"x": "y"}), "says html, but the file is a zip archive"),

@@ -102,12 +102,12 @@ MALFORMED = [
     ('[{"eval_id": 7, "topk": []}]', r":1: this is a JSON array"),
     (
         '{"7": {"d1": 0.5}, "8": {}}',
-        r":1: an object that maps queries to lists .* one object per line, \{eval_id, topk",
+        r":1: an object that maps queries to lists .* Give JSON lines \{eval_id, topk",
     ),
-    ("just words", r":1: 2 fields\. A TREC run has six, query_id Q0 doc_id rank score tag; contest predictions are"),
+    ("just words", r":1: 2 fields\. A TREC run has six: query_id Q0 doc_id rank score tag\. Contest predictions are"),
     ("7 Q0 d1 1 0.5 my run", r":1: 7 fields"),
     ("7 Q0 d1 1 1.0 run\n7 Q0 d2 1 nan run", r":2: score 'nan' is not a finite number"),
-    ("7 Q0 d1 1 1.0 run\n8 Q0 d1 1 1.0 run\n7 Q0 d1 2 0.5 run", r":3: query '7' has document 'd1' already at .*:1\."),
+    ("7 Q0 d1 1 1.0 run\n8 Q0 d1 1 1.0 run\n7 Q0 d1 2 0.5 run", r":3: query '7' already has document 'd1' at .*:1\."),
     ("7 Q0 d1 1 1.0 run\n{}", r":2: 1 fields"),
 ]
 

@@ -120,8 +120,8 @@ def test_documents_that_are_not_relevant_may_be_missing(beir):
     """BEIR qrels often judge documents that the corpus lacks: they cannot be ranked, and no run is refused for them."""
     assert labelled(beir, "q1\td1\t1\nq1\td8\t0\nq1\td9\t-1\n").notes == (
         "2 judged pairs of a query and a document, 2.0 per query; 1 of them relevant.",
-        "1 pair of a query and a document pooled, but not judged.",
-        "2 documents in the labels, but not in the dataset, none of them relevant: d8, d9.",
+        "1 pair of a query and a document: pooled, but not judged.",
+        "2 documents named in the labels, but missing from the dataset (none is relevant): d8, d9.",
     )
 
 

@@ -53,7 +53,7 @@ def test_labels_are_made_of_spans(made):
     assert dataset.qrels.unanswerable == ("q4",)
     assert dataset.by_id[next(iter(dataset.qrels.grades["q1"]))].indexed_text == f"sea.txt {SEA[:15]}"
     assert dataset.queries[1].native_id == 2
-    assert "1 query without an answer in the documents, scored apart: q4." in dataset.notes
+    assert "1 query without an answer in the documents, scored separately: q4." in dataset.notes
 
 
 def test_split_evidence_is_labelled_where_most_of_it_stands(made):

@@ -113,6 +113,6 @@ def test_a_run_shows_the_same_on_its_page_and_in_mlflow(harness, folder):
     assert "1 labelled query needs retrieval, but no judged document is relevant" in told
     assert "9 judged pairs" not in told  # the unanswerable query's are apart
     assert "8 judged pairs of a query and a document, 2.0 per query; 2 of them relevant." in told
-    assert "1 document in the labels, but not in the dataset, none of them relevant: d9." in told
+    assert "1 document named in the labels, but missing from the dataset (none is relevant): d9." in told
     again = harness("reproduce", f"run={found['run_id']}", "format=json").json
     assert again["reproduced"]
