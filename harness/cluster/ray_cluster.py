@@ -35,7 +35,7 @@ class RayCluster:
     shard: the approximate number of documents in a shard.
     address: HOST:PORT of the cluster's head | auto: a cluster that runs on this machine | None: the address in the
         variable RAY_ADDRESS, or if it is unset, a new cluster on this machine for this command.
-    encoding_cores: the cores of a worker that encodes. None: the smallest node's, divided among its GPU workers.
+    encoding_cores: the cores of a worker that encodes. None: the smallest node's cores, divided among its GPU workers.
     encoding_gpus: the GPUs of a worker that encodes, such as 1, or 0.5 if two workers share one. 0: encodes on cores.
     """
 
@@ -96,7 +96,7 @@ class RayCluster:
         if problem := next(filter(None, problems), ""):
             raise BadInput(problem)
         where = "on this machine alone" if connection.asked is None else f"at {connection.head}"
-        return f"Ray {ray.__version__} {where}: {_counts(nodes)}; equal versions"
+        return f"Ray {ray.__version__} {where}: {_counts(nodes)}; all nodes have equal versions"
 
     def _encoding_cores(self, nodes: list[RayNode]) -> int:
         shares = [node.share(self._gpus) for node in nodes]
@@ -106,11 +106,11 @@ class RayCluster:
         has = _counts(nodes)
         if self._gpus:
             raise BadInput(
-                f"cluster.runtime.encoding_gpus is {self._gpus:g}, and no node of the cluster has as many ({has} in "
-                "all). Start a node with GPUs (`ray start --num-gpus=N`), or give 0 to encode on cores."
+                f"cluster.runtime.encoding_gpus is {self._gpus:g}, but no node of the cluster has so many. The "
+                f"cluster has {has}. Start a node with GPUs (`ray start --num-gpus=N`), or give 0 to encode on cores."
             )
         raise BadInput(
-            f"cluster.runtime.encoding_cores is {cores}, and no node of the cluster has as many ({has} in all)."
+            f"cluster.runtime.encoding_cores is {cores}, but no node of the cluster has so many. The cluster has {has}."
             if cores
             else f"cluster=ray: no node of the cluster has a core for work ({has})."
         )
@@ -166,7 +166,7 @@ class _ShardJobs:
         self._parts_done = self._ray.remote(num_cpus=0)(ray_worker.DoneParts).remote()
         self._running: dict[Any, int] = {}  # reference to a result -> job
         self._results: dict[int, Any] = {}
-        self._full: dict[int, str] = {}  # job that met a full disk -> number of its node
+        self._full: dict[int, str] = {}  # job that met a full disk -> id of the node with this disk
         self._unanswered, self._began = 0, time.monotonic()
 
     def results(self) -> list[Any]:
@@ -214,7 +214,7 @@ class _ShardJobs:
                 raise (Failed if kind == "failed" else BadInput)(value)
 
     def _move(self, job: int, problem: str, number: str) -> None:
-        """Move a job from a node with a full disk. Raise Failed if it was moved before or no other node is left."""
+        """Move a job off a node with a full disk. Raise Failed if the job was moved before or no other node is left."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         full = {number, *self._full.values()}

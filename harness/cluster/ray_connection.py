@@ -52,7 +52,7 @@ class RayNode:
     gpus: float
 
     def share(self, gpus: float) -> int:
-        """Return the cores per worker if each takes `gpus` GPUs, 0 if no worker fits. gpus=0: one takes all cores."""
+        """Return the cores per worker that takes `gpus` GPUs; 0 if none fits. gpus=0: one worker takes all cores."""
         count = int(self.gpus / gpus) if gpus else 1
         return max(1, self.cores // count) if count and self.cores else 0
 
@@ -75,11 +75,11 @@ _folder: str | None = None  # holds the files of a cluster started here
 
 
 def ray_module() -> Any:
-    """Return the module ray. Ray sends usage reports only if the user enables them, and logs only to its files."""
+    """Return the module ray. Ray sends usage reports only if the user enables them. It writes logs only to files."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
     os.environ.setdefault("RAY_task_oom_retries", str(TRIES - 1))  # by default, Ray tries for ever
-    # Without this variable, Ray warns that 0 will be the default.
+    # If this variable is unset, Ray warns that its default will become 0.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray
@@ -90,9 +90,9 @@ def ray_module() -> Any:
         raise BadInput("cluster=ray needs the package ray: pip install -c constraints.txt -e '.[ray]'") from None
     from harness.cluster import ray_worker
 
-    ray.cloudpickle.register_pickle_by_value(ray_worker)  # so that a node without this package can report its absence
+    ray.cloudpickle.register_pickle_by_value(ray_worker)  # so that a node can report that it lacks this package
     logging.getLogger("ray").setLevel(logging.ERROR)
-    # Ray would print lines about dead workers to standard output, which must hold a single document.
+    # Ray would print lines about dead workers to standard output, which is only for the command's own result.
     ray._private.worker.print_to_stdstream = lambda *_, **__: None
     return ray
 

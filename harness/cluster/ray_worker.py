@@ -52,7 +52,7 @@ class DoneParts:
 
 
 def node_versions() -> dict[str, str]:
-    """Return name -> version of all that must be equal on all nodes. This package's code has its sha256 as version."""
+    """Return name -> version of what must be equal on all nodes. The version of this package's code is a sha256."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in (NAME, "ray", *DECIDING):
         try:
@@ -90,7 +90,7 @@ def examine(wanted: NodeNeeds) -> str:
 
 
 def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) -> tuple[str, Any, str, str]:
-    """Do a job, and return ("done", the result, the name of this node, its number).
+    """Do a job, and return ("done", the result, the name of this node, the node's id).
 
     If the job fails, return the kind of error and a message in place of "done" and the result: exceptions stay on the
     node. packed: a reference to the function and its argument, which only a fit node can read. tally: a `DoneParts`.

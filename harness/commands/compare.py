@@ -211,17 +211,17 @@ def _check(chosen: Sequence[LoggedRun], kind: RunKind, metric: str) -> list[str]
     shared = dict(kind.shared(metric))
     evidence = {run.tags.get("data.evidence") for run in chosen}
     several = len({run.tags.get("data.qrels") for run in chosen}) > 1
-    if recut := several and len(evidence) == 1 and None not in evidence:  # the same texts, cut into other documents
+    if recut := several and len(evidence) == 1 and None not in evidence:  # the runs cut the same texts differently
         shared.pop("data.qrels", None)
     for run in chosen:
         require_finished(run)
         require_kind(kind, run, "compare it")
         for tag, meaning in shared.items():
             first = next((other for other in chosen if tag in other.tags), run)
-            if tag in run.tags and run.tags[tag] != first.tags[tag]:  # some scored files lack the tag
+            if tag in run.tags and run.tags[tag] != first.tags[tag]:  # a run of `harness score` may lack the tag
                 raise BadInput(
-                    f"Run {run.named} does not have the {meaning} of run {first.named}: {tag} is {run.tags[tag][:12]} "
-                    f"and {first.tags[tag][:12]}. Only runs with the same data and measures can be compared."
+                    f"Run {run.named} does not have the {meaning} of run {first.named}: {tag} is {run.tags[tag][:12]}, "
+                    f"not {first.tags[tag][:12]}. Only runs with the same data and measures can be compared."
                 )
     return [CUT + ("." if of_spans(metric) else f", as metric={SPAN_MEASURES[0]} does.")] if recut else []
 

@@ -30,7 +30,8 @@ from harness.statistics.power import MOST, TellingApart, telling_apart
 from harness.tracking.tracker import Tracker
 
 BAR = 20  # length of the bar for a power of 100 %, in characters
-DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}  # key of `testset draft` -> the run's param
+# Key of `testset draft` -> the logged param of a run that holds its value.
+DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}
 
 
 @dataclass(frozen=True, eq=False)

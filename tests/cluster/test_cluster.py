@@ -112,16 +112,16 @@ def test_a_node_with_other_versions_is_named(run, monkeypatch, what):
 
 
 def test_gpus_and_cores_that_no_node_has_are_refused(nodes):
-    with pytest.raises(BadInput, match=r"encoding_gpus is 1, and no node .* \(3 nodes, 2 cores, 0 GPUs in all\)"):
+    with pytest.raises(BadInput, match=r"encoding_gpus is 1, but no node .* has 3 nodes, 2 cores, 0 GPUs\."):
         RayCluster(10, nodes.address, encoding_gpus=1).run(WORK)
-    with pytest.raises(BadInput, match=r"encoding_cores is 64, and no node of the cluster has as many"):
+    with pytest.raises(BadInput, match=r"encoding_cores is 64, but no node of the cluster has so many"):
         RayCluster(10, nodes.address, encoding_cores=64).run(WORK)
 
 
 @pytest.mark.slow
 def test_doctor_examines_the_nodes(nodes, harness):
     for address, state, said in (
-        (nodes.address, "ok", ": 2 nodes, 2 cores, 0 GPUs; equal versions"),
+        (nodes.address, "ok", ": 2 nodes, 2 cores, 0 GPUs; all nodes have equal versions"),
         ("127.0.0.1:1", "error", "nothing answers there"),
     ):
         done = harness("doctor", "cluster=ray", f"cluster.runtime.address={address}", "format=json")

@@ -155,7 +155,7 @@ def _bucket(cache: Cache, bucket: BucketEntries) -> Finding:
 
 
 DAY = 86_400
-FREE_BYTES = 2_000_000_000  # doctor warns if less space is free for the outputs
+FREE_BYTES = 2_000_000_000  # doctor warns if fewer bytes are free for the outputs
 
 
 def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
@@ -285,7 +285,7 @@ def _days(seconds: float) -> float:
 
 
 def _about(identity: Any) -> str:
-    """Describe an entry by the classes, models, purposes and numbers of files in its identity. Example: `BM25 kiwi`."""
+    """Describe an entry by what its identity names: classes, models, purposes, file counts. Example: `BM25 kiwi`."""
     names = []
     if isinstance(identity, Mapping):
         if isinstance(chunk := identity.get("chunk"), Mapping) and isinstance(files := identity.get("files"), Mapping):
@@ -374,5 +374,5 @@ def _hub(config: DoctorConfig) -> Iterator[Finding]:
             "warning",
             f"{shown_address(address)} cannot be reached ({type(error).__name__}); BM25 and encoder=use_multilingual "
             "need no hub",
-            "For dense models: set HF_ENDPOINT to a mirror, copy a filled hub cache here, or use a local folder.",
+            "For dense models: set HF_ENDPOINT to a mirror, copy another machine's hub cache, or use a local folder.",
         )

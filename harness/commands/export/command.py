@@ -60,7 +60,7 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     """Write the submission of `run`, by default the best run by `metric`, and enter it in the ledger."""
     kind = RunKind(config.task)
     tracker = open_store(config)
-    verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # a scored file of ranked lists cannot be exported
+    verbs = ("run",) if kind.name == RETRIEVAL else SCORED  # for retrieval, runs of `harness score` cannot be exported
     config, notes = settled(tracker, config, kind.name, verbs)
     if not kind.task:
         parse_measure(config.metric)

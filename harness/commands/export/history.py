@@ -43,8 +43,8 @@ class HistoryRow:
     """A submission with our scores and the leaderboard's. Unknown scores are NaN.
 
     first: the first export of the submission, with the score that the run had then.
-    local: our mean over all labelled queries by the measure of the latest submission; unknown if the run lacks
-        this measure or used other queries. local_public: the same over the public queries.
+    local: our mean over all labelled queries, by the measure of the latest submission. NaN if the run lacks this
+        measure, or used other queries than the latest submission. local_public: the same over the public queries.
     answers: part of the leaderboard -> its score.
     """
 
@@ -276,7 +276,7 @@ def history_report(found: History) -> Report:
     whole = submissions_table(found)
     notes = [*whole.notes]
     if any(row.local_kind == "out of fold" for row in rows):
-        notes.append("out of fold: a gate or fusion learned from labels; each query was decided without its own label.")
+        notes.append("out of fold: a gate or fusion learned from labels, but a query's own label was not used for it.")
     if any(math.isnan(row.local) for row in rows):
         notes.append("A dash under `here`: the run lacks this measure, or used other queries.")
     shown = whole.for_medium("screen").without_empty()

@@ -36,7 +36,7 @@ class Export:
     """The export of a file.
 
     metric, value, low, high, kind: the score by which the run was chosen. metrics: the run's values of this measure
-    and of the run's objective. queries: fingerprint of the queries or references. time: see `now`.
+    and of the run's objective. queries: fingerprint of the queries, or of a text task's references. time: see `now`.
     """
 
     time: str
@@ -162,7 +162,7 @@ class Ledger:
         return found
 
     def require_free(self, line: Export) -> None:
-        """Raise BadInput if an export would replace or contradict an existing file or a line of the ledger."""
+        """Raise BadInput if the name of an export is taken by other content, or by the provenance of other content."""
         file = Path(line.file)
         for one in self.submissions().values():
             if line.file in one.files and one.sha256 != line.sha256:
@@ -171,7 +171,7 @@ class Ledger:
             _refuse(line, "exists and has other content")
         if os.path.lexists(beside := provenance_of(file)):
             about = None
-            with suppress(BadInput):  # an unreadable file counts as another file's provenance
+            with suppress(BadInput):  # an unreadable provenance file counts as that of another export
                 about = json_file(beside).get("sha256")
             if about != line.sha256:
                 _refuse(line, f"has a provenance file that describes another file: {beside.name}")
@@ -190,8 +190,7 @@ class Ledger:
     def settle(self, tracker: Tracker) -> None:
         """Complete the pending steps: write provenance files, lines of the ledger, and tags and metrics of the runs.
 
-        Drop an export whose file was never written. If the tracking server is down, leave the step for the next
-        command.
+        Drop an export whose file was never written. If the tracking server is down, leave the step to the next command.
         """
         for path in sorted(self.pending.glob("*.json")):
             begun = row_as(Pending, json_file(path), str(path))
@@ -230,7 +229,7 @@ def _refuse(line: Export, why: str) -> NoReturn:
 
 
 def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
-    """Copy the ledger's entries into a run's tags and metrics. Return False, for another try, if the server is down."""
+    """Copy the ledger's entries into a run's tags and metrics. If the server is down, return False for a later try."""
     line = submission.runs[run_id]
     tags = {f"submission.{name}": str(getattr(line, name)) for name in ("sha256", "file", "time")}
     scores = {f"leaderboard/{part}": score for part, score in submission.answers.items()}

@@ -70,7 +70,7 @@ class ServedRun:
 
 @dataclass(frozen=True)
 class RegisteredModel:
-    """A run as a version of a registered model. before: the version that had the alias, in words. serve: a command."""
+    """A run as a version of a registered model. before: which version had the alias until then. serve: a command."""
 
     name: str
     version: int
@@ -86,7 +86,7 @@ class RegisteredModel:
 def prepared_model(
     tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str, allow: Sequence[str]
 ) -> Iterator[ServedRun]:
-    """Create the registered model `name` if it is missing, and yield the run that `log_model` adds as a version.
+    """Create the registered model `name` if it is missing. Yield what `log_model` packages as its new version.
 
     Raise BadInput if the model might not answer as the run did, or if MLflow refuses the name.
     allow: as for `require_allowed_hosts`.
@@ -179,7 +179,7 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
     """Return one row per query: query_id, whether to retrieve, the gate's signal, and the documents, the best first.
 
     table: has a column `query` with texts, or a column `messages` with lists of {role, content}. The column `query_id`
-    is optional, by default the number of the row from 0. Raise BadInput, which names the row, for anything else.
+    is optional: its default is the number of the row, counted from 0. Raise BadInput, naming the row, for other input.
     """
     from pandas import DataFrame
 
@@ -219,9 +219,9 @@ def _require_same_key(run: LoggedRun, plan: Plan, dataset: Dataset) -> None:
             )
     if retrieval_run.trial_key_of(plan, dataset) != run.tags.get("trial_key"):
         raise BadInput(
-            f"Run {run.short_id} would not be the same run today: its labels, a file that its config names, a model, a "
-            "package or this program has changed, so the exported model might not answer as the run did. "
-            "Run the experiment again, and export that run."
+            f"Run {run.short_id} would not be the same run today. One of these has changed: its labels, a file that "
+            "its config names, a model, a package, or this program. So the exported model might not answer as the run "
+            "did. Run the experiment again, and export that run."
         )
 
 
