@@ -258,9 +258,9 @@ def test_submissions_scored_by_other_rules_are_not_compared(harness, files):
 
     first = harness(*WORSE_SCORED).json["run_id"]
     spans = harness(*BETTER_SCORED, "task.scheme=span").json["run_id"]
-    refused(first, spans, expected="was scored with task.scheme=span, run .* with token")
+    refused(first, spans, expected="was scored with task.scheme=span, but run .* with token")
     parts = harness(*BETTER_SCORED, "public=0.6").json["run_id"]
-    refused(first, parts, expected="does not have the public part of")
+    refused(first, parts, expected="have different public parts")
     (files / "R.csv").write_text((files / "R.csv").read_text("utf-8").replace("집에 갔다", "집에 왔다"), "utf-8")
     other = harness(*BETTER_SCORED).json["run_id"]
     refused(first, other, expected="does not have the references of run .*data.references is")

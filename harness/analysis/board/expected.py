@@ -44,7 +44,7 @@ class Expected:
     runs: the number of runs on which the value rests. of: the number of comparable runs.
     alone: whether all runs are trials of one sweep.
     private: the number of private queries averaged; 0 unless `how` is "private".
-    raw: whether all values are raw, because the labels come partly from a model.
+    raw: whether the labels come partly from a model; then all values are means by the labels as they are.
     """
 
     metric: str
@@ -108,9 +108,9 @@ class Expected:
 
 @dataclass(frozen=True)
 class Replay:
-    """What to expect of a sweep that repeated its choices on some queries and scored them on other queries.
+    """The scores of a sweep's choices, each repeated on some of the queries and scored on the other queries.
 
-    winner: the score of the sweep's best trial. value, low, high: the mean of the replays and its 95 % interval.
+    winner: the score of the sweep's best trial. value, low, high: the mean of these scores and its 95 % interval.
     """
 
     sweep_id: str
@@ -253,7 +253,7 @@ def of_experiment(
 
 
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
-    """Return the replay of the sweep whose best trial scores the same as the best run; None without such a sweep.
+    """Return the replay of a sweep whose best trial is comparable with the best run and scores as well, or None.
 
     If there are several such sweeps, take the sweep with the most trials among the runs.
     """
@@ -273,7 +273,9 @@ def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
 
 
 def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
-    """Score each query by the run that is best on the other folds, averaging tied runs; return the mean over queries.
+    """Return the mean over queries if each query has the score of the run that is best on the other folds.
+
+    If several runs are tied, the query has the mean of their scores.
     values: of R runs on n >= 2 queries, float64 [R, n].
     needs: bool [n], whether a query needs retrieval; the folds are stratified by this.
     """

@@ -26,7 +26,7 @@ from retrievers.base import one_word
 DEPTH = 5  # at most this many documents of a list are shown
 DETAILED = 200  # only this many of the best runs are shown with scores, signals and the documents before the gate
 MOST_TEXT = 600  # at most this many characters of a document are shown
-REMEMBERED = 100_000  # at most this many parsed lines of predictions are kept, since similar runs share many lines
+REMEMBERED = 100_000  # at most this many parsed lines of predictions are kept for reuse in similar runs
 GATE = "gate.json"
 
 

@@ -57,7 +57,7 @@ class Level:
     runs: the number of runs with this value. best: the highest mean of these runs.
     mean: the mean score with this value, over all values of the other keys with equal weights; if the effects of keys
         cannot be told apart, the mean over the runs with this value.
-    low, high: the 95 % interval of this value's difference from the mean over all values of the key, plus that mean.
+    low, high: the mean over all values of the key, plus the 95 % interval of this value's difference from that mean.
     """
 
     value: str
@@ -85,7 +85,7 @@ class KeyMatters:
 
     @property
     def tells(self) -> bool:
-        """Whether the key has a clear effect, by its share or, if no other key varies, by its values' intervals."""
+        """Whether the key has a clear effect. Its share decides; if no other key varies, its values' intervals do."""
         if self.total is not None:
             return self.total.low > 0
         worst = min(self.levels, key=lambda level: level.mean)
@@ -105,7 +105,7 @@ class KeyPair:
 
 @dataclass(frozen=True, eq=False)
 class KeyGroup:
-    """Keys that are compared among the same runs, the key that matters most first.
+    """Keys that are compared among the same runs. The key that matters most comes first.
 
     paired: whether the effects of pairs of keys are known.
     pairs: the pairs of keys with a clear effect and a share of at least WORTH_SAYING.
@@ -128,7 +128,7 @@ class KeyGroup:
 def _group(
     metric: str, having: np.ndarray, keys: Sequence[VariedKey], axes: Sequence[VariedKey], values: np.ndarray
 ) -> KeyGroup:
-    """Compare keys among the runs that have exactly these keys.
+    """Compare keys among the runs that have them. All keys must occur in the same runs.
 
     having: bool [R], the runs. keys: as `comparable` returns them. axes: all varied keys, as `varied` returns them.
     values: float64 [R, Q], finite, best run first.
@@ -191,7 +191,7 @@ def _reason(place: int, queries: int, found: Effects | None, shares: Importance 
 
 
 def _levels(key: VariedKey, values: np.ndarray, averages: np.ndarray | None) -> tuple[Level, ...]:
-    """Return the effect of each of L values. averages: see `plateau_of`; if None, means over the runs are used."""
+    """Return a `Level` for each value. averages: see `plateau_of`; if None, means over the runs are used."""
     having = [values[key.places == number] for number in range(len(key.values))]
     rows = np.stack([some.mean(axis=0) for some in having]) if averages is None else averages
     centre = rows.mean()
@@ -245,8 +245,8 @@ class Matters:
         lines = [line for group in self.groups for line in _group_lines(group, self.runs, shown)]
         if shown:
             about = (
-                f"Shares of the variance of {self.metric} over the tried values, with intervals over the queries. "
-                "Means are adjusted for the other keys."
+                f"A share is the part of the variance of {self.metric} over the tried values that the key explains. "
+                "Intervals are over the queries. Means are adjusted for the other keys."
             )
             lines = [about, *lines]
         others = [one for group in self.groups for one in group.keys if one not in shown]
@@ -327,7 +327,7 @@ def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> lis
         lines.append(f"Only the {counted(group.runs, 'run')} that have these keys are compared here: {names}.")
     if own and group.rest and not group.whole:
         model = "keys and pairs of keys" if group.paired else "single keys"
-        lines.append(f"Not every combination of values was tried. A model of {model} fills in the missing ones.")
+        lines.append(f"Some combinations of values were not tried. A model of {model} fills in their scores.")
     for one in own:
         if one.key.also:
             together = f"{', '.join([one.key.name, *one.key.also[:-1]])} and {one.key.also[-1]}"
@@ -335,25 +335,25 @@ def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> lis
     names_shown = {one.key.name for one in own}
     for pair in group.pairs:
         if {pair.first, pair.second} <= names_shown:
-            lines.append(f"{pair.first} and {pair.second} together add {pair.share.value:.1%} to their own shares.")
+            lines.append(f"{pair.first} and {pair.second} together explain another {pair.share.value:.1%}.")
     return lines + [one.plateau.sentence(one.key.name) for one in own if one.plateau]
 
 
-# ---- Plateau or spike: how far a number can move from its best value before the scores fall
+# ---- Plateau or spike: how far a numeric key can move from its best value before scores fall
 
-LEAST = 3  # with fewer values of a key, no shape is given
+LEAST = 3  # a key with fewer values has no `Plateau`
 BEYOND = 1.96  # a value this many standard errors below the best is significantly worse
 
 
 @dataclass(frozen=True)
 class Plateau:
-    """The shape of the scores around the best value of a key.
+    """How scores change around the best value of a numeric key: a plateau, a spike, or no clear change.
 
     along: "run" for scores of runs that differ from the best run in this key alone; "average" for scores averaged
         over the values of all other keys.
     values: in ascending order. best, low, high: the indices of the best value and of the ends of the plateau.
     below: how far each value scores below the best. error: the standard error of `below`; 0 for the best value.
-    grows: whether the measure grows with the key by construction.
+    grows: whether the measure grows with the key by construction, as `span_recall` does with the size of chunks.
     """
 
     along: Literal["run", "average"]
@@ -380,17 +380,14 @@ class Plateau:
 
     @property
     def at_end(self) -> Literal["", "least", "greatest"]:
-        """The end of the tried values where the best value lies.
-
-        "" if it lies at neither end, or at an end by chance or by construction.
-        """
+        """The end of the tried values where the best value lies; "" if at neither, or by chance or construction."""
         if not self.clear or 0 < self.best < len(self.values) - 1:
             return ""
         return "least" if self.best == 0 else "" if self.grows else "greatest"
 
     @property
     def beside(self) -> int:
-        """The index of the better of the values next to the plateau; of the best value if all are on the plateau."""
+        """The index of the better value next to the plateau. If all values are on it, the index of the best value."""
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 
@@ -398,8 +395,8 @@ class Plateau:
         over = "" if self.along == "run" else ", on average over the other keys"
         first, last, best = self.values[self.low], self.values[self.high], self.values[self.best]
         if not self.clear:
-            where = over or ", all else as in the best run"
-            return f"{name}: {self.values[0]} to {self.values[-1]} differ no more than by chance{where}."
+            where = over or ", with all else as in the best run"
+            return f"{name}: scores of {self.values[0]} to {self.values[-1]} differ no more than by chance{where}."
         gap = f"{self.values[self.beside]} is {self.below[self.beside]:.4f} below"
         reach = f"plateau from {first} to {last}, best at {best}"
         if self.shape == "spike":
@@ -413,10 +410,10 @@ class Plateau:
 def plateau_of(
     key: VariedKey, keys: Sequence[VariedKey], values: np.ndarray, averages: np.ndarray | None, grows: bool = False
 ) -> Plateau | None:
-    """Return the shape around the best value of a key; None unless the key is a number with at least LEAST values.
+    """Return the plateau or spike at the best value of a key; None unless it has at least LEAST values, all numbers.
 
     key: from `comparable`. keys: all keys, from `varied`. values: scores by query, float64 [R, Q], finite, best first.
-    averages: float64 [L, Q], the mean score of each value of the key over the other keys; None if unknown.
+    averages: float64 [L, Q], the mean score of each of the key's L values over the other keys; None if unknown.
     """
     if key.numbers is None or len(key.values) < LEAST or values.shape[1] < 2:
         return None
@@ -428,7 +425,7 @@ def plateau_of(
 
 
 def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
-    """Return the best run with the key, and for each other value a run (if any) that differs in this key alone."""
+    """Return the best run with the key, and runs that differ from it in this key alone: at most one run per value."""
     best = int(np.argmax(key.having))
     places = np.array([one.places for one in others]).reshape(-1, len(key.places))
     alike = np.flatnonzero((places == places[:, [best]]).all(axis=0) & key.having)
@@ -436,7 +433,7 @@ def _line(key: VariedKey, others: Sequence[VariedKey]) -> list[int]:
 
 
 def shape_along(along: Literal["run", "average"], texts: Sequence[str], rows: np.ndarray, grows: bool) -> Plateau:
-    """Return the shape of the scores of a key's values.
+    """Return the plateau or spike at the best of a key's values.
 
     texts: the values, ascending. rows: float64 [len(texts), Q], the finite score of each value on each query.
     """

@@ -43,7 +43,7 @@ ITEMS = 1000  # the page has the texts of at most this many items of a text task
 
 @dataclass(frozen=True, eq=False)
 class ReadAgain:
-    """The data of some runs, read again. A part is None if it has changed or cannot be read.
+    """The data of some runs, read again. A field is None if its data have changed or cannot be read.
 
     grades: query_id -> {doc_id: grade} of the relevant documents.
     """
@@ -249,16 +249,16 @@ class Collected:
         ids: the ids of the Q queries, ascending. needs, multi_turn, public: a "1" or "0" for each query.
         matrix: see `packed_matrix`.
         titles: the text of each query; None if unknown.
-        queries: {about, lists, texts} for each query. For each run, `lists` has 1 + the index of its list in
-            `about.lists`, and `texts` has 1 + the index of its text in `about.texts`; 0 without one. Keys of `about`:
+        queries: {about, lists, texts} for each query. `lists` and `texts` have a number for each run: 1 + the index of
+            its list in `about.lists` or of its text in `about.texts`; 0 if it has none. Keys of `about`:
             turns: [role, text], or None.
             lists: [number of documents returned, indices of the first documents].
             texts: the searched texts.
             grades: {document: grade}, or None.
             scores: the scores of each list.
-            seen: {run: [index in scores or None, the gate's signal or None, [document, rank] of relevant documents
-                below the list, 1 for a list from before the gate]}.
-        documents: [id, title, beginning of the text or None], in blocks. `about` names a document by its index.
+            seen: {run: [index in scores or None, the gate's signal or None, missed, flag]} for the best runs.
+                missed: [document, rank] of relevant documents below the list. flag: 1 for a list from before the gate.
+        documents: [id, title, beginning of the text or None], in blocks. `about` has the indices of documents.
         gates: [name, levels, thresholds] for each run; None without a threshold, and for a learnt gate of a run that is
             not among the best.
         notices: see `Notice`.
@@ -296,7 +296,7 @@ class Collected:
         return self._documents.setdefault((data, doc_id), len(self._documents))
 
     def _listed(self) -> list[list[tuple[int, list[int]]]]:
-        """Return the lists of each query as `details` packs them. Number the documents of the best runs first."""
+        """Return the lists of each query as `details` packs them. Documents of better runs get smaller indices."""
         found: list[list[tuple[int, list[int]]]] = [[] for _ in self._queries]
         for lists in zip_longest(*(query.lists for query in self._queries)):
             for row, one in enumerate(lists):

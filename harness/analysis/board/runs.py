@@ -188,13 +188,13 @@ def check_by_query(metric: str) -> None:
 
 
 def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.ndarray:
-    """Return the queries or items that judge the runs, bool [N]. Raise BadInput if there are none."""
+    """Return the queries or items on which runs are compared, bool [N]. Raise BadInput if there are none."""
     if select_on == "all":
         return np.ones(len(public), bool)
     if public.all():
         raise BadInput(
             f"select_on=public: all {len(public):,} {unit} of these runs are public, so none are left "
-            "to judge the runs. Score the runs with a smaller share: public=0.4."
+            "to judge the runs. Score the runs with a smaller public share, such as public=0.4."
         )
     judges: np.ndarray = ~public
     return judges
@@ -213,8 +213,8 @@ def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str | None, fold
             if extra := set(found[-1].query_ids) ^ set(found[0].query_ids):
                 raise BadInput(
                     f"Runs {run.named} and {runs[0].named} are scored on different queries: {len(extra)} are in only "
-                    f"one of the runs: {some(sorted(extra))}. Score both with missing=zero, or name runs on the same "
-                    "queries."
+                    f"one of the runs: {some(sorted(extra))}. Set missing=zero to score both on all queries, or choose "
+                    "runs with the same queries."
                 )
             progress(len(found), len(runs), "runs")
     return found
@@ -313,12 +313,12 @@ def _check_same(first: ScoredSubmission, other: ScoredSubmission) -> None:
     for name, rule in same.items():
         if own.get(name) != rule:
             raise BadInput(
-                f"Run {other.run.named} was scored with task.{name}={own.get(name)}, run {first.run.named} with "
-                f"{rule}: such scores cannot be compared. Score both files with the same task.{name}."
+                f"Run {other.run.named} was scored with task.{name}={own.get(name)}, but run {first.run.named} with "
+                f"{rule}. Such scores cannot be compared. Score both files with the same task.{name}."
             )
     if (other.public != first.public).any():
         raise BadInput(
-            f"Run {other.run.named} does not have the public part of {first.run.named}. Score both with the same "
+            f"Runs {other.run.named} and {first.run.named} have different public parts. Score both with the same "
             "`public` and `seed`."
         )
 

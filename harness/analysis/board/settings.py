@@ -23,21 +23,21 @@ Params = Mapping[str, str]
 MOST_VALUES = 12  # a numeric key with more values is binned, unless the values recur
 RECUR = 4  # values recur if each has at least this many runs on average
 MOST_BINS = 8  # a numeric key has at most this many bins
-ABSENT = "none"  # stands for a choice that a run lacks
+ABSENT = "none"  # the value of a choice that a run lacks
 BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever asks for them
 
 
 def changed_settings(params: Sequence[Params]) -> dict[str, list[str | None]]:
     """Return the logged params that differ: name -> the value of each run, None if absent or null.
 
-    A key that some runs lack is left out if every run with the key uses the default value, which depends on the run's
-    choices: with `fusion=rrf`, for example, the default of `fusion.k` is 60.
+    If some runs lack a key and all other runs use its default value, the key is left out. The default depends on the
+    run's choices: with `fusion=rrf`, for example, the default of `fusion.k` is 60.
     """
     return _changed(params, _brought(params))
 
 
 def changes(params: Sequence[Params]) -> list[dict[str, tuple[str | None, str | None]]]:
-    """Return the differences of each run but the first from the run before it: name -> (before, here)."""
+    """For each run but the first, return the settings that differ from the run before: name -> (before, here)."""
     brought = _brought(params)
     found = []
     for place in range(1, len(params)):
@@ -61,9 +61,9 @@ def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, l
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
     """Return a short name for each run, unique among these runs, for example `hybrid_light · auto`.
 
-    A name has the retriever and the gate. If names are equal, a few other settings that tell the runs apart are added,
-    but no value that more than half of these runs share. If names are still equal, the beginning of the run's id is
-    added. A scored file keeps its run's name.
+    A name consists of the retriever and the gate. If names are equal, a few other settings that tell the runs apart are
+    added, but no value that more than half of these runs share. If names are still equal, the beginning of the run's id
+    is added. The run of a scored file keeps its own name.
     """
     made = [run.params if run.has_settings else {} for run in runs]
     names = [
@@ -83,7 +83,7 @@ def short_names(runs: Sequence[LoggedRun]) -> list[str]:
 
 
 def _telling(said: Mapping[str, Sequence[str]], places: Sequence[int]) -> list[str]:
-    """Return a few keys that tell these runs apart as well as all keys do, the most telling key first."""
+    """Return a few keys that tell the runs at `places` apart as well as all keys do, the most telling key first."""
     found: list[str] = []
 
     def parts(keys: Sequence[str]) -> int:
@@ -112,7 +112,7 @@ def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
 
 
 def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
-    """Return key -> the words in the name of each run, such as `top 2`. Keys with long values are left out."""
+    """Return key -> what it adds to each run's name, such as `top 2`. Leave out keys with values beyond LONGEST."""
     called, found = _called(changed), {}
     for key, values in changed.items():
         if all(len(value or "") <= LONGEST for value in values):
@@ -144,7 +144,7 @@ def _values(group: str, choice: str) -> dict[str, str]:
 
 @dataclass(frozen=True, eq=False)
 class VariedKey:
-    """A key that varies.
+    """A setting that differs between R runs.
 
     also: keys whose values follow from this key's value, so that their effects cannot be separated.
     values: the distinct values; numbers ascending, others in order of appearance.
@@ -206,10 +206,10 @@ def varied(params: Sequence[Params]) -> list[VariedKey]:
 
 
 def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
-    """Return the keys for an analysis, with binned numbers and without keys whose value follows from another key's.
+    """Bin numbers and drop each key whose value follows from the value of another key. Return the other keys.
 
-    Of several keys that split the runs in the same way, one is kept, preferably the choice of a config group. The kept
-    key names the dropped keys in `also`.
+    If several keys split the runs in the same way, keep one, preferably the choice of a config group. The kept key
+    names the dropped keys in `also`.
     """
     bins = [min(MOST_BINS, max(2, int(key.having.sum()) // (RECUR * len(keys)))) for key in keys]
     kept: list[VariedKey] = []
@@ -225,7 +225,7 @@ def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
 
 
 def runs_by_keys(keys: Sequence[VariedKey]) -> list[tuple[np.ndarray, list[VariedKey]]]:
-    """Return (a set of runs, bool [R]; the keys that exactly these runs have) for each set, the largest set first."""
+    """Group keys by the runs that have them. Return (the runs, bool [R]; their keys) of each group, most runs first."""
     found: dict[bytes, list[VariedKey]] = {}
     for key in keys:
         found.setdefault(key.having.tobytes(), []).append(key)
@@ -251,7 +251,7 @@ def _numbers(texts: Sequence[str]) -> list[float] | None:
 
 
 def _follows(key: VariedKey, finer: VariedKey) -> bool:
-    """Return whether the same runs have both keys and the value of `finer` decides the value of `key`."""
+    """Return True if both keys occur in the same runs and the value of `finer` determines the value of `key`."""
     if not np.array_equal(key.having, finer.having):
         return False
     pairs = np.unique(np.stack([finer.places[key.having], key.places[key.having]]), axis=1)

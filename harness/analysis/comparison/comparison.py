@@ -19,7 +19,7 @@ from harness.statistics.split import ShakeUpSummary, Standing
 from harness.storage.typed import HIDDEN, INLINE, OPTIONAL, encoded, key_named
 from harness.tracking.tracker import LoggedRun
 
-TESTED = ("p", "p_holm", "p_t", "exact")  # the fields of a Difference about its test
+TESTED = ("p", "p_holm", "p_t", "exact")  # the fields of `Difference` that describe its test
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ class Pair:
 class PairedResult:
     """The difference of a pair in one measure.
 
-    found: the raw difference if there is an estimate. estimate: None without labels by a model.
+    found: the difference by the labels as they are, including labels by a model.
+    estimate: the difference that people's labels would give; None if no label comes from a model.
     """
 
     pair: Pair
@@ -79,11 +80,11 @@ class PartDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class RunScores:
-    """The numbers of a run. `out_of_fold` and the three fields after it are None for text tasks.
+    """The scores of a run. For text tasks, `out_of_fold`, `as_written`, `losses` and `unanswerable` are None.
 
-    metrics: measure -> mean over the queries or items on which the runs are compared.
+    metrics: measure -> mean over the compared queries or items, by the labels as they are.
     intervals: measure -> 95 % bootstrap interval of the mean. Measures without an interval are left out.
-    estimates: None unless labels come partly from a model; otherwise measure -> estimate, and `metrics` are raw.
+    estimates: measure -> the mean that people's labels would give; None unless labels come partly from a model.
     out_of_fold: whether `metrics` and `losses` are out of fold, because the run learnt from the labels.
     as_written: measure -> mean over the logged lists.
     losses: kind of loss -> its part of 1 − modified_map@3.
@@ -176,9 +177,9 @@ class Comparison:
 
     noun, unit: the plural names of the runs and of the scored queries or items, such as "runs" and "queries".
     task: the name of a text task; None for retrieval.
-    best: the label of the best run on the queries or items that choose: with select_on=public, the public ones.
-    count: the number of queries or items that judge: with select_on=public, the private ones; otherwise all.
-    judges: "private " with select_on=public; otherwise "".
+    best: the label of the run with the best score on all queries or items; with select_on=public, on the public ones.
+    count: the number of compared queries or items: with select_on=public, the private ones; otherwise all.
+    judges: the word that goes before `unit`: "private " with select_on=public; otherwise "".
     left_out: sentences about measures that are not compared.
     splits: differences by part. changed: the queries or items with the largest differences of each pair.
     shake_up: how ranks shift over new draws of the public part; None if a part is empty, or if the runs have different
@@ -232,7 +233,7 @@ class Comparison:
 
     @property
     def loses(self) -> bool:
-        """Whether losses are known and add up to 1 - the metric."""
+        """Whether losses are known and add up to 1 minus the metric."""
         return self.metric == LOSING and any(run.losses for run in self.runs)
 
     def to_json(self) -> dict[str, Any]:
@@ -265,7 +266,7 @@ def kinds_in_words(whose: Mapping[str, str]) -> str:
 
 
 def pair_verdict(one: PairedResult, pairs: int, unit: str) -> str:
-    """Return one sentence about a pair. pairs: the number that p is corrected for. unit: "queries" or "items"."""
+    """Return a sentence about a pair. pairs: how many pairs p is corrected for. unit: "queries" or "items"."""
     found, metric, a, b = one.found, one.measure, one.pair.first, one.pair.second
     if one.estimate and found.ties < found.n:
         return _estimated_verdict(one, one.estimate, pairs)

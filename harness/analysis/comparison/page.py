@@ -52,8 +52,8 @@ def title(comparison: Comparison) -> str:
 def comparison_report(comparison: Comparison, details: bool = False, changed: bool = True) -> Report:
     """Return the report of a comparison.
 
-    details: show all measures of all pairs; otherwise show tables of single pairs only for the first pair.
-    changed: show the queries or items that differ most. A page shows them in any case.
+    details: show all measures of all pairs. Otherwise, only the first pair has tables of its own.
+    changed: show the queries or items that differ most. The page of a board shows them in any case.
     """
     tables = [_runs(comparison).without_empty(), *_settings(comparison), *_differences(comparison, details)]
     pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
@@ -90,7 +90,7 @@ def _runs(comparison: Comparison) -> Table:
         kind = run.kind if len(kinds) > 1 or not measures else ""
         ends = _ranked(run.board) if comparison.task else [holes and holes.judged[run.label], run.unanswerable]
         rows.append([run.label, run.run.short_id, *scored, kind, *ends, run.run.name])
-    said = f"{' or '.join(kinds).capitalize()}. Public and private: {metric}, and ranks in brackets."
+    said = f"{' or '.join(kinds).capitalize()}. The columns public and private show {metric}, with ranks in brackets."
     return Table(comparison.noun.capitalize(), columns, rows, [said] if measures else [])
 
 
@@ -194,7 +194,7 @@ def _shake_up(comparison: Comparison) -> Table:
         *(Column(name, "percent", 0) for name in ("falls", "stays", "rises")),
         Column("ranks moved on average", "value", 2),
     ]
-    note = f"{comparison.metric} and ranks in the actual split, and how often ranks move in {draws:,} random splits."
+    note = f"{comparison.metric} and ranks are from the actual split, the other columns from {draws:,} random splits."
     return Table("How ranks move from public to private", columns, rows, [note])
 
 
@@ -247,7 +247,7 @@ def _pasted_runs(comparison: Comparison) -> Table:
     what = "estimates" if comparison.estimated else "means"
     kinds: dict[str, str] = {run.kind: ", ".join(one.label for one in runs if one.kind == run.kind) for run in runs}
     caption = f"{title(comparison)}: {what} with 95 % intervals in brackets, {kinds_in_words(kinds)}."
-    legend = f"Bold: the highest. {MARK} differs from {comparison.best} at {ALPHA}: {_test(comparison)}."
+    legend = f"Bold: the highest value. {MARK}: differs from {comparison.best} at {ALPHA}. Test: {_test(comparison)}."
     n = {one.measure: one.found.n for one in comparison.differences if one.found.n != comparison.count}
     fewer = {count: [name for name in n if n[name] == count] for count in n.values()}
     notes = [f"On {count:,} {comparison.unit}: {', '.join(names)}." for count, names in fewer.items()]
@@ -265,7 +265,7 @@ def _pasted_differences(comparison: Comparison) -> Table:
     wanted = comparison.in_metric if several else _ordered(comparison)
     over = f"in {comparison.metric}" if several else f"of {comparison.first_pair}"
     caption = f"Differences {over} on {comparison.count:,} {comparison.judges}{comparison.unit}, 95 % intervals."
-    notes = [f"{'; '.join(_names(comparison.runs))}.", f"{MARK} differs from 0 at {ALPHA}: {_test(comparison)}."]
+    notes = [f"{'; '.join(_names(comparison.runs))}.", f"{MARK}: differs from 0 at {ALPHA}. Test: {_test(comparison)}."]
     return replace(_paired(comparison, wanted, several, False), caption=caption, notes=notes)
 
 

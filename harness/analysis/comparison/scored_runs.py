@@ -520,7 +520,7 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
     metric, labels, private = config.metric, runs.labels, config.select_on == "public"
     if private and runs.apart:
         raise BadInput(
-            f"select_on=public: run {runs.apart[0].named} does not have the public part of run {runs.apart[1].named}. "
+            f"select_on=public: runs {runs.apart[0].named} and {runs.apart[1].named} have different public parts. "
             "Make both with the same `public` and `seed`, or use select_on=all."
         )
     judges = judging(runs.public, config.select_on or "all", runs.unit)
