@@ -82,7 +82,7 @@ def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
             raise BadInput(f"runs names {said}. Name the two to tell apart: 'runs=[ID,ID]'.")
         return _pair(tracker, asked, [run.run_id for run in recommended_runs(tracker, asked.runs)], [], folder)
     best, *others = (one.run.run_id for one in chosen_runs(tracker, asked).runs)
-    notes = [f"The best two of {counted(len(others) + 1, 'run')} by {asked.metric} that differ on any query."]
+    notes = [f"Of {counted(len(others) + 1, 'run')}, these are the best by {asked.metric} and the next that differs."]
     if len(others) > 1:
         notes = [
             f"{notes[0]} They were chosen by their scores, so the lead is partly luck: the true difference is likely "
@@ -102,8 +102,8 @@ def _pair(tracker: Tracker, asked: Wanted, ids: list[str], notes: Sequence[str],
     first, second = found.runs
     if partly := [one.run.named for one in found.runs if CHECKED in one.run.tags]:
         raise BadInput(
-            f"The labels of {' and '.join(partly)} come partly from a model. How certain a difference is then depends "
-            "on the number of queries that people have checked: `harness compare` estimates the difference, and "
+            f"The labels of {' and '.join(partly)} come partly from a model. The certainty of a difference then "
+            "depends on the number of queries that people have checked. `harness compare` estimates the difference; "
             "`harness testset audit` computes how much checking more queries would help."
         )
     values = found.values[:, judging(found.public, found.select_on)]

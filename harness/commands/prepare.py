@@ -20,9 +20,9 @@ from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 
 SAMPLE = Path(__file__).parents[1] / "sample" / "profiles" / "*.txt"
-BAR = 40  # length of the longest bar, in characters
-WORDS, LONGEST = 4, 60  # maximum numbers of words and of characters in the proposed query
-MODEL = "gpt-4o-mini"  # the model in the proposed command `testset draft`, whose dry_run=true asks no model
+BAR = 40  # length of the longest bar in the chart of document lengths, in characters
+WORDS, LONGEST = 4, 60  # maximum numbers of words and of characters in the query that the report proposes
+MODEL = "gpt-4o-mini"  # the model that the proposed command names; with dry_run=true, it is not asked
 SHOWN = 5  # maximum number of skipped files that are printed; the manifest lists all
 
 
@@ -43,7 +43,7 @@ def _lines(output: Path, found: Manifest, written: bool) -> Iterator[str]:
     if found.spans > found.documents:
         more = found.spans - found.documents
         repeat = f"{counted(more, 'further chunk')} {'repeats' if more == 1 else 'repeat'}"
-        yield f"{repeat} the text of a document. The document has a span for each place where its text occurs."
+        yield f"{repeat} the text of a document. Such a document has a span for each place where its text occurs."
     if found.near_duplicates:
         pairs = counted(found.near_duplicates, "pair")
         yield f"{pairs} of documents with nearly the same text: see {output / 'near_duplicates.jsonl'}."

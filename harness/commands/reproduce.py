@@ -41,7 +41,7 @@ from harness.storage.cache import Cache, open_cache
 from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
 
-TOLERANCE = 1e-12  # metrics that differ by no more than this count as equal
+TOLERANCE = 1e-12  # largest difference between two values of a metric that are taken as equal
 LISTED = 10  # maximum number of differences in the report
 Row = dict[str, Any]  # a row of a submission
 
@@ -76,7 +76,7 @@ class Proof:
         return False if self.wrong else True if self.predictions["now"] else None
 
     def check_repeated(self, rows: Sequence[Row]) -> None:
-        """Compare the rows of the new submission with the logged rows. All rows lack the texts of documents."""
+        """Compare the rows of the new submission with the logged rows, both without the texts of documents."""
         self.predictions["now"] = rows_sha256(rows)
         before = {str(row["eval_id"]): row for row in self.rows}
         pairs = [(before.get(str(row["eval_id"])), row) for row in rows]
@@ -93,7 +93,7 @@ class Proof:
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
         """Compare new metrics (now) with logged metrics (then) by their MLflow names. Ignore unlogged metrics."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
-        changed: dict[bool, list[Row]] = {True: [], False: []}  # True: differing times; False: other differing metrics
+        changed: dict[bool, list[Row]] = {True: [], False: []}  # whether it is a time -> differing metrics
         for name, value in logged.items():
             if abs(then[name] - value) > TOLERANCE:
                 changed[name.startswith(TIMES)].append({"name": name, "then": then[name], "now": value})
@@ -187,7 +187,7 @@ def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun,
 
 
 def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> Plan | ScoreConfig:
-    """Check the run's logged config like any config. Return it with this command's paths and without a tracker."""
+    """Check the run's logged config, and return it with the paths of this command and without a tracker."""
     version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
     try:
         if not isinstance(logged.get("retriever", {}), dict):
@@ -196,7 +196,7 @@ def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: 
         shipped = schema_defaults(cls)
         ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
         ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.Tracker"}}
-        if "cluster" in ours:  # run here, but with the run's shard size: another size may change the last digits
+        if "cluster" in ours:  # Run on this machine. Keep the shard size: another one may change scores slightly.
             cluster = logged.get("cluster")
             shard = cluster.get("shard") if isinstance(cluster, dict) else None
             ours["cluster"] = {"_target_": "cluster/local", "shard": shard}
@@ -222,8 +222,8 @@ def _require_own(run: LoggedRun, plan: Plan, dataset: Dataset, versions: Mapping
         return
     if retrieval_run.trial_key_of(plan, dataset) != run.tags.get("trial_key"):
         raise BadInput(
-            f"Run {run.named} would not be the same run today: its config is not the one that it ran with, or a "
-            "file, a model or this program has changed since then. Run the experiment again."
+            f"Run {run.named} cannot be repeated as it was: its config is not the one that it ran with, or a file, "
+            "a model or this program has changed since then. Run the experiment again."
         )
 
 
@@ -244,7 +244,7 @@ def _require_same_files(run: LoggedRun, plan: Plan) -> None:
 
 
 def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]:
-    """Return the run's dataset config. Take the paths from the key `data` and the cache from this command."""
+    """Return the run's dataset config, with the paths that the key `data` gives and with this command's cache."""
     data, runtime = config.document["data"], source.get("runtime")
     new_paths = {name: path for name, path in data.items() if path is not None}
     known = [name for name in source if name in data]
@@ -275,7 +275,7 @@ def _verified_run(tracker: Tracker, run: LoggedRun, plan: Plan, dataset: Dataset
 
 
 def _means(predictions: Predictions, qrels: Qrels, plan: Plan) -> dict[str, float]:
-    families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # their measures need only the documents returned
+    families = (MeasureFamily.MODIFIED, MeasureFamily.ABSTENTION)  # computed from the returned documents alone
     measures = map(parse_measure, requested(plan.metrics, qrels, plan.top_k))
     wanted = [one.name for one in measures if one.family in families or (one.reach and one.reach <= plan.top_k)]
     scores = score_lists(ShownLists(predictions), qrels, wanted, detailed=())
@@ -302,7 +302,7 @@ def _repeat(run: LoggedRun, plan: Plan, dataset: Dataset, cache: Cache, proof: P
 
 
 def _versions(run: LoggedRun, plan: Plan | None, dataset: Dataset) -> dict[str, dict[str, str]]:
-    """Return name -> {then, now} of changed versions, and of `git.dirty` if the checkout has uncommitted changes."""
+    """Return name -> {then, now} for each changed version. Add `git.dirty` if there are uncommitted changes."""
     now = provenance.provenance(dataset.fingerprints, plan)
     known = [name for name in now if name.startswith(("version.", "git.")) and name in run.tags]
     uncommitted = ("git.dirty", "true")

@@ -78,7 +78,7 @@ class Result(Evaluation):
 
     @property
     def predictions_sha256(self) -> str:
-        """Return the sha256 that `harness reproduce` compares: of the submission's rows without document texts."""
+        """Return the sha256 of the submission's rows without document texts, for `harness reproduce` to compare."""
         return self.record.end_tags[retrieval_run.PREDICTED]
 
     @property

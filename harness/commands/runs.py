@@ -36,7 +36,7 @@ class RunRow:
 
     shown: the run, or the best trial of the sweep. The row has the objective and the params of `shown`.
     trials: the number of the sweep's trials so far; None for a run.
-    differs: the params that differ among the group's runs of the same command.
+    differs: name -> value of the params in which the runs of this command differ within the row's group.
     """
 
     json_too = ("run_id", "name", "verb", "status", "began", "objective", "best_run_id")
@@ -90,8 +90,8 @@ class RunGroup:
 
     objective: the measure; None for rows without an objective. kinds: how the objectives were computed.
     queries: the number of queries on which they were computed; None for a text task.
-    expected: the value to expect of the best run on new queries; None if unknown.
-    left_out: the number of further rows, which are not listed.
+    expected: an estimate of the best run's objective on new queries; None if unknown.
+    left_out: the number of rows that are not listed.
     """
 
     objective: str | None
@@ -181,7 +181,7 @@ class ListedExperiment:
 
 @dataclass(frozen=True)
 class ListedExperiments:
-    """The experiments of a store, the latest first. left_out: the number of further experiments."""
+    """The experiments of a store, the latest first. left_out: the number that is not listed."""
 
     experiments: Sequence[ListedExperiment]
     left_out: int
@@ -286,7 +286,7 @@ def _score(one: Objective | None) -> list[Cell]:
 def _varied(rows: Sequence[RunRow]) -> list[set[str]]:
     """Return for each row the names of params that differ among the runs of the same command.
 
-    A key of one component, such as `retriever.bigram.k1`, counts only if the runs that have it differ in its value.
+    A run without a param differs from the others, except for keys of a component, such as `retriever.bigram.k1`.
     """
     verbs = [row.shown.tags.get("harness.verb") for row in rows]
     found = {}

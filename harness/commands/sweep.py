@@ -40,7 +40,7 @@ def sweep(request: Request) -> CommandAnswer:
 
 
 def launcher_of(request: Request) -> HydraLauncher:
-    """Return the part of Hydra that a sweep uses. Call inside `hydras_state`. Raise BadInput for an invalid config."""
+    """Return a sweep's overrides and Hydra launcher. Call in `with hydras_state()`. Raise BadInput for a bad config."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 

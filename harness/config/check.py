@@ -38,7 +38,7 @@ def primary(command: str) -> str:
 def check_values(document: Node, name: str) -> dict[str, Any]:
     """Check a config, and return it with one spelling for each value, such as 1.0 for 1 where a float is expected.
 
-    Trial keys, params and cache keys are made from this form.
+    Trial keys, params and cache keys are computed from the returned config.
     """
     check_config(document, name)
     known = keys(config_class(name))
@@ -68,7 +68,7 @@ def check_config(document: Node, name: str) -> None:
     _check_places(values)
     if "task" not in document and "metrics" in document and document["metrics"] is None:
         raise BadInput("metrics=null is for text tasks. List the measures to compute, or write metrics=all.")
-    for group in dict.fromkeys((*SHARED, *GROUPS)):  # shared groups first: an error in one names the shared key
+    for group in dict.fromkeys((*SHARED, *GROUPS)):  # shared groups first: errors then name `llm`, not `gate.llm`
         if group in document:
             check_component(document[group], group)
     if "retriever" in document:
@@ -83,7 +83,7 @@ def with_metrics(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_places(values: Mapping[str, Any]) -> None:
-    """Refuse places that cannot hold files, and keys that repeat the tracking address, which may hold secrets."""
+    """Raise BadInput for places that cannot hold files and keys that repeat the (perhaps secret) tracking address."""
     outputs, uri = values["outputs"], values.get("tracking.uri") or ""
     if "://" in outputs:
         raise BadInput("outputs must be a folder of this machine, not an address. Only store.path may be in a bucket.")
@@ -110,7 +110,7 @@ def _check_retrieval(document: Node) -> None:
         return
     build(document["gate"], where="gate").check(retrievers)
     fusion = build(document["fusion"], where="fusion")
-    if len(retrievers) > 1 or hasattr(fusion, "learns"):  # a fusion that learns refuses a single ranking
+    if len(retrievers) > 1 or hasattr(fusion, "learns"):  # check() refuses to learn from a single ranking
         fusion.check(retrievers)
     if "top_k" in document and document["depth"] < document["top_k"]:
         raise BadInput(

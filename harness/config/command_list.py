@@ -1,6 +1,6 @@
 """The list of commands: what each one does, and where its keys and its function are. Add a new command here.
 
-The list imports no command, so `harness --help` prints it at once.
+The list imports no command, to keep `harness --help` fast.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Command(NamedTuple):
     function: `MODULE:NAME` below harness.commands.
     about: the help text, one sentence.
     example: the words after the name of the command in the example of its help.
-    first: the keys at the top of the help. If a word has no key, the message suggests the first of these keys.
+    first: the keys at the top of the help. For a word without `KEY=`, the error message suggests the first of them.
     composed: whether the function takes a checked config. Otherwise it takes the request and composes many configs.
     """
 

@@ -33,7 +33,7 @@ OF_DRAW = "the seed of the random draw"
 SPLIT_SEED = "the seed of the split and of the bootstrap"
 RUN_ID = "the id of a run, or its first digits; null: the best finished run by `metric`"
 BEST = "the measure that ranks the runs; null: the objective of most of these runs"
-PARTS = "the labelled queries that `metric` averages: all | public; null: those used when the runs were made"
+PARTS = "the labelled queries over which `metric` is averaged: all | public; null: as when the runs were made"
 PASTED = "text | json; markdown | latex | csv: only the table, to paste elsewhere"
 POOLED = "the folder that `harness prepare` wrote; null: the documents folder of the pool"
 RELEVANT = "the lowest grade that counts as relevant, from 1 to 3"
@@ -51,7 +51,7 @@ class StoreKeys(Keys):
 
 
 class PluginKeys(Keys):
-    allow: tuple[str, ...] = key((), "modules that retriever=python may import; allowed only on the command line")
+    allow: tuple[str, ...] = key((), "modules that retriever=python may import; set it on the command line only")
 
 
 class QueryKeys(Keys):

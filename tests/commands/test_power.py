@@ -67,7 +67,7 @@ def test_the_best_two_runs_and_what_tells_them_apart(harness, record):
     assert found["queries_needed"] > found["n"]  # p is 0.065 for 9 of 11
     assert 0.3 < found["power_now"] < 0.8
     assert found["smallest_difference"] > found["mean_difference"]
-    assert any("best two of 3 runs" in note for note in found["notes"])
+    assert any("Of 3 runs, these are the best" in note for note in found["notes"])
     assert any("Only 11 of 60 queries differ" in note for note in found["notes"])
 
     said = harness(*POWER, f"runs=[{worst[:8]},{best[:8]}]").out

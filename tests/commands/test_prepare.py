@@ -43,7 +43,7 @@ def test_files_of_ones_own(harness, corpus):
     done = harness("prepare", *words)
     said, (search, _) = done.text, done.commands
     assert "docs holds 7 documents of 3 files." in said
-    assert "1 further chunk repeats the text of a document. The document has a span for each place" in said
+    assert "1 further chunk repeats the text of a document. Such a document has a span for each place" in said
     assert [row["src"] for row in rows("docs")] == ["in/one.txt"] * 2 + ["in/two.txt"] * 2 + ["in/문서/셋.md"] * 3
     found = harness(*search[:-1], "tokenizer=whitespace", "query=끝.", "format=json").json
     assert [one["text"] for one in found["documents"]] == ["끝."]

@@ -21,7 +21,7 @@ from harness.storage.cache import Cache, existing_cache
 
 @dataclass(frozen=True)
 class Asking:
-    """A command that asks a language model. purpose: the verb of the command, under which replies are cached."""
+    """A command that asks a language model. purpose: its verb, such as "judge", which is part of the cache key."""
 
     config: AskingConfig
     purpose: str

@@ -138,7 +138,7 @@ def _people(found: Audit) -> Table:
         value = "–" if math.isnan(found.alpha.value) else f"{found.alpha.value:.3f}"
         notes.append(
             f"Krippendorff's alpha of all people, ordinal: {value}{f' ({ends})' if ends else ''}, from "
-            f"{found.alpha.pairs:,} grades of pairs that several have judged."
+            f"{found.alpha.pairs:,} grades of pairs that several people judged."
         )
     return Table("People", [Column("kappa of"), *NUMBERS, Column("quadratic", "value", 3)], rows, notes)
 
@@ -162,10 +162,10 @@ def _worth(more: Worth, checked: int) -> Table:
             "has judged them in full, and the measure scores them."
         )
     if math.isnan(more.now.together):
-        notes.append(f"Intervals need at least {LEAST} checked queries whose values are not nearly all equal.")
+        notes.append(f"Intervals need at least {LEAST} checked queries, and values that are not nearly all equal.")
     halves = [Column(name, "value", 3) for name in ("± with the model's labels", "± with people's labels alone")]
     columns = [Column(""), Column("checked queries", "count"), *halves]
-    caption = f"How exact {more.metric} of run {more.run} is: half the width of its 95 % interval"
+    caption = f"Uncertainty of {more.metric} of run {more.run}: half the width of its 95 % interval"
     return Table(caption, columns, rows, notes)
 
 
@@ -184,7 +184,7 @@ def _steps(folder: Path, found: Audit) -> Iterator[str]:
     if len(progress.checked) < progress.drawn:
         yield f"{review} sample=audit  # the other drawn queries"
     elif len(progress.checked) < LEAST and found.models:
-        yield f"{review} audit.queries={FEW}  # from {LEAST} checked queries on, scores have intervals"
+        yield f"{review} audit.queries={FEW}  # scores have intervals once {LEAST} queries are checked"
     if progress.open:
         pairs = counted(progress.open, "pair")
         yield f"{review} sample=open  # {pairs} that people disagree or are unsure about"

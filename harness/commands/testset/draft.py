@@ -92,7 +92,7 @@ def _work(config: DraftConfig, model: ChatModel) -> DraftWork:
     folder = DocumentsFolder(Path(config.documents))
     limit = config.limit
     chunks = drafting.sample(folder, config.seed, limit and max(limit, drafts.LOOKED_AT))
-    # The language must not depend on the limit.
+    # The limit must not change the language of the prompts.
     language = prompt_language(config.language, [chunk.document.text for chunk in chunks])
     chunks = chunks[:limit]
     prompts = drafts.read_prompts(kinds, language, config.document["prompts"])

@@ -81,7 +81,7 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
     rates = judge_record.rates(todo.controls, verdicts[len(added) :]) or (before.controls if before else {})
     counts = judge_record.tally(replace(todo.judged, judgements=[*todo.judged.judgements, *added]), todo.judge.by)
     usage = encoded(chat.taken([*prompts, *todo.asked(todo.before)]))
-    if before and (before.usage.get("requests") or 0) > usage["requests"]:  # a pruned cache, or fewer controls asked
+    if before and (before.usage.get("requests") or 0) > usage["requests"]:  # cache pruned or fewer controls since then
         usage = before.usage
     manifest = read_testset_manifest(todo.folder, "testset")
     record = JudgeRecord(

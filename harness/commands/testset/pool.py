@@ -35,13 +35,13 @@ from harness.testset.pool.pool import About, Pool, PooledRun
 from harness.testset.pool.pooling import Missed, Reusability, missed, reusability
 from harness.testset.review.resolution import resolve
 
-ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # A pair counts for the first origin that it has.
-REPEAT = "Once all pairs of some queries are judged, this command also says whether the judgements serve other runs."
+ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # A pair with several origins is counted for the first.
+REPEAT = "Once queries are judged in full, this command also says if the judgements are enough to score other runs."
 
 
 @dataclass(frozen=True, eq=False)
 class TestSet:
-    """A test set to pool for. before: the former pool, or None."""
+    """A test set whose pool is made or extended. before: the pool until now, or None."""
 
     __test__ = False  # Otherwise pytest would collect a class of this name.
 
@@ -97,7 +97,7 @@ class PoolRow:
 
 @dataclass(frozen=True)
 class PoolAnswer:
-    """A pool after the command. new: number of pairs that the former pool lacks. origins: origin -> number of pairs."""
+    """The pool that the command wrote. new: number of pairs that it added. origins: origin -> number of pairs."""
 
     testset: Path
     files: Mapping[str, Path]
@@ -194,7 +194,7 @@ def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
                 f"{depth}. Repeat the run with a larger depth."
             )
     if all(len(documents) <= depth for one in runs for documents in one.lists.values()):
-        yield "No list is longer than pool.depth, so no documents could be drawn from below the depth."
+        yield "No list has documents below rank pool.depth, so none could be drawn at random from there."
 
 
 def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]:

@@ -63,7 +63,7 @@ class ReviewWork:
             return []
         return [
             f"These are the first {drawn:,} of {wanted:,} queries. Once people have judged them, the same command "
-            "draws the rest, with more of the sorts of queries on which people and the model differ."
+            "draws the rest, with more queries from the groups in which people and the model disagree more."
         ]
 
     @property
@@ -98,8 +98,8 @@ class ReviewWork:
 
 
 def review(config: ReviewConfig, invocation: Invocation) -> CommandAnswer:
-    """Print the links of the page and serve it until Ctrl-C, or write or read a workbook. Raise BadInput if there is
-    nothing to judge, or for mistakes in a workbook."""
+    """Serve the review page until Ctrl-C and print its links. With via=xlsx, write or read a workbook instead. Raise
+    BadInput if there is nothing to judge, or for mistakes in a workbook."""
     check_keys(config)
     reviewers = reviewers_of(config.reviewer, adjudicate=config.sample == OPEN)
     if config.via == WORKBOOK:

@@ -1,1 +1,1 @@
-"""Pools of documents to judge, and whether labels from a pool serve other runs."""
+"""Pools of documents to judge, and whether labels from a pool can score other runs."""

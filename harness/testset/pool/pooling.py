@@ -1,4 +1,4 @@
-"""Pools (K. Sparck Jones and C. van Rijsbergen 1975), and whether their judgements serve other runs.
+"""Pools (K. Sparck Jones and C. van Rijsbergen 1975), and whether their judgements can score other runs.
 
 Reusability (J. Zobel 1998): each run is scored without the documents that no other run brought into the pool. Its loss
 shows how much a new run would lose. A sample of documents that no run ranked high shows how many relevant documents the
