@@ -147,7 +147,7 @@ def test_an_experiment_is_the_same_by_command_and_by_python(harness, toy, reques
     files = [Path(one) / "predictions.jsonl" for one in (command["files"]["folder"], result.folder)]
     assert files[0].read_bytes() == files[1].read_bytes()
     refused = harness("compare", "experiment_name=e").refusal  # a repeated configuration counts once
-    assert "experiment 'e' has 1 different finished run with modified_map@3" in refused
+    assert "experiment 'e' has 1 distinct finished run with modified_map@3" in refused
 
 
 def test_a_result_has_its_numbers_and_a_table_by_query(folder):

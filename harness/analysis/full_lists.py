@@ -52,7 +52,7 @@ def best_repeatable(
     names = _Names(dataset)
     found: list[FullLists] = []
     left: Counter[str] = Counter()
-    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # equal short lists may have different full lists
+    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # runs with equal results may differ further down
         if len(found) == top:
             break
         why = _unfit(one.run, dataset)
@@ -82,7 +82,7 @@ def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
         return f"is {run.status}: its lists may be incomplete. Repeat the run"
     for name in ("documents", "queries"):
         if run.tags.get(f"data.{name}") != dataset.fingerprints[name]:
-            edited = ", or these were edited since" if name == "queries" else ", or these were prepared anew since"
+            edited = ", or they were edited since" if name == "queries" else ", or they were prepared anew since"
             return f"was not made with the {name} that the test set has{edited}. Repeat the run"
     return None
 

@@ -1,4 +1,4 @@
-"""The best run of an experiment, by its objective or by another measure, and the runs comparable with this run."""
+"""The best run of an experiment, by its objective or by another measure, and the runs that are comparable with it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SAME_PARAMS = {"all": ("task.scheme",), "public": ("task.scheme", "public", "see
 USUAL = "modified_map@3"  # the measure for runs that name no objective
 GET_LABELS = (
     "If you have labels, name their file: dataset.qrels=FILE. To make labels, `harness testset draft` writes questions "
-    "with labels from your documents, and `harness testset pool` collects the documents that runs find for these "
-    "questions, to be judged."
+    "with labels from your documents, and `harness testset pool` collects documents to judge: those that runs find "
+    "for these questions."
 )
 
 C = TypeVar("C", bound=Config)
@@ -192,7 +192,7 @@ def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedR
 
 
 def identities(run: LoggedRun, by_lists: bool = True) -> list[tuple[str | None, ...]]:
-    """Return the keys of a run: its trial key and its scored lists. Runs that share a key are equal."""
+    """Return a run's keys: one for its settings and data, one for its scored lists. Runs that share a key are equal."""
     tags = run.tags
     found: list[tuple[str | None, ...]] = [(tags["trial_key"],)] if "trial_key" in tags else []
     if by_lists and LISTS in tags:
@@ -347,7 +347,7 @@ def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:
     once = distinct(found.runs)
     notes = [*found.notes]
     if count := sum(len(one.also) for one in once):
-        why = "left out, with the configuration or the returned documents of another run"
+        why = "left out, since another run has the same configuration or returned equal lists"
         notes.append(f"{counted(count, 'run')} {why}.")
     if len(once) == 1 and asked.runs is not None and len(asked.runs) > 1:
         raise BadInput(
@@ -356,7 +356,7 @@ def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:
         )
     if len(once) < 2:
         raise BadInput(
-            f"{_place(asked)} {'has' if asked.runs is None else 'name'} {counted(len(once), 'different finished run')} "
+            f"{_place(asked)} {'has' if asked.runs is None else 'name'} {counted(len(once), 'distinct finished run')} "
             f"with {asked.metric}: at least two are needed. {ANOTHER[asked.task == RETRIEVAL]} "
             f"{' '.join(notes)}".rstrip()
         )
@@ -377,8 +377,8 @@ def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
 def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
     """Leave out files that were scored on other queries than the retrieval runs. Return (the kept runs, a note or []).
 
-    Otherwise a file that was scored without the difficult queries would come first. Without retrieval runs, the files
-    scored on the most frequent set of queries remain; of equally frequent sets, the largest set counts.
+    Otherwise a file that was scored without the difficult queries would come first. If there are only files, those
+    scored on the most frequent set of queries are kept. If several sets are equally frequent, the largest counts.
     """
     files = [one.run for one in ranked if one.run.tags.get("harness.verb") == "score" and "data.qrels" in one.run.tags]
     if not files:
@@ -401,7 +401,7 @@ def _of_experiment(tracker: Tracker, asked: Wanted) -> Chosen:
     scheme, schemes = asked.scheme, {one.run.params.get("task.scheme") for one in ranked}
     if scheme in schemes and len(schemes) > 1:
         ranked = [one for one in ranked if one.run.params.get("task.scheme") == scheme]
-        notes.append(f"Only runs of task.scheme={scheme}: scores of different schemes are not comparable.")
+        notes.append(f"Only runs of task.scheme={scheme} are kept: scores of different schemes are not comparable.")
     first = asked.like or ranked[0].run
     apart = [differ(first, one.run, asked.metric, ranking.select_on) for one in ranked]
     others = Counter(MEANING[name] for name in apart if name)

@@ -252,7 +252,7 @@ def test_a_file_scored_on_other_queries_or_labels_is_left_out(runs, kept, left):
 
 
 def test_fewer_than_two_such_runs_are_refused():
-    with pytest.raises(BadInput, match=f"1 different finished run.*{OTHER}easy"):
+    with pytest.raises(BadInput, match=f"1 distinct finished run.*{OTHER}easy"):
         chosen_runs(FakeTracker(file("easy", 0.9, "easy", queries=2), file("a", 0.5)), Wanted("e", METRIC))
 
 

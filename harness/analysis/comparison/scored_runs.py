@@ -59,8 +59,8 @@ GAP = 0.05  # a larger difference in the share of judged documents gives a warni
 NAMED = 10  # a sentence names at most this many documents
 CHECKED_NOTE = (
     "A model wrote the labels of {} % of the queries. So the verdict uses estimates of the scores that people's labels "
-    "would give (PPI++). Raw numbers, and numbers by query or kind of query, rest on all labels. These numbers and "
-    "their p are not corrected for the model's errors."
+    "would give (PPI++). Raw numbers, and numbers for single queries or kinds of queries, come from all labels, the "
+    "model's included. They and their p are not corrected for the model's errors."
 )
 
 
@@ -150,7 +150,7 @@ class RetrievalRuns:
 
     @property
     def _checked(self) -> list[CheckedValues]:
-        """Each run's values, computed with labels by people and with labels by a model; [] without the latter."""
+        """Each run's values by people's labels and by a model's labels; [] if a run has no labels by a model."""
         known = [run.checked for run in self.runs if run.checked]
         return known if len(known) == len(self.runs) else []
 
@@ -192,7 +192,7 @@ class RetrievalRuns:
         return differences(values, config.seed, config.resamples, pairs)
 
     def estimated(self, names: Sequence[str], pairs: Sequence[Rows]) -> Mapping[Rows, Sequence[EstimatedDifference]]:
-        """Return the estimates of all measures for each pair; {} unless labels come partly from a model."""
+        """Return each pair's estimated differences in all measures; {} unless labels come partly from a model."""
         runs = self._checked
         if not runs:
             return {}
@@ -262,7 +262,7 @@ class RetrievalRuns:
         if honest := [run.label for run in self.runs if run.table.oof]:
             notes.append(
                 f"{', '.join(honest)} learnt from these labels. So values and losses are out of fold: they do not use "
-                "the query's own label. The documents shown are from the logged lists, which are in sample."
+                "the query's own label. The documents shown are from the logged lists, which may use it (in sample)."
             )
         if self.apart:
             notes.append("Public and private parts are left out, since the runs have different public queries.")
@@ -288,7 +288,7 @@ class _Known:
     returned: label of a run -> query_id -> returned list.
     grades: label of a run -> query_id -> {doc_id: grade} of relevant documents, for runs whose labels could be read
         again.
-    queries: query_id -> text. texts: doc_id -> text in predictions.
+    queries: query_id -> text. texts: doc_id -> text in the file of predictions.
     """
 
     returned: Mapping[str, Mapping[str, Returned]]
@@ -390,7 +390,7 @@ def _labels(runs: Sequence[ComparedRun]) -> dict[str, Qrels]:
         if digest not in found:
             source = logged_value(read_config(run.config), "dataset", dict)
             qrels = load_unchanged(run.run, source, ("qrels",)).qrels
-            assert qrels is not None  # the fingerprint of the labels equals the run's
+            assert qrels is not None  # else `load_unchanged` would have raised BadInput
             found[digest] = qrels
     return {run.label: found[run.run.tags["data.qrels"]] for run in runs}
 
@@ -513,7 +513,7 @@ ScoredRuns = RetrievalRuns | TaskRuns
 def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | None = None) -> Comparison:
     """Compare runs. Raise BadInput unless every run has the metric.
 
-    config: with `select_on=public`, the public queries or items choose and the private ones judge.
+    config: with `select_on=public`, the public queries or items choose the best run, and the private ones test it.
     family: float64 [R], the corrected p of the best run against each of R runs, ordered from the best; `runs` are the
         first of these R runs. If `family` is None, p is corrected over the pairs of `runs`.
     """
@@ -572,10 +572,10 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
 def _tested(
     runs: ScoredRuns, config: CompareConfig, names: Sequence[str], pairs: Sequence[Rows], family: np.ndarray | None
 ) -> tuple[list[PairedResult], int]:
-    """Return (a result for each pair and measure, the number of pairs that p of the metric is corrected for)."""
+    """Return (a result for each pair and measure, over how many pairs the metric's p is corrected)."""
     at = names.index(config.metric)
     found, estimated, count = runs.differences(names, config, pairs), runs.estimated(names, pairs), len(pairs)
-    if estimated:  # drop the raw intervals, which ignore the model's errors
+    if estimated:  # drop the raw intervals, which ignore errors in the model's labels
         found = {pair: [replace(one, low=math.nan, high=math.nan, note="") for one in of] for pair, of in found.items()}
     elif family is not None and config.pairs == "best":
         count = len(family) - 1

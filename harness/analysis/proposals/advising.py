@@ -79,7 +79,7 @@ def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[C
     if elsewhere is not None:
         better = np.fmax(evidence.values, elsewhere)
         count = counted(int((better > evidence.values + CLOSE).sum()), "query")
-        name = f"the best run of the experiment for each query (another run is better on {count})"
+        name = f"for each query, the best run of the experiment (on {count}, another run beats this one)"
         found.append(Ceiling(name, catalogue.gain(better, evidence)))
     return found
 
@@ -98,7 +98,7 @@ class Situation:
 
 @dataclass(frozen=True, eq=False)
 class OpenTrial:
-    """An untried configuration of a proposal. values: one for each key of `Proposal.changes`. key: the trial key."""
+    """An untried configuration. values: one for each key of `Proposal.changes`. key: digest of what decides results."""
 
     values: tuple[str, ...]
     line: CommandLine
@@ -215,7 +215,10 @@ def read_advised(tracker: Tracker, config: AdviseConfig, config_dir: str | None)
     reasons = [*catalogue.models("encoder").items(), *catalogue.models("rerank").items()]
     lacking = [choice for choice, why in reasons if why == catalogue.NOT_INSTALLED]
     if lacking:
-        notes.append(f"Not checked: {lacking[0]} and {counted(len(lacking) - 1, 'other model')} ({INSTALL}).")
+        notes.append(
+            f"Not checked, since their packages are not installed: {lacking[0]} and "
+            f"{counted(len(lacking) - 1, 'other model')} ({INSTALL})."
+        )
     if situation:
         setup = replace(
             situation.setup,
@@ -372,7 +375,7 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
 
 
 def _step(best: str, beside: str) -> str:
-    """Return the next value after `beside` and `best`: by the same factor for fractions above 0, else by difference."""
+    """Continue the series `beside`, `best`: by the same step for integers or if one is <= 0, else by the same factor."""
     last, before = float(best), float(beside)
     if best.lstrip("-").isdigit() and beside.lstrip("-").isdigit():
         return str(int(2 * last - before))

@@ -23,19 +23,19 @@ from harness.experiment.plan import Plan
 from harness.storage.typed import HIDDEN
 from retrievers.dense.models import INSTALL, PACKAGES, ModelSource, here
 
-# Shares of the bound. The share of a gate is multiplied by the advantage of its signal over chance.
+# Shares of the bound. The share of a gate is multiplied by 2 * AUROC - 1 of its signal, or by 0.5 if this is unknown.
 GATES = {"auto": 0.8, "depth": 0.75, "classifier": 0.7}
 STEMS = 0.25  # a tokenizer that knows the word forms of the language, in place of one that does not
 PLAIN = 0.02  # any other tokenizer
 BIGRAMS = 0.2  # BM25 on bigrams, if tokenizers split word forms inconsistently, or if no spaces separate words
-OTHER_BIGRAMS = -0.05  # in other languages than these: n-grams help inflected words only (McNamee and Mayfield 2004)
+OTHER_BIGRAMS = -0.05  # BM25 on bigrams otherwise: n-grams help inflected words only (McNamee and Mayfield 2004)
 ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # encoders without a download, added to BM25
 MODEL = 0.3  # a large model on this machine, as an encoder or a reranker
 MODEL_ALONE = 0.2  # a large model as an encoder without BM25
 LEXICAL = 0.1  # BM25 added to an encoder
 LEARNED_FUSION, WEIGHTS, FUSIONS, PASSAGES, BM25 = 0.08, 0.03, 0.02, 0.03, 0.03
 DEEPER, LAST_TURN, REWRITTEN, BEYOND = 0.05, 0.05, 0.3, 0.04
-STALE = 0.6  # a share is multiplied by this for each value of its key that was tried without success
+STALE = 0.6  # a proposal's share is multiplied by this for each value of its key that was tried without success
 LEFT = 0.15  # the share of a gate is multiplied by this if the run already has a gate that learns
 
 COMPONENTS = {  # choice of retriever -> its component rankings
@@ -50,7 +50,7 @@ BM25_VALUES = {"k1": ("0.9", "1.5", "2.4"), "b": ("0.4", "0.75", "0.9")}
 BM25_FEW = (("0.9", "0.4"), ("2.4", "0.75"))  # (k1, b) for short and for long documents
 FUSION_CHOICES = ("weighted_sum", "combmnz", "distribution_based", "rrf")
 WEIGHT_VALUES = ("0.3", "0.5", "1", "2", "3")
-NOT_INSTALLED = f"its packages are not installed ({INSTALL})"
+NOT_INSTALLED = f"the model's packages are not installed ({INSTALL})"
 PASSAGE_CHOICES = ("none", "sentences", "window")
 
 
@@ -63,7 +63,7 @@ class Proposal:
     few: the combinations to try if all combinations are too many; () for one value of each key at a time.
     bound: the most that the change can add to the objective. share: the part of the bound that it usually adds.
     exact: whether the change adds exactly the bound on these queries.
-    cost: of trying it. verb, words: the command line `harness VERB WORDS`, without words that name the tracking store.
+    cost: the cost to try it. verb, words: the command `harness VERB WORDS`, without words that name the tracking store.
     """
 
     kind: str
@@ -177,7 +177,7 @@ def _gates(setup: Setup) -> Iterator[Proposal]:
         return
     if gate != "none":
         all_shown = gain(evidence.shown[:, -1], evidence)
-        why = f"The gate costs {all_shown:.4f}: without a gate, every query would get its documents."
+        why = f"Without a gate, every query would get documents, and the score would be {all_shown:.4f} higher."
         exact = setup.choices.get("fusion") != "learned"
         yield Proposal("gate", _gate_title("none"), why, {"gate": ["none"]}, all_shown, 1.0, exact)
     needless = ~evidence.needs
@@ -210,7 +210,7 @@ def _fewer(setup: Setup) -> Iterator[Proposal]:
         return
     for k in range(1, evidence.top_k):
         more = gain(evidence.kept * evidence.shown[:, k] + (1 - evidence.kept) * evidence.shown[:, 0], evidence)
-        why = f"With only the first {counted(k, 'document')}, these queries would score {evidence.value + more:.4f}."
+        why = f"With only the first {counted(k, 'document')}, the score would be {evidence.value + more:.4f}."
         yield Proposal("top_k", f"Return {counted(k, 'document')}", why, {"top_k": [str(k)]}, more, 0.5, exact=True)
 
 
@@ -232,7 +232,7 @@ def _tokenizers(setup: Setup) -> Iterator[Proposal]:
 def _mixtures(setup: Setup) -> Iterator[Proposal]:
     names = setup.names
     if not names <= ADDED.keys():
-        return  # a component is of another kind, such as a search engine
+        return  # a component is none of these, such as a search engine
     for choice, encoder, share in _mixture_shares(setup):
         changes = {"retriever": [choice], **({"encoder": [encoder]} if encoder else {})}
         parts = COMPONENTS[choice]
@@ -244,7 +244,7 @@ def _mixtures(setup: Setup) -> Iterator[Proposal]:
 
 
 def _mixture_shares(setup: Setup) -> Iterator[tuple[str, str | None, float]]:
-    """Yield (retriever, encoder or None for its default, share) of mixtures that differ from the run's mixture."""
+    """Yield (retriever, encoder or None for its default, share) of mixtures of rankings other than the run's."""
     names, own, lexical = setup.names, setup.choices.get("encoder"), bool(setup.names & {"bm25", "bigram"})
     adds = 0.0 if "bigram" in names else setup.bigrams
     left = -setup.bigrams if "bigram" in names else 0.0  # the gain from leaving out bigrams
@@ -328,7 +328,7 @@ def _queries(setup: Setup) -> Iterator[Proposal]:
     bound, why = 1.0, ""
     if evidence and many is not None:
         bound, lost = ranked(evidence.perfect, evidence, many), float((1 - evidence.values[many]).mean())
-        why = f"{counted(int(many.sum()), 'query')} are conversations; they lose {lost:.4f} each."
+        why = f"{counted(int(many.sum()), 'query')} in conversations: they score {lost:.4f} below 1 on average."
     other = "user_turns" if own == "last" else "last"
     title = f"Search for {'the last turn' if other == 'last' else 'all user turns'}"
     yield Proposal("query", title, why, {"query.text": [other]}, bound, LAST_TURN)

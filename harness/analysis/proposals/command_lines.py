@@ -148,13 +148,13 @@ def _short(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class NextCommands:
-    """The next commands after a run. Each `run` command adds the best proposal of another kind to the previous one."""
+    """The next commands after a run. Each `run` command is the previous one with one more change."""
 
     setup: Setup
     invocation: Invocation
 
     def commands(self, losses: Mapping[str, float] | None = None) -> list[str]:
-        """Return at most MOST commands, the best first, that could reduce the losses of modified_map@3."""
+        """Return at most MOST commands, the best first. losses: kind of loss -> modified_map@3 lost by it."""
         return list(itertools.islice(self._each(losses), MOST))
 
     def _each(self, losses: Mapping[str, float] | None) -> Iterator[str]:
@@ -180,7 +180,7 @@ class NextCommands:
             yield self._line("run", changed)
 
     def _changed(self, words: Sequence[str], kind: str) -> list[str] | None:
-        """Return the words with the best proposal of a kind; None without a proposal or if a recipe contradicts it."""
+        """Return the words with the best proposal of a kind; None if there is none, or if a recipe contradicts it."""
         found = (one for one in proposals(self.setup) if one.kind == kind and (kind != "retriever" or self._adds(one)))
         if (best := next(found, None)) is None:
             return None
@@ -191,7 +191,7 @@ class NextCommands:
             changed = with_it
         scored = kind == "retriever" and self.invocation.choices["gate"] == "score"
         if scored and not any(word.startswith("gate.source=") for word in changed):
-            return [*changed, f"gate.source={next(iter(self.setup.plan.retriever))}"]  # the gate keeps its source
+            return [*changed, f"gate.source={next(iter(self.setup.plan.retriever))}"]  # the gate's source is unchanged
         return changed
 
     def _adds(self, one: Proposal) -> bool:

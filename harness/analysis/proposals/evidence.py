@@ -1,4 +1,4 @@
-"""The evidence for proposals, from a run's lists and labels: values by query, as they are and with perfect parts."""
+"""The evidence for proposals, from a run's lists and labels: values by query, now and if one part were perfect."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RunEvidence:
 
     @classmethod
     def of_outcome(cls, plan: Plan, outcome: Outcome, dataset: Dataset) -> RunEvidence:
-        """Return the evidence of a computed run. Raise BadInput without labels or if no mean over queries decides."""
+        """Return the evidence of a computed run. Raise BadInput without labels, or if the objective is no mean."""
         measure, qrels = fixed_mean(plan.objective), dataset.qrels
         if qrels is None:
             raise BadInput("The run has no labels, so its weaknesses are unknown. Set dataset.qrels=FILE.")
@@ -88,7 +88,7 @@ class RunEvidence:
 
     @classmethod
     def of_table(cls, table: ScoreTable, name: str, select_on: str, qrels: Qrels, top_k: int) -> RunEvidence:
-        """Return the evidence of a run with known scores by query. Raise BadInput if the scores lack the measure."""
+        """Return the evidence of a run from its scores by query. Raise BadInput if these lack the measure `name`."""
         measure, values = fixed_mean(name), (table.oof or table.values).get(name)
         if values is None:
             raise BadInput(f"metric={name}: the run has no such values by query. Choose another of its measures.")
@@ -116,7 +116,7 @@ class RunEvidence:
 
     @cached_property
     def shown(self) -> np.ndarray | None:
-        """The values with the first 0 to top_k candidates shown, float64 [Q, top_k + 1]; None without lists."""
+        """Each query's value if 0, 1, ..., top_k candidates are shown, float64 [Q, top_k + 1]; None without lists."""
         if self.lists is None:
             return None
         found = payoffs(self.lists.candidates, self.qrels, self.measure.name, self.top_k)
@@ -131,7 +131,7 @@ class RunEvidence:
         return self._ordered(judged, judged.ideal)
 
     def reordered(self, depth: int | None = None) -> np.ndarray:
-        """Return the values with the first `depth` candidates (None: all) in the best order, float64 [Q]."""
+        """Return each query's value if the first `depth` candidates (None: all) were in the best order, float64 [Q]."""
         assert self.lists is not None
         judged = judge_lists(self.lists.candidates, self.qrels, self.query_ids)
         head = judged.gains if depth is None else judged.gains[:, :depth]
@@ -139,7 +139,7 @@ class RunEvidence:
 
     @cached_property
     def pooled(self) -> np.ndarray:
-        """The values with all documents of the component rankings in the best order, float64 [Q]."""
+        """Each query's value if all documents of the component rankings were in the best order, float64 [Q]."""
         judged = judge_lists(_pool(self._components), self.qrels, self.query_ids)
         return self._ordered(judged, -np.sort(-judged.gains, axis=1))
 
