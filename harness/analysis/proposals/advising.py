@@ -375,7 +375,7 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
 
 
 def _step(best: str, beside: str) -> str:
-    """Continue the series `beside`, `best`: by the same step for integers or if one is <= 0, else by the same factor."""
+    """Continue the series `beside`, `best`: by equal steps for integers or if one is <= 0, else by equal factors."""
     last, before = float(best), float(beside)
     if best.lstrip("-").isdigit() and beside.lstrip("-").isdigit():
         return str(int(2 * last - before))
