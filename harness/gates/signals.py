@@ -94,7 +94,8 @@ def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callabl
     """Register a function as the signal with the function's name. The arguments are fields of `SignalSpec`.
 
     The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking. A slow
-    function computes inside `inputs.remember`. The docstring gives the formula, the degenerate cases and the source.
+    function computes inside `inputs.remember`, which caches the result. The docstring gives the formula, the degenerate
+    cases and the source.
     """
 
     def register(compute: Compute) -> Compute:
@@ -123,7 +124,8 @@ def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.n
 def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
     """Return all pairs (source, signal) to try. The source is None if the signal reads only the query."""
     all_sources = list[str | None](sources)
-    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # agreement is symmetric: of two, one suffices
+    # Agreement of two rankings is the same from either side, so one source is enough.
+    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))
     tried: dict[Reads, list[str | None]] = {"query": [None], "ranking": all_sources, "rankings": all_sources[:compared]}
     return [(source, name) for name in names for source in tried[signal_spec(name).reads]]
 
@@ -154,7 +156,7 @@ def _head(ranking: Ranking, *, k: int) -> _Head:
 
 @remembered
 def _corpus(ranking: Ranking) -> tuple[np.ndarray, np.ndarray]:
-    """Return the score of the corpus (the mean over all columns) and whether this score is about 0, [Q] each."""
+    """Return the score of the corpus (the mean score over all ranks) and whether it is about 0, [Q] each."""
     columns = max(ranking.scores.shape[1], 1)
     mean = ranking.scores.sum(axis=1) / columns
     return mean, np.abs(mean) <= _FLAT * np.abs(ranking.scores).sum(axis=1) / columns
@@ -198,7 +200,7 @@ def nqc(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Normalised query commitment (Shtok, Kurland, Carmel, Raiber and Markovits 2012).
 
     Standard deviation (population) of the first k scores / |score of the corpus|; 0 if the score of the corpus is 0.
-    The score of the corpus is estimated by the mean over all columns of the ranking.
+    The score of the corpus is estimated by the mean score over all ranks; a rank without a document counts as 0.
     """
     ranking = inputs.rankings[source]
     corpus, zero = _corpus(ranking)
@@ -221,7 +223,7 @@ def wig(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @signal("rankings", places=True)
 def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """Mean overlap of the first k documents with the first k of each other component ranking; in [0, 1].
+    """Overlap of the first k documents with those of another component ranking; mean over all others; in [0, 1].
 
     The overlap of two lists is the number of common documents / length of the longer list; 0 if both lists are empty.
     Little overlap indicates a query that is hard for this corpus (Aslam and Pavlu 2007, who compare scores).

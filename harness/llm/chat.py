@@ -92,14 +92,14 @@ class ChatModel:
             raise BadInput("llm.model is missing. Give it on the command line: llm.model=NAME")
         if self._secrets.unset() and not self._address.local:
             raise BadInput(
-                f"The environment variable {self.api_key_env} holds no key for {self.base_url}. Set it, name another "
-                "variable with llm.runtime.api_key_env, or use a server on this machine, which needs no key, such as "
-                "llm.base_url=http://localhost:8000/v1."
+                f"The environment variable {self.api_key_env} holds no key for {self.base_url}. Set it, or name "
+                "another variable with llm.runtime.api_key_env. A server on this machine needs no key: "
+                "llm.base_url=http://localhost:8000/v1, for example."
             )
         self._secrets.headers()
 
     def log_identity(self, purpose: str) -> dict[str, Any]:
-        """Return the identity of a log of replies. Each purpose, such as "gate", has its own log, so processes with
+        """Return what identifies a log of replies. Each purpose, such as "gate", has its own log, so processes with
         different purposes do not wait for each other."""
         return {"model": self.model, "base_url": self.base_url, "purpose": purpose}
 
@@ -169,7 +169,7 @@ class Chat:
 
         If a reply is unusable, but is neither a refusal nor cut off, its request is sent again, up to three times in
         all. If no reply is usable, the last is returned with its problem. Raise Failed if the endpoint does not answer
-        or if the first ten replies are unusable. After a failure, no request starts; replies under way are kept.
+        or if the first ten replies are unusable. After that, send no more requests, but keep replies under way.
 
         read: returns the value of a text, or raises WrongReply. Its result must depend only on the text.
         label: name of the work in progress bars and messages, such as "judging".
@@ -199,7 +199,7 @@ class Chat:
         return self._estimate(asked, {key for key in asked if self._log[key]})
 
     def taken(self, prompts: Sequence[Prompt]) -> Usage:
-        """Return the usage of all logged replies to these prompts, even if unusable or to another process."""
+        """Sum the usage of all logged replies to these prompts. Unusable ones and those of other processes count."""
         found = Usage(self._model.money)
         for key in {*self._requests(prompts)[0]}:
             for completion in self._log[key]:
@@ -369,7 +369,7 @@ def _checked_address(base_url: str) -> Address:
         raise BadInput("base_url contains a query, which would be logged with the run. Remove it.")
     if not address.encrypted:
         raise BadInput(
-            f"base_url={base_url}: http would send the key and the prompts unencrypted. Use https, or a server on this "
-            "machine, such as http://localhost:8000/v1, which may be the end of a tunnel."
+            f"base_url={base_url}: http would send the key and the prompts unencrypted. Use https, or http to this "
+            "machine, such as http://localhost:8000/v1. A tunnel may lead from there to the model."
         )
     return address

@@ -1,4 +1,4 @@
-"""Prompt files, and structured replies, which are checked against the part of JSON Schema that `Schema` names.
+"""Prompt files, and structured replies. `Schema` checks replies against a part of JSON Schema.
 
 A prompt file is a UTF-8 text with placeholders `{name}` for values. Other braces, as in JSON, are plain text.
 """

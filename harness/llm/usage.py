@@ -1,4 +1,4 @@
-"""The log of language models' replies, which saves paying twice for a reply; the tokens and the cost of replies.
+"""The log of language models' replies, so that no reply is paid for twice; the tokens and the cost of replies.
 
 A row of the log has the key of the request, the reply, and the endpoint's token counts, but neither the prompt nor the
 API key. Besides the log, the folder may have files with rows from other machines. These files never change.
@@ -64,7 +64,7 @@ class ReplyLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Hold the log's lock and `turn` during a block. First read the rows that other processes have added."""
+        """Hold both locks, the log's and `turn`, during a `with` block. First read what other processes have added."""
         if self._log is None:
             yield
             return
@@ -73,7 +73,7 @@ class ReplyLog:
             yield
 
     def add(self, key: str, completion: Completion) -> None:
-        """Add a reply, inside `adding`, and return once it is on disk. Raise OSError if it cannot be written."""
+        """Write a reply to the log. Call this only within `adding`. Raise OSError if the reply cannot be written."""
         with self._adding:
             if self._log is None:
                 self._found[key].append(completion)
@@ -110,7 +110,7 @@ class ReplyLog:
 
 
 def _log(file: Path, lock: Path | None = None) -> AppendLog[_Row]:
-    return AppendLog(file, _Row, sync="end", lenient=True, lock=lock)  # a lost reply can be asked for again
+    return AppendLog(file, _Row, sync="end", lenient=True, lock=lock)  # a lost reply can be requested again
 
 
 BYTES = 4  # estimated bytes of UTF-8 in a token
@@ -120,14 +120,14 @@ CALIBRATED = 20  # Estimates are corrected once this many logged replies have to
 
 @dataclass(frozen=True)
 class Price:
-    """The price of a million input and output tokens, in any currency; None: unknown."""
+    """The prices of a million input tokens and a million output tokens, in any currency; None: unknown."""
 
     input: float | None = None
     output: float | None = None
 
     def __post_init__(self) -> None:
         if not all(one is None or 0 <= one < math.inf for one in (self.input, self.output)):
-            raise ValueError("input and output must be money per million tokens, 0 or more.")
+            raise ValueError("input and output must be prices per million tokens, 0 or more.")
 
     def of(self, input_tokens: int | None, output_tokens: int | None) -> float | None:
         """Return the cost of tokens; None if a price or a count is unknown."""
@@ -154,7 +154,7 @@ class Usage:
 
     @property
     def cost(self) -> float | None:
-        """Return the cost in money; None if a price or the count of a reply is unknown."""
+        """Return the cost in money; None if a price or the token count of a reply is unknown."""
         return None if self.uncounted else self.price.of(self.input_tokens, self.output_tokens)
 
     def since(self, earlier: Usage) -> Usage:
@@ -223,8 +223,8 @@ def tokens_of(body: Mapping[str, Any]) -> float:
 
 
 def calibration(completions: Sequence[Completion]) -> tuple[float, float | None]:
-    """Return (the ratio of counted to estimated input tokens of logged replies, their mean output tokens). With fewer
-    than `CALIBRATED` counts, the ratio is 1 and the mean is None."""
+    """Return (ratio of counted to estimated input tokens, mean number of output tokens) of logged replies. If fewer
+    than `CALIBRATED` replies have counts, the ratio is 1 and the mean is None."""
     counts = [(one.input_tokens, one.expected_input) for one in completions if one.input_tokens and one.expected_input]
     outputs = [one.output_tokens for one in completions if one.output_tokens is not None]
     given, expected = (sum(several) for several in zip(*counts, strict=True)) if len(counts) >= CALIBRATED else (1, 1)

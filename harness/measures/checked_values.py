@@ -92,7 +92,7 @@ class CheckedValues:
         if not count:
             return ""
         queries = counted(int((self.unjudged[name] > 0).sum()), "checked query")
-        return f"{NO_ESTIMATE}no person has judged {counted(count, 'document')} that the measure reads for {queries}"
+        return f"{NO_ESTIMATE}people have not judged {counted(count, 'document')} that the measure reads for {queries}"
 
 
 def checked_values(
@@ -100,8 +100,8 @@ def checked_values(
 ) -> CheckedValues:
     """Score lists by people's and by the model's labels, on the queries that could have been drawn for people to check.
 
-    Leave out measures that are not means over queries, and measures of spans, which judgements of documents do not
-    change. Raise BadInput if the model's labels lack such a query.
+    Raise BadInput if the model has not labelled all these queries. Leave out measures that are not means over queries.
+    Leave out measures of spans too, as people's judgements of documents do not change them.
 
     reads: measure -> the lists that the measure reads. scored: the queries to score.
     """
@@ -109,7 +109,7 @@ def checked_values(
     known = {*checked.model.grades, *checked.model.unanswerable}
     if lacking := [one for one in drawable if one not in known]:
         raise BadInput(
-            f"{counted(len(lacking), 'query')} of the strata without a label by the model, such as {lacking[0]!r:.60}. "
+            f"{counted(len(lacking), 'query')} of the strata got no label from the model, such as {lacking[0]!r:.60}. "
             "Freeze the test set again: harness testset freeze"
         )
     judgements = {*checked.people.grades, *checked.people.unanswerable}
@@ -164,7 +164,7 @@ class _Scorer:
 
 
 def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
-    """Average the values of each query over several fits. Keep the query's greatest count of unjudged documents."""
+    """Average each query's values over `several`. Keep its greatest count of unjudged documents."""
     first = several[0]
 
     def mean(name: str, of: str) -> np.ndarray:
@@ -183,7 +183,7 @@ def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
 
 
 def checked_table_text(values: CheckedValues) -> str:
-    """Return the text of `checked.csv`: a row for each query that could have been drawn. An empty cell means NaN."""
+    """Return the text of `checked.csv`: a row for each query in `values`. An empty cell means NaN."""
     columns: dict[str, list[Any]] = {"query_id": list(values.query_ids), "stratum": list(values.strata)}
     columns["checked"] = values.checked.astype(int).tolist()
     for name in values.people:

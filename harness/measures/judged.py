@@ -3,9 +3,9 @@
 A *hit* is a returned document with a grade > 0, at its first rank in the list. A repeated document takes up a rank and
 counts as returned, but is not a second hit.
 
-Measures of spans count characters. A document's places are the spans of source texts that it repeats, and a list shows
-the union of its documents' places. If a document has several places, evidence in any of them counts as found, but only
-one counts as shown: the place with the most of the query's evidence, or the first of several such places.
+Measures of spans count characters of the source texts. A document's places are the spans that have its text; a text
+that occurs twice has two places. For recall, evidence in any place of a listed document counts as found. For precision,
+a document shows only one place: the one with the most of the query's evidence, or the first of several such places.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ListedDocuments:
 
 @dataclass(frozen=True, eq=False)
 class Shown(ListedDocuments):
-    """The documents that lists show. labels: with the places of documents and of evidence in the source texts."""
+    """The documents that lists show. labels: must say where documents and evidence lie in the source texts."""
 
     labels: Qrels
 
@@ -180,7 +180,7 @@ class Judged:
     def ordered(self, places: np.ndarray, returned: np.ndarray) -> Judged:
         """Return the same queries with their documents in another order. No document may occur twice in a list.
 
-        places: int64 [Q, k], the column of the document at each rank.
+        places: int64 [Q, k], the old column of the document for each new rank.
         returned: int64 [Q], the number of documents to keep.
         """
         shown = np.arange(places.shape[1]) < returned[:, None]
@@ -281,8 +281,8 @@ def judge_lists(
 ) -> Judged:
     """Compare lists with labels.
 
-    A query without a row in `lists` counts as completely wrong. Its list counts as empty if the query needs retrieval,
-    otherwise as one irrelevant document. Its signal is the worst possible.
+    A query without a row in `lists` counts as completely wrong. If it needs retrieval, its list counts as empty and its
+    signal as -inf; if not, its list counts as one irrelevant document and its signal as inf.
 
     query_ids: the labelled queries to judge, in order; None: every labelled query with a row.
     signal: float64, one number for each row of `lists`, never NaN.

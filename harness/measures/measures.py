@@ -76,8 +76,8 @@ def ceilings(
 ) -> dict[str, np.ndarray]:
     """Return name -> each query's modified_map@3, float64 [Q], as it would be if one component were perfect.
 
-    oracle_gate: every decision of the gate is right; a shown list is the first top_k of `candidates` (of `final`, if
-        the candidates are unknown).
+    oracle_gate: every decision of the gate is right; each list that it shows has the first top_k of `candidates`
+        (of `final`, if the candidates are unknown).
     oracle_rerank: all hits come first, so nothing is misranked.
     oracle_fusion: each query has its best component ranking, with the gate's actual decisions; left out if no
         component ranking is known.
@@ -103,7 +103,7 @@ def _score(judged: Judged, k: int = SHOWN) -> np.ndarray:
 def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None) -> np.ndarray:
     empty = final.returned == 0
     if candidates is not None:
-        empty &= candidates.returned > 0  # A list without candidates was empty before the gate.
+        empty &= candidates.returned > 0  # Without candidates, the list was already empty before the gate.
     return empty if keep is None else empty & ~keep
 
 
@@ -140,7 +140,7 @@ def _parse(name: str) -> Measure:
 
 
 def of_spans(name: str) -> bool:
-    """Return whether a measure counts characters of evidence; it can then compare chunkings of the same texts."""
+    """Return whether a measure counts characters of evidence. Such measures can compare chunkings of the same texts."""
     return bool((found := _registered(name)) and found.reads == "shown")
 
 
@@ -159,9 +159,9 @@ def _registered(name: str) -> Measure | None:
 
 
 def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -> list[str]:
-    """Return the measures to compute: those in `metrics`, and the measures that are computed whenever the labels allow.
+    """Return the measures to compute: those in `metrics`, and others that these labels make possible.
 
-    The latter are SPAN_MEASURES for labels made of evidence, and `judged@top_k` if a document was judged not relevant.
+    SPAN_MEASURES are added for labels made of evidence, and `judged@top_k` if a document was judged not relevant.
     """
     more = list(SPAN_MEASURES) if qrels and qrels.places is not None else []
     more += [f"judged@{top_k}"] if qrels and any((qrels.not_relevant or {}).values()) else []
@@ -178,6 +178,6 @@ def check_labels(metrics: Iterable[str], qrels: Qrels) -> None:
         )
     if qrels.not_relevant is None and (lacking := next(filter(of_holes, names), None)):
         raise BadInput(
-            f"metrics: '{lacking}' asks which documents were judged, and these labels do not say that. Give labels "
-            "that do, with `not_relevant` or in TREC or BEIR form with grade 0, or leave the measure out."
+            f"metrics: '{lacking}' asks which documents were judged, and these labels do not say that. Leave the "
+            "measure out, or give labels that list `not_relevant` documents or have TREC or BEIR rows with grade 0."
         )

@@ -25,9 +25,9 @@ class Objective:
         "out of fold": all scored queries, each fused and gated by a rule learnt without the query's label.
         "public", "public, out of fold": like the two kinds above, over the public part alone (select_on=public).
         "held out": queries whose labels had no part in any choice: the private queries after select_on=public.
-    estimate: estimate of the mean by people's labels, if a model wrote some labels; `value` is then the raw mean over
-        both kinds of labels, without an interval. Even then, runs are ranked by `value`: choosing among many runs by
-        estimates would pick the luckiest run, and a run outside the pool has no estimate.
+    estimate: if a model wrote some labels, an estimate of the mean by people's labels. `value` is then the raw mean
+        over both kinds of labels, without an interval. Runs are still ranked by `value`: the highest of many
+        estimates is often due to luck, and a run that shows unjudged documents may have no estimate.
     """
 
     name: str

@@ -201,8 +201,8 @@ _EVERY_SIZE = ("top_k", "depth", "dataset.chunk.size", "dataset.chunk.overlap")
 def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / characters of evidence, in [0, 1].
 
-    Overlapping characters count once; titles do not count. Empty list: 0. Comparable between chunkings of the same
-    texts (Smith & Troynikov 2024, "Evaluating Chunking Strategies for Retrieval", there without k).
+    Overlapping characters count once; titles do not count. Empty list: 0. Different chunkings of the same
+    texts can be compared. Without k: Smith & Troynikov 2024, "Evaluating Chunking Strategies for Retrieval".
     Evidence [90, 110), documents [0, 100) and [80, 180): span_recall@1 = 10/20, span_recall@2 = 20/20.
     """
     assert judged.shown is not None
@@ -213,8 +213,8 @@ def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
 def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / all characters that they show, in [0, 1].
 
-    Overlapping characters count once; a document found in several places shows its characters once. Empty list: 0.
-    Lists shorter than k are not penalised. Longer documents score lower, even where shorter ones show no more evidence.
+    Overlapping characters count once; a document found in several places counts at one of them. Empty list: 0.
+    Lists shorter than k are not penalised. With the same evidence, longer documents score lower than shorter ones.
     Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
     """
     assert judged.shown is not None
@@ -234,8 +234,8 @@ def modified_map(judged: Judged, k: int | None = None) -> np.ndarray:
     return ratio(at(judged.precisions_with_repeats, k), at(judged.hits_with_repeats, k))
 
 
-# Example: one query has `[0, 1] of 1`, the other needs no retrieval and has an empty list -> modified_mrr = (1/2 + 1) /
-# 2 = 0.75, modified_ndcg = (1/log2(3) + 1) / 2 = 0.8155.
+# Example: one query has `[0, 1] of 1`, the other needs no retrieval and has an empty list.
+# modified_mrr = (1/2 + 1) / 2 = 0.75, modified_ndcg = (1/log2(3) + 1) / 2 = 0.8155.
 for _name, _measure in (("modified_mrr", mrr), ("modified_ndcg", ndcg)):
     MEASURES[_name] = Measure(_name, MeasureFamily.MODIFIED, _measure)
 
@@ -298,7 +298,7 @@ def abstention_auroc(judged: Judged) -> tuple[float, int]:
     return float(below.mean() / 2 / len(not_needed)), len(judged.needs)
 
 
-# Measures for labels with holes need labels that say which documents were judged ------------------
+# Measures for incomplete judgements: the labels must say which documents were judged ---------------
 
 EPSILON = 0.00001  # trec_eval's INFAP_EPSILON, which smooths the share of relevant documents
 
@@ -316,9 +316,9 @@ def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @register_measure(MeasureFamily.STANDARD, reads="holes", whole=True)
 def bpref(judged: Judged) -> np.ndarray:
-    """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), or 0 for each one not returned; in [0, 1].
+    """Mean over the R relevant documents, in [0, 1]: a returned one counts 1 - min(n, R) / min(N, R), any other 0.
 
-    n: number of documents judged not relevant that rank above the relevant document; without any, its term is 1.
+    n: number of documents above it that were judged not relevant. If n = 0, it counts 1.
     N: number of all documents judged not relevant.
     Unjudged documents play no part. Empty list: 0. (Buckley and Voorhees 2004; trec_eval.)
     `[0, 1, -, 1] of 2, 3` -> ((1 - 1/2) + (1 - 1/2)) / 2 = 0.5.
@@ -336,8 +336,8 @@ def infap(judged: Judged) -> np.ndarray:
     """Average precision inferred from a pool that was judged in part, in [0, 1] (Yilmaz and Aslam 2006).
 
     The inferred precisions at the hits are summed and divided by the number of relevant documents. The precision is 1
-    at rank 1, and 1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e) at rank r > 1. Of the documents above, p are in the
-    pool, h are relevant, and n are judged not relevant; e = 0.00001, as in trec_eval's `infAP`. The pool has all
+    at rank 1, and 1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e) at rank r > 1. Of the documents above rank r, p are in
+    the pool, h are relevant, and n are judged not relevant; e = 0.00001, as in trec_eval's `infAP`. The pool is all
     judged documents, and the documents with a grade below 0 in TREC labels. Empty list: 0.
     `[1, -, 1] of 2, 0` -> (1 + 1/3 + 2/3 * 1/2 * 1) / 2 = 0.8333.
     """

@@ -85,7 +85,7 @@ def test_what_people_see_of_lists_in_the_pool_and_of_a_run_from_outside(harness,
         (pooled, "Estimate of modified_map@3, in sample: 0."),
         (pooled, "with a model's labels for"),
         (outside, "No estimate of modified_map@3, in sample (people have checked"),
-        (outside, "modified_map@3: no estimate: no person has judged"),
+        (outside, "modified_map@3: no estimate: people have not judged"),
         (outside, "harness testset pool testset=FOLDER runs=[ID]"),
     ):
         text = " ".join(done.out.split())

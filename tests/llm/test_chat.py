@@ -287,7 +287,7 @@ def test_replies_on_their_way_are_kept_when_another_fails(tmp_path):
         ({"timeout": 0}, "timeout=0"),
         ({"request": {"model": "x"}}, r"llm\.request\.model: the harness sets this field itself"),
         ({"request": "x"}, r"llm\.request='x' must be a group"),
-        ({"price": {"output": -1}}, r"llm.price: input and output must be money"),
+        ({"price": {"output": -1}}, r"llm.price: input and output must be prices"),
         ({"price": {"all": 1}}, "all is not a field here. The fields are input, output"),
     ],
 )

@@ -76,7 +76,7 @@ def test_documents_that_a_measure_reads_and_nobody_has_judged():
     assert unjudged(found.checked) == dict.fromkeys(found.checked.people, 0) | {"modified_map@3": 1}
     assert found.checked.outside
     one = found.estimates["modified_map@3"]
-    assert one.note == "no estimate: no person has judged 1 document that the measure reads for 1 checked query"
+    assert one.note == "no estimate: people have not judged 1 document that the measure reads for 1 checked query"
     assert (math.isnan(one.value), one.checked, one.others) == (True, 2, 2)
     # abstention_accuracy: people 1, 0; model 1, 1 in both; others 1, 1 by the model: λ = 0, so the checked mean.
     one = found.estimates["abstention_accuracy"]
@@ -131,7 +131,7 @@ def test_a_query_without_a_row_is_as_wrong_as_can_be():
     assert (found.people["mrr"][row], found.model["mrr"][row], found.unjudged["mrr"][row]) == (0, 0, 0)
     assert "q1" not in scored(lists=lists).checked.query_ids
     lacking = labels({one: grades for one, grades in MODEL.grades.items() if one != "q2"}, {})
-    with pytest.raises(BadInput, match=r"1 query of the strata without a label by the model, such as 'q2'\."):
+    with pytest.raises(BadInput, match=r"1 query of the strata got no label from the model, such as 'q2'\."):
         scored(frozen(model=lacking))
 
 
