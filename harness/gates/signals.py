@@ -94,8 +94,7 @@ def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callabl
     """Register a function as the signal with the function's name. The arguments are fields of `SignalSpec`.
 
     The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking. A slow
-    function computes inside `inputs.remember`, which caches the result. The docstring gives the formula, the degenerate
-    cases and the source.
+    function computes in `inputs.remember`, a cache. The docstring gives the formula, degenerate cases and the source.
     """
 
     def register(compute: Compute) -> Compute:
@@ -124,8 +123,7 @@ def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.n
 def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
     """Return all pairs (source, signal) to try. The source is None if the signal reads only the query."""
     all_sources = list[str | None](sources)
-    # Agreement of two rankings is the same from either side, so one source is enough.
-    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))
+    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # two rankings have only one agreement: try it once
     tried: dict[Reads, list[str | None]] = {"query": [None], "ranking": all_sources, "rankings": all_sources[:compared]}
     return [(source, name) for name in names for source in tried[signal_spec(name).reads]]
 

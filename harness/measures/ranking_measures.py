@@ -336,8 +336,8 @@ def infap(judged: Judged) -> np.ndarray:
     """Average precision inferred from a pool that was judged in part, in [0, 1] (Yilmaz and Aslam 2006).
 
     The inferred precisions at the hits are summed and divided by the number of relevant documents. The precision is 1
-    at rank 1, and 1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e) at rank r > 1. Of the documents above rank r, p are in
-    the pool, h are relevant, and n are judged not relevant; e = 0.00001, as in trec_eval's `infAP`. The pool is all
+    at rank 1, and 1/r + (r-1)/r * p/(r-1) * (h + e) / (h + n + 2e) at rank r > 1. Of the documents above rank r, p are
+    in the pool, h are relevant, and n are judged not relevant; e = 0.00001, as in trec_eval's `infAP`. The pool is all
     judged documents, and the documents with a grade below 0 in TREC labels. Empty list: 0.
     `[1, -, 1] of 2, 0` -> (1 + 1/3 + 2/3 * 1/2 * 1) / 2 = 0.8333.
     """
