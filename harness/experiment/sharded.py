@@ -244,7 +244,7 @@ class Shards:
         return [ShardJob(self._store, self._node, shard.fingerprint, expected, summary) for shard in self._shards]
 
     def index(self) -> None:
-        """Index the shards that are not indexed yet. Raise BadInput if the retriever's index cannot be cut."""
+        """Index the shards that are not indexed yet. Raise BadInput if the retriever cannot index shards."""
         check_cut(self._node)
         missing = self._missing("indexes", lambda job: job.index)
         if missing and self._summary and self._cache.found("summaries", self._summary.identity) is None:

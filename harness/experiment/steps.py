@@ -60,7 +60,7 @@ class CachedInputs:
 
     def background(self, source: str) -> tuple[Sequence[Query], Ranking]:
         retriever, session = {source: self._plan.retriever[source]}, self._session
-        require_search(source, retriever[source], "The signal background searches for random queries")
+        require_search(source, retriever[source], "The signal `background` searches for random queries")
         drawn = random_queries(IndexedTexts(self._dataset.documents), self.queries)
         elsewhere = Session(self._dataset, tuple(drawn), self._cache, timed="never", cluster=session.cluster)
         return drawn, retrieve(retriever, elsewhere, 1)[source]
@@ -102,8 +102,8 @@ class Outcome:
     candidates: the fused and reranked documents, before the gate.
     final: the candidates after the gate, cut to top_k.
     scores: None without labels.
-    held_out: mean scores over repetitions if fusion or gate learnt from labels, else None. Rules that were learnt
-        without a query's label fuse and gate the query's documents.
+    held_out: mean scores over repetitions if fusion or gate learnt from labels, else None. Each query's
+        documents are fused and gated by rules that were learnt without the query's label.
     measured: numbers that retrievers report, such as `index_recall/dense`, and `ms_per_query` with its range, in total
         and by component. The total is missing if the time of a component is unknown.
     objective: the score by which runs are compared; None if it has no value.
@@ -145,7 +145,7 @@ def conclude(
 ) -> Outcome:
     """Fuse, rerank, gate, cut and score the component rankings.
 
-    detailed: measures to score with an interval and on the public and private parts; None for all measures.
+    detailed: measures that also get an interval and scores of the public and private parts; None for all measures.
     ordered: the result of `order` for a plan with the same `Plan.order_key`; None to compute it.
     """
     if ordered is None:
@@ -278,7 +278,7 @@ def _require_contract(name: str, ranking: Ranking, session: Session, depth: int)
 
 
 def index_folder(retriever: Retriever, index: Mapping[str, Any], dataset: Dataset, cache: Cache) -> Path:
-    """Return the cache folder of a retriever's index, built on a miss."""
+    """Return the cache folder of a retriever's index. On a cache miss, build the index."""
 
     def build_index(folder: Path) -> None:
         retriever.index(dataset.documents, folder)
@@ -307,7 +307,7 @@ class _Search:
         return ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
-        """Return metric -> time per query; {} if unknown, and for shards, since cluster nodes differ in speed."""
+        """Return metric -> time per query; {} if unknown. Also {} for shards, since cluster nodes differ in speed."""
         if getattr(target_class(self._node, "retriever"), "times_itself", False):
             return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
         queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth

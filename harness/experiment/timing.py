@@ -25,7 +25,7 @@ MS, LOW, HIGH = "ms_per_query", "ms_per_query_low", "ms_per_query_high"
 LATENCY = "latency_p50_ms"  # median time of a search, from a retriever that times itself
 KIND = "timings"  # kind of cache entries
 MACHINE = "machine"  # tag of a run: the machine that measured its times
-SECONDS = 0.6  # total time of all timed passes, unless `LEAST` passes over one query take longer
+SECONDS = 0.6  # total seconds of all timed passes, unless `LEAST` passes over one query take longer
 LEAST, MOST = 3, 9  # minimum and maximum number of passes
 ENOUGH = 5_000  # minimum number of letters to read for a meaningful rate
 GROWTH = 4  # the sample grows by this factor until a pass takes SECONDS / LEAST
@@ -47,7 +47,7 @@ class Timing:
 
 
 def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
-    """Return the total times, or the times of components where there is no total. Leave out the ends of ranges."""
+    """Return the total times, or the times of components where there is no total. Leave out the minima and maxima."""
     kinds = {name: name.partition("/")[0] for name in measured}
     return {
         name: measured[name]
@@ -57,7 +57,7 @@ def main_timings(measured: Mapping[str, float]) -> dict[str, float]:
 
 
 def timed_part(work: Callable[[Sequence[int]], int], n: int) -> Timing:
-    """Return the time of one unit of work.
+    """Return the milliseconds for one unit of work.
 
     `work` processes the queries at given positions among n >= 1 queries, and returns how many units it did. The first
     call loads and compiles, and is not timed. Then an evenly spread sample of the queries grows until a pass takes long
@@ -105,12 +105,12 @@ def subject(decides: Mapping[str, Any], node: Node) -> dict[str, Any]:
 
 
 def reading(node: Node) -> dict[str, Any]:
-    """Return the cache identity of the milliseconds that a tokenizer or encoder needs to read 1,000 letters."""
+    """Return the identity under which the cache keeps a tokenizer's or encoder's time for 1,000 letters."""
     return subject({"reads": component_identity(node)}, node)
 
 
 def seconds_to_read(cache: Cache, node: Node, letters: int) -> float | None:
-    """Return the seconds that a tokenizer or encoder needs for `letters`; None if unknown on this machine."""
+    """Return the seconds that a tokenizer or encoder needs for this many letters; None if unknown on this machine."""
     found = known(cache, reading(node))
     return found.median * letters / 1e6 if found else None
 

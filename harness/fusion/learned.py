@@ -1,4 +1,4 @@
-"""A fusion that learns from labels. It stays a fixed fusion unless learnt weights or a small ranker help new queries.
+"""A fusion that learns from labels. It stays fixed unless learnt weights or a ranker score higher on held-out queries.
 
 Weights are chosen from a grid: each point is a normalisation of scores or ranks, and a weight for each ranking. The
 objective of each query at each point is computed once, so learning from a part of the queries is arithmetic on a table.
@@ -32,9 +32,9 @@ START = "z_score"  # the normalisation of the fixed fusion and of fusion=weighte
 NORMALISATIONS = (START, "min_max", "reciprocal_rank_60", "reciprocal_rank_10")
 POINTS = 100  # maximum number of weightings to try with each normalisation
 FINEST = 20  # maximum number of equal steps between the weights 0 and 1
-FEATURES = ("z_score", "min_max", "reciprocal_rank_10", "returned")  # the ranker's features of each ranking
+FEATURES = ("z_score", "min_max", "reciprocal_rank_10", "returned")  # what the ranker reads from each ranking
 STRENGTHS = (0.1, 1.0)  # inverse strengths of regularisation that the ranker tries
-FIRST = 20  # number of documents at the top of each ranking that the ranker learns from
+FIRST = 20  # the ranker learns from this many documents at the top of each ranking
 MOST = 500  # maximum number of queries that the ranker learns from; a few coefficients need no more
 ANCHORED = 10.0  # factor by which the fusion's score is enlarged, so that its coefficient is penalised less
 STEPS = 100  # maximum number of steps of Newton's method; about ten are enough
@@ -80,7 +80,7 @@ class LearnedFusion:
 
 @dataclass(frozen=True)
 class Learnt:
-    """The result of learning. held_out: held-out mean of each kind of rule in TRIED; empty with too few queries."""
+    """What was learnt. held_out: kind of rule -> mean objective on held-out queries; empty for too few queries."""
 
     rule: FusionRule
     chosen: str
@@ -104,7 +104,7 @@ class Learning:
         self._corrected: dict[tuple[bytes, int], list[Weights]] = {}
 
     def split(self, count: int, number: int, used: np.ndarray | None = None) -> np.ndarray:
-        """Return the fold of each query, int [n]; -1 for unused queries. Each `number` gives another split."""
+        """Return each query's fold, int [n]; -1 if unused. Different values of `number` give different splits."""
         rows = np.flatnonzero(self.every if used is None else used)
         fold = np.full(len(self.pool.rows), -1)
         fold[rows] = calibration.split(self.pool.needs[rows], count, self.pool.seed, number)
@@ -118,10 +118,10 @@ class Learning:
         return self._learnt[key]
 
     def crossed(self, fold: np.ndarray) -> Ranking:
-        """Fuse each query that has a fold by a rule learnt without this fold.
+        """Fuse the queries of each fold by a rule learnt from the other folds.
 
-        If all n queries have a fold, queries outside them are fused by the final rule. Otherwise, all queries without a
-        fold get empty lists.
+        If all n queries have a fold, all queries outside `pool.rows` are fused by the rule learnt from all n queries.
+        Otherwise, every query without a fold gets an empty list.
 
         fold: int [n]; -1 for queries without a fold.
         """
@@ -134,7 +134,7 @@ class Learning:
         return self._by_rules(rules)
 
     def unseen(self, used: np.ndarray) -> Ranking:
-        """Fuse each query of `used`, bool [n], by a rule learnt from other such queries. Unused queries get no list."""
+        """Split the queries `used`, bool [n], into INNER folds, and return the result of `crossed` for them."""
         return self.crossed(self.split(INNER, 0, used))
 
     def fused(self) -> Ranking:
@@ -220,7 +220,7 @@ def _because(gain: float, error: float, simpler: str) -> str:
 
 
 class WeightGrid:
-    """points: G weightings, (ranking, feature) -> weight; the first is the fixed fusion.
+    """The G weightings to try. points: (ranking, feature) -> weight for each; the first is the fixed fusion.
     values: the objective of each query with each weighting, float64 [G, n].
     """
 
@@ -233,7 +233,7 @@ class WeightGrid:
             {(name, kind): float(weight) for name, weight in zip(names, weights, strict=True) if weight}
             for kind, weights in places[1:]
         ]
-        # The distance of each point from the fixed fusion. Another normalisation counts as one smallest step.
+        # The distance of each point from the fixed fusion. A normalisation other than START adds 1 / FINEST.
         self._far = np.array(
             [np.abs(weights - places[0][1]).sum() + (kind != START) / FINEST for kind, weights in places]
         )
@@ -246,9 +246,9 @@ class WeightGrid:
         self._squares = self.values**2
 
     def pick(self, used: np.ndarray) -> int:
-        """Return the index of the point nearest to the fixed fusion among the points about as good as the best point.
+        """Return the index of a weighting: of those about as good as the best, the nearest to the fixed fusion.
 
-        A point is about as good if its mean objective over the queries `used`, bool [n], is lower than the best point's
+        A weighting is about as good if its mean objective over the queries `used`, bool [n], is lower than the best
         by at most one standard error of the paired difference (after Breiman et al. 1984).
         """
         count = int(used.sum())
@@ -295,7 +295,7 @@ class Ranker:
         self._scores: dict[tuple[tuple[tuple[str, str], float], ...], np.ndarray] = {}
 
     def learn(self, fusion: Weights, used: np.ndarray) -> list[Weights]:
-        """Return corrected weights of `fusion` for each of STRENGTHS, learnt from the queries `used`, bool [n]."""
+        """Correct the weights of `fusion` by learning from the queries `used`, bool [n], once for each of STRENGTHS."""
         rows = used[self._owner]
         if not rows.any():
             return [fusion] * len(STRENGTHS)

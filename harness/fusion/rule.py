@@ -68,7 +68,7 @@ class FusionRule(SumOfPoints):
 
     @classmethod
     def of(cls, rankings: Collection[str], weights: Mapping[tuple[str, str], float]) -> FusionRule:
-        """Return the rule of `weights`, (ranking, feature) -> weight, without weights of 0."""
+        """Return the rule with these weights, (ranking, feature) -> weight. Leave out weights of 0."""
         kept = ((*feature, float(weight)) for feature, weight in weights.items() if weight)
         return cls(tuple(sorted(rankings)), tuple(WeightedFeature(*one) for one in kept))
 
@@ -96,7 +96,7 @@ class FusionRule(SumOfPoints):
 
 
 class FittedFusion:
-    """Applies the rule of another run. file: that run's fusion.json. weights: None or all 1; the rule has weights."""
+    """Applies the rule of another run. file: that run's fusion.json. weights: None or all 1; the rule has its own."""
 
     recorded_as = "fusion/fitted"
     learns = False
@@ -123,7 +123,7 @@ class FittedFusion:
 
 
 def read_rule(file: str) -> FusionRule:
-    """Return the rule in a fusion.json. Raise BadInput, with the file and the key, if it is missing or invalid."""
+    """Return the rule in a fusion.json. If it is missing or invalid, raise BadInput that names the file and the key."""
     try:
         content = json_file(Path(file))
         version = required(content, "version", file)

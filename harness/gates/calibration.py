@@ -66,7 +66,7 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
 
 
 def threshold_plateau(signal: np.ndarray, payoff: np.ndarray) -> tuple[float, float]:
-    """Return the range of the last threshold where the objective is within one standard error of the best objective."""
+    """Return the lowest and highest last threshold whose objective is within one standard error of the best one."""
     _, bottom, top = _fit(np.ones((1, len(signal))), signal, payoff)
     return float(bottom[0]), float(top[0])
 
@@ -94,7 +94,7 @@ def _fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> tuple[n
 
 
 def level_at(signal: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
-    """Return the number of the level that each query gets, int [..., Q]. thresholds: [..., L - 1]."""
+    """Return the index of the level that each query gets, int [..., Q]. thresholds: [..., L - 1]."""
     level: np.ndarray = (signal[:, None] < thresholds[..., None, :]).sum(axis=-1)
     return level
 
@@ -112,7 +112,7 @@ def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def split(needs: np.ndarray, count: int, seed: int, number: int) -> np.ndarray:
-    """Return each query's fold, int [n], for at most `count` folds. Each `number` below 1,000 gives another split."""
+    """Return each query's fold, int [n], of at most `count`. Each value of `number` below 1,000 gives a new split."""
     return folds(needs, min(count, len(needs)), 1000 * seed + number)
 
 
@@ -131,7 +131,7 @@ def held_out(fold: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray, fold: np.ndarray) -> np.ndarray:
-    """Return each weighting's sum of the objective, float64 [B]. A query's thresholds are fitted without its fold."""
+    """Return the total objective with each weighting, float64 [B]. A query's thresholds are fitted without its fold."""
     training, evaluation = (weights[:, None] * np.stack(parts) for parts in zip(*held_out(fold), strict=True))
     thresholds = fit(training.reshape(-1, len(signal)), signal, payoff)
     earned = payoff[np.arange(len(signal)), level_at(signal, thresholds)]
@@ -139,7 +139,7 @@ def cross_validated(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray,
 
 
 def bootstrap(signal: np.ndarray, payoff: np.ndarray, seed: int) -> Mapping[str, tuple[float, float]]:
-    """Return 95 % percentile intervals of the last "threshold" and the mean "objective" from RESAMPLES samples."""
+    """Return 95 % percentile intervals of the last threshold and of the mean objective, from RESAMPLES samples."""
     drawn = np.vstack(list(draws(seed, len(signal), RESAMPLES))).astype(np.float64)
     thresholds = fit(drawn, signal, payoff)
     means = (payoff[np.arange(len(signal)), level_at(signal, thresholds)] * drawn).sum(axis=1) / len(signal)

@@ -16,7 +16,7 @@ from retrievers.base import AtMost
 
 Threshold = Annotated[float, AtMost(1e9, "no signal is as large")]
 TopK = Annotated[int, AtMost(100_000, "no ranking is as long")]
-ALL = np.iinfo(np.int32).max  # documents shown by a gate without a limit
+ALL = np.iinfo(np.int32).max  # number of documents shown by a gate without a limit
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +136,7 @@ def check_source(source: str, names: Collection[str], key: str) -> None:
         first = next(iter(names))
         raise BadInput(
             f"{key}=fused is not a component ranking. Fused scores are normalised for each query (min_max makes every "
-            "best score 1), so no threshold on them separates queries that need documents from others. Name a "
+            "best score 1), so no threshold on them tells which queries need documents. Name a "
             f"component ranking, such as {key}={first}. Choose one of {', '.join(names)}."
         )
     if source not in names:

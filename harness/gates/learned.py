@@ -1,8 +1,8 @@
 """Gates that learn from labels and are scored on queries whose labels they have not seen.
 
 A gate learns a *rule*, which turns signals into the number of documents that a query gets. The run saves the rule as
-JSON. A rule also applies to unlabelled queries. For out-of-fold results, a rule learnt from all other folds decides the
-queries of each fold.
+JSON. A rule also applies to unlabelled queries. For out-of-fold results, the queries of each fold are decided by a
+rule that was learnt from all other folds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from retrievers.base import AtMost
 QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
 Folds = Annotated[int, AtMost(1_000, "a rule is learnt for each fold")]
 Repeats = Annotated[int, AtMost(1_000, "everything is learnt again for each split")]
-INNER = 5  # number of folds of the training queries, for choices by cross-validation
+INNER = 5  # number of folds into which training queries are split for cross-validation
 STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to try for the logistic regression
 
 
@@ -80,7 +80,7 @@ class Learner:
         )
 
     def learn(self, inputs: GateInputs, payoff: Payoff) -> tuple[Rule, np.ndarray | None, np.ndarray | None]:
-        """Return the rule learnt from the queries `payoff.rows`, `Decision.out_of_fold`, and `Decision.folds`."""
+        """Return (the rule learnt from all queries of `payoff.rows`, `Decision.out_of_fold`, `Decision.folds`)."""
         payoff.require_queries()
         everything = np.ones((1, len(payoff.rows)))
         needs, seed, repeats = payoff.needs[payoff.rows], payoff.seed, range(self.repeats)
@@ -148,7 +148,7 @@ class Learner:
             "in_sample": float(earned[np.arange(len(rows)), level].mean()),
             "notes": notes,
         }
-        if rule.plain:  # resampling would not refit the coefficients of other rules
+        if rule.plain:  # other rules have coefficients, which `bootstrap` does not learn again
             summary["plateau"] = [json_number(end) for end in calibration.threshold_plateau(signal[rows], earned)]
             intervals = calibration.bootstrap(signal[rows], earned, payoff.seed)
             summary |= {f"{name}_interval": [json_number(end) for end in ends] for name, ends in intervals.items()}
@@ -177,9 +177,9 @@ class AutoGate(Learner):
 
 
 class DepthGate(AutoGate):
-    """Like AutoGate, with one level per number of documents: 1 if most confident, then 2, up to top_k, then 0.
+    """Like AutoGate, but with the levels 1, 2, ... top_k, 0: queries with the highest signals get one document.
 
-    The contest's MAP divides by the number of hits shown. A miss after the last hit costs nothing, but a miss before a
+    `modified_map` divides by the number of hits shown. A miss after the last hit costs nothing, but a miss before a
     hit lowers the score, so fewer documents can score higher.
     """
 
@@ -235,7 +235,7 @@ class ClassifierGate(Learner):
 def _logistic(
     columns: np.ndarray, share: np.ndarray, needs: np.ndarray, earned: np.ndarray, used: np.ndarray, fold: np.ndarray
 ) -> tuple[np.ndarray, float, float]:
-    """From the `used` queries, return (centre, scale, weights) as float64 [3, F], the intercept, and the threshold."""
+    """Learn from the queries `used`. Return (centre, scale, weights) as float64 [3, F], intercept, and threshold."""
     centre, spread = columns[used].mean(axis=0), columns[used].std(axis=0)
     flat = spread <= 1e-12 * np.abs(columns[used]).max(axis=0, initial=0)
     scale = np.where(flat, 1.0, spread) * share

@@ -1,8 +1,8 @@
 """Signals for no-retrieval gates: one number per query, higher if the query more likely needs retrieval.
 
-Each signal is a published predictor of query performance, or close to one. A query about nothing in the corpus finds
-documents with low, flat scores, and different retrievers find different documents for it. A rank beyond the end of a
-list counts as a document with score 0.
+Each signal is a published predictor of query performance, or close to one. If the corpus has nothing about a query,
+the scores of its documents are low and flat, and different retrievers find different documents. A rank beyond the end
+of a list counts as a document with score 0.
 
 To add a signal, write a function with the decorator `@signal` in this module. Its name is the signal's name in configs.
 """
@@ -34,7 +34,7 @@ class GateInputs(Protocol):
 
     @property
     def queries(self) -> tuple[Query, ...]:
-        """The queries that are searched for, each with one turn."""
+        """The queries as the retrievers get them, each with one turn."""
 
     @property
     def conversations(self) -> tuple[Query, ...]:

@@ -179,7 +179,7 @@ UNKNOWN = "bad.trec:1: the dataset does not have these documents of the file: zz
         (("run", "retriever.file.path=bad.trec", "experiment_name=e"), UNKNOWN),
         (("sweep", "retriever.file.path=bad.trec", "experiment_name=e"), UNKNOWN),
         (("search", "query=달"), "A search takes new queries, but retriever.file only has rankings made elsewhere"),
-        (("run", "gate=score", "gate.signal=background"), "signal background searches for random queries, but"),
+        (("run", "gate=score", "gate.signal=background"), "signal `background` searches for random queries, but"),
         (("run", "retriever.file.missing=skip"), "retriever.file.missing='skip' is not one of error, empty"),
     ],
 )
