@@ -27,9 +27,9 @@ class CommandAnswer:
 
     found: the content of `format=json`, before `encoded`.
     shown: the report for people; None if the command has already printed it.
-    pasted: returns the tables to paste in a style; None if the tables of `shown` are pasted.
+    pasted: style in FORMATS -> the tables to paste; None: the tables of `shown`.
     value: what Python code gets instead of the JSON document.
-    failed: why the command fails in spite of its answer; "" if the answer says why; None if the command succeeds.
+    failed: why a command with an answer still fails; "" if the answer says why; None if the command succeeds.
     style: the `format` if the command itself decides it; otherwise None.
     """
 

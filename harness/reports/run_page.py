@@ -78,9 +78,9 @@ FILES = {
     "predictions": "the predictions, to be submitted",  # with any suffix
     "metrics.json": "every number of this run",
     "scores.csv": "every measure for every query, at full precision",
-    "checked.csv": "every measure by people's labels and by the model's labels, from which estimates are computed",
+    "checked.csv": "every measure by people's labels and by the model's labels; estimates are computed from these",
     "items.csv": "the texts and measures of every item",
-    "tallies.csv": "the counts of every item, from which runs are compared",
+    "tallies.csv": "the counts of every item, by which runs are compared",
     "run.trec": "the ranking before the gate, in TREC format",
     "config.yaml": "the resolved configuration",
     "requirements.txt": "versions of all installed packages",
@@ -389,7 +389,7 @@ def measure_row(
 def first_number(
     one: Objective | None, whole: Mapping[str, Summary], public: Mapping[str, Summary]
 ) -> dict[str, Any] | None:
-    """Return `one` for the top of a page; None for None. whole, public: measures over all and over public queries."""
+    """Return the score at the top of a page, or None. whole, public: measures over all and over public queries."""
     if one is None:
         return None
     about = {"name": one.name, "kind": one.kind, "n": (public if one.select_on == "public" else whole)[one.name].n}
@@ -475,7 +475,7 @@ def facts_of(
 def _gate_text(view: GateView) -> str:
     """Return e.g. `bm25 top_score: 3 documents from 3.821, below that none; fitted on labels of 110 queries`."""
     if view.thresholds[-1:] == (-math.inf,) and not view.learnt:
-        return f"none, every query gets its documents (the signal shown is {view.name})"
+        return f"no gate: every query gets its documents (the signal shown is {view.name})"
     rule = levels_text(view.levels, view.thresholds) if view.thresholds else "no threshold on the signal"
     return f"{view.name}: {rule}" + (f"; fitted on labels of {counted(view.counts[0], 'query')}" if view.learnt else "")
 

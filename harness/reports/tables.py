@@ -122,7 +122,7 @@ class Table:
 
 
 def best_marked(cells: Sequence[Number]) -> list[Number]:
-    """Mark the highest number as best, and all that look equal to it when pasted. A single number stays unmarked."""
+    """Mark as best the highest number and all that look the same when pasted. A single number stays unmarked."""
     known = [one.value for one in cells if not math.isnan(one.value)]
     if len(known) < 2:
         return [*cells]
@@ -284,7 +284,7 @@ def _lines(text: str) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return a LaTeX float, scaled down to the line width. Its first lines name the packages to load."""
+    """Return a LaTeX table, scaled down to the line width if it is wider. The first lines name the packages to load."""
     pasted = table.for_medium("paste")
     numbers = [[] if column.shows == "text" else [*map(_number, cells)] for column, cells in pasted.by_column()]
     stacked = sum(any(one.has_interval for one in own) for own in numbers) > MANY

@@ -99,7 +99,7 @@ def _kinds(scored: ScoredFile) -> dict[str, Any]:
 def _items(scored: ScoredFile) -> dict[str, Any]:
     """Return the names of the text columns and of the number columns, and the rows [id, kind, *texts, *numbers].
 
-    The worst items come first. A marked text is a list of [text, mark].
+    The worst items come first. A marked text is a list of pieces [text, mark].
     """
     judged, values, shown = scored.judged, scored.values, scored.shown
     worst = np.argsort(values, kind="stable")[:LIMIT].tolist()

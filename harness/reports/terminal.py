@@ -17,7 +17,7 @@ from harness.reports.markup import estimated, interval, levels_text, number, raw
 from harness.reports.tables import INTERVAL, Column, Number, Rows, Table
 
 LEAST_LOSS = 0.00005  # a smaller loss is printed as 0.0000
-UNUSUAL = ("unlabelled", "missing", "duplicates")  # counts of queries that are reported unless 0
+UNUSUAL = ("unlabelled", "missing", "duplicates")  # numbers of queries; each is reported unless it is 0
 RANGES = {
     "plateau": "thresholds within one standard error of the best",
     "threshold_interval": f"{INTERVAL} of the threshold",
@@ -26,7 +26,7 @@ RANGES = {
 
 
 def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
-    """Yield lines about a run's measurements other than scores. Times have their range, and the machine is named."""
+    """Yield lines about a run's measurements other than scores. A time has its range; one line names the machine."""
     for name, value in measured.items():
         kind, slash, part = name.partition("/")
         if kind == MS:
@@ -41,7 +41,7 @@ def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
 
 
 def score_tables(scores: Scores, held_out: Scores | None = None, objective: Objective | None = None) -> list[Table]:
-    """Return three tables: the measures, the losses, and the score that the run would have with one perfect part."""
+    """Return three tables: the measures, the losses, and the scores if one part of the run were perfect."""
     learnt = (
         f"The run learnt from labels of these queries. {OOF}NAME is the score with rules that were learnt without the "
         "query's own label."
@@ -83,7 +83,7 @@ def score_notes(scores: Scores) -> list[str]:
 
 
 def main_notes(scores: Scores) -> list[str]:
-    """Return the number of scored queries if some were not scored, and the `checked_notes`."""
+    """Return the `checked_notes`. First comes a line with numbers of queries if any are UNUSUAL or unanswerable."""
     unusual = scores.unanswerable or any(scores.counts[name] for name in UNUSUAL)
     return [*([counted_queries(scores)] if unusual else []), *checked_notes(scores)]
 
@@ -129,7 +129,7 @@ def notes_of(scores: Scores) -> list[str]:
 
 
 def checked_notes(scores: Scores) -> list[str]:
-    """Return notes on labels that come partly from a model and on judging more documents; [] without such labels."""
+    """Return notes on estimates and on judging more documents; [] unless labels come partly from a model."""
     if scores.checked is None:
         return []
     said = [
@@ -204,7 +204,7 @@ def _learnt_from(fitted: Mapping[str, Any]) -> str:
 
 
 def loses(objective: Objective | None) -> bool:
-    """Return whether the losses add up to 1 - objective. Otherwise they are not shown."""
+    """Return whether the losses add up to 1 - objective. Only then are they shown."""
     return objective is None or objective.name == LOSING
 
 

@@ -58,7 +58,7 @@ class Drawn:
     """The checked queries, and how many queries each of them stands for.
 
     strata: the stratum of each of the Q checked queries.
-    sizes: stratum -> the number of its queries. A stratum without an entry has only its checked queries.
+    sizes: stratum -> the number of its queries. In a stratum without an entry, all queries are checked.
     """
 
     strata: tuple[str, ...]
@@ -152,8 +152,8 @@ def alpha(tables: np.ndarray) -> np.ndarray:
     """Return Krippendorff's alpha for ordered grades, [...], from sums of `coincidences`.
 
     Alpha is 1 - observed / expected disagreement. Both disagreements are means of squared distances of two grades. The
-    distance is the number of ratings between the two in sorted order, where ratings with one of the two grades count
-    half. NaN if all ratings are the same.
+    distance of two grades is the number of ratings between them in sorted order. Ratings with one of the two grades
+    count half. NaN if all ratings are the same.
     """
     values = tables.sum(axis=-1)
     total = values.sum(axis=-1)
@@ -169,8 +169,8 @@ def estimates(
 ) -> dict[str, DesignEstimate]:
     """Estimate statistics of all queries, with intervals, from tables float64 [Q, C, C] of the checked queries.
 
-    Queries without a pair of grades are left out. The percentile intervals are widened like t-intervals for the same
-    number of queries (Hesterberg 2015). There is no interval for fewer than five queries.
+    Queries without a pair of grades are left out. The intervals are percentile intervals, widened for few queries by
+    the t distribution (Hesterberg 2015). There is no interval for fewer than five queries.
     """
     used = tables.sum(axis=(1, 2)) > 0
     queries, pairs = int(used.sum()), round(float(tables.sum()))
@@ -179,7 +179,7 @@ def estimates(
         return dict.fromkeys(statistics, nothing)
     flat, shape = tables[used].reshape(queries, -1), tables.shape[1:]
     part = Drawn(tuple(np.array(sample.strata)[used]), sample.sizes)
-    # The weights are scaled to a mean of 1 over pairs, since alpha depends on the number of values.
+    # Alpha depends on the number of grades, so the weights are scaled to a mean of 1 over pairs.
     total = part.weights @ flat
     scale = flat.sum() / total.sum()
     drawn = part.resampled(flat, seed) if queries >= FEWEST else total[None]
@@ -211,7 +211,7 @@ def _interval(drawn: np.ndarray, queries: int) -> tuple[float, float, str]:
 def tables_of(
     queries: Sequence[int], first: Sequence[int], second: Sequence[int], shape: tuple[int, int]
 ) -> np.ndarray:
-    """Count pairs of grades in tables float64 [Q, C, C]. queries: the row of each pair's query. shape: (Q, C)."""
+    """Count each query's pairs of grades, float64 [Q, C, C]. queries: the row of each pair's query. shape: (Q, C)."""
     rows, classes = shape
     cells = (np.asarray(queries, np.intp) * classes + np.asarray(first, np.intp)) * classes
     found = np.bincount(cells + np.asarray(second, np.intp), minlength=rows * classes**2)

@@ -42,8 +42,8 @@ def bootstrap_means(
     note. If all values are equal, it is a single point. For fewer than two queries, it is NaN.
 
     values: float64 [M, Q]; NaN is left out of the mean.
-    wanted: bool [M], the means that get an interval; all others get NaN and no note. None: all means. Which means are
-        wanted does not change any interval.
+    wanted: bool [M], the means that get an interval; all others get NaN and no note. None: all means. An interval does
+        not depend on which other means are wanted.
     """
     wanted = np.ones(len(values), bool) if wanted is None else wanted
     low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
@@ -62,7 +62,7 @@ def bootstrap_means(
         if group.shape[1] < 2:
             group_notes = ["one query: no interval" if group.shape[1] else "no query: no interval"] * int(chosen.sum())
         else:
-            # All members are resampled, since the last bits of a matrix product depend on its number of rows.
+            # Resample the whole group: the last bits of a matrix product depend on its number of rows.
             means = _resampled_means(group, seed, resamples)[chosen]
             low[members[chosen]], high[members[chosen]], group_notes = _intervals(group[chosen], means)
         for member, note in zip(members[chosen], group_notes, strict=True):
@@ -85,7 +85,7 @@ def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarra
 
 
 def draws(seed: int | np.random.Generator, n: int, resamples: int, drawn: int | None = None) -> Iterator[np.ndarray]:
-    """Yield how often each of n items is drawn, as integer arrays [B, n], each for the next B of the resamples.
+    """Yield integer arrays [B, n] for B resamples at a time: how often each of n items is drawn in each resample.
 
     A matrix product of such an array with values of the items gives the resampled sums.
     drawn: the number of items to draw with replacement; None: n.
@@ -129,7 +129,7 @@ def bca(
 
     observed: float64 [M], the statistics computed from all items.
     resampled: float64 [M, resamples], the statistics of items drawn with replacement.
-    influence: float64 [M, n], the mean of all leave-one-out values minus the value without the item, times any
+    influence: float64 [M, n]: how far the value without each item lies below the mean of these values, times any
         positive factor.
     constant: bool [M], whether every draw gives the same value.
     slack: float64 [M]; smaller differences are rounding errors.
@@ -161,7 +161,7 @@ def bca(
 
 
 def _quantiles(values: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return quantiles [N, M] of the rows of `values` [M, n], like np.quantile, but each row has its own shares [N]."""
+    """Return quantiles [N, M] of the rows of `values` [M, n], like np.quantile. shares: [N, M], N levels per row."""
     ordered = np.sort(values, axis=1)
     last = values.shape[1] - 1
     place = shares * last

@@ -39,8 +39,8 @@ class Effects:
     """The scores of R trials on each query, split into parts that are linear in the scores.
 
     mean: float64 [Q], the mean score over the space of tried values.
-    parts: (key,) -> float64 [L, Q], or (first, second) -> float64 [L1 * L2, Q]; without keys that these trials cannot
-        tell apart.
+    parts: (key,) -> float64 [L, Q], or (first, second) -> float64 [L1 * L2, Q]; only parts that these trials can
+        tell from all other parts.
     rest: float64 [rows, Q]; the squares of its rows' means add up to the variance that no part explains.
     whole: whether every combination of tried values was tried. If not, the rest adds noise to each part's variance.
     share_of_rest: the share of the rest's variance that each part's variance includes by chance.
@@ -108,7 +108,7 @@ class _Model:
 
     @cached_property
     def told(self) -> list[Keys]:
-        """The parts that these trials can tell apart."""
+        """The parts that these trials can tell from all other parts."""
         return [keys for keys, own in self.columns.items() if self.rank == len(self.gram) or self._told(own)]
 
     @property
@@ -120,7 +120,7 @@ class _Model:
         return self.rank - _rank(self.gram[np.ix_(others, others)]) == own.stop - own.start
 
     def mixture(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the joint effect of parts that cannot be told apart, float64 [rows, Q], scaled like the rest."""
+        """Return the sum of the `mixed` parts, which cannot be told apart, float64 [rows, Q], scaled like the rest."""
         fitted = sum(self.design[:, self.columns[keys]] @ coefficients[self.columns[keys]] for keys in self.mixed)
         return (fitted - np.mean(fitted, axis=0)) / math.sqrt(len(self.design))
 
@@ -165,7 +165,7 @@ def _rank(gram: np.ndarray) -> int:
 
 
 MOST = 500  # maximum number of queries in a kernel [Q, Q]; more queries are averaged in blocks
-STEPS = 2001  # number of tested shares, from 0 to 1
+STEPS = 2001  # number of shares to test, evenly spaced from 0 to 1
 PAIRS = 5  # this many pairs of keys get an interval: those with the greatest shares
 
 
@@ -187,7 +187,7 @@ class Importance:
     pairs: the greatest shares of joint effects of two keys, beyond the main effect of each key.
     rest: the share that keys and pairs do not explain.
     spread: how far mean scores vary over the space: their standard deviation without noise, in units of the measure.
-    beyond_chance: whether a test at .05 tells the trials apart at all; if not, shares mean little.
+    beyond_chance: whether a test at the level .05 finds that mean scores vary at all; if not, shares mean little.
     """
 
     alone: Mapping[int, Share]
@@ -264,7 +264,7 @@ def _squared_errors(part: np.ndarray, others: np.ndarray, tested: np.ndarray) ->
 
 
 def _slopes(kernel: np.ndarray) -> np.ndarray:
-    """Return each query's distance from the mean, in the direction of the part's mean, float64 [Q]."""
+    """Project each query's deviation from the part's mean over queries on the direction of this mean, float64 [Q]."""
     rows = kernel.mean(axis=1)
     square = rows.mean()
     return (rows - square) / math.sqrt(square) if square > 0 else np.zeros(len(rows))
@@ -277,7 +277,7 @@ def _variance(kernel: np.ndarray) -> float:
 
 
 def _noise(one: np.ndarray, other: np.ndarray) -> float:
-    """Return tr(A C B C), given the centred kernels of A and B. C: the covariance of the mean over queries."""
+    """Return tr(A C B C), with the covariance C of the mean over queries. one, other: centred kernels of A and B."""
     count = len(one)
     pairs = np.vdot(one, other) - np.vdot(one.diagonal(), other.diagonal())
     return float(pairs) / (count * (count - 1)) ** 2
@@ -295,7 +295,7 @@ def _t(count: int) -> float:
 
 
 class _Blocks:
-    """Joins many queries into random blocks, drawn once. The scaled sum of a block takes the place of its queries."""
+    """Replaces more than MOST queries by MOST random blocks, drawn once. A block has the scaled sum of its queries."""
 
     def __init__(self, queries: int):
         self.queries = queries
@@ -303,7 +303,7 @@ class _Blocks:
         self.starts = np.linspace(0, queries, MOST, endpoint=False).astype(int)
 
     def kernel(self, rows: np.ndarray) -> np.ndarray:
-        """Return a part's kernel. rows: float64 [n, Q], the part scaled so that its sum of squares is the variance."""
+        """Return a part's kernel. rows: float64 [n, Q], the part, scaled so that its squares add up to its variance."""
         if self.queries > MOST:
             rows = np.add.reduceat(rows[:, self.order], self.starts, axis=1) * (MOST / self.queries)
         return rows.T @ rows

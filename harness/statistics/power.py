@@ -8,8 +8,8 @@ sums are treated as normal. If more than SAMPLED are not 0, the answer is the po
 t distribution. `scripts/benchmark.py power` compares these shortcuts with the test itself.
 
 To assume another true difference, the observed differences d are weighted by exp(θd), with the θ that gives this mean
-(exponential tilting; Efron 1981). Ties remain ties, no difference exceeds the observed differences, and normal
-differences are only shifted.
+(exponential tilting; Efron 1981). Ties remain ties, no difference exceeds the observed differences, and a normal
+distribution is only shifted.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _ENOUGH = 0.004  # a search ends if power is this close to the wanted power
 _CLOSE = 0.003  # a search also ends if the relative width of its bracket is at most this
 _CELLS = 1 << 21  # maximum number of sums in memory at once
 _TIE = 1e-12
-_FLOAT32_ROUNDING = 1e-5  # float32 sums are equal if they differ by less than this times the sum of |differences|
+_FLOAT32_ROUNDING = 1e-5  # float32 sums are equal if they differ by less than this share of the sum of |differences|
 
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """The distribution of the differences of queries.
+    """The distribution of the differences of two runs on queries.
 
     values: float64 [V], the differences other than 0, ascending.
     shares: float64 [V], the share of queries with each difference; all other queries tie.
@@ -74,7 +74,7 @@ class Population:
         return min(occur), max(occur)
 
     def with_mean(self, mean: float) -> Population:
-        """Return the population tilted to this mean. Raise ValueError unless the mean lies between the ends."""
+        """Return the population, weighted to have this mean. Raise ValueError unless the mean is between the `ends`."""
         from scipy.optimize import brentq
 
         low, high = self.ends
@@ -95,7 +95,7 @@ class Population:
 
 @dataclass(frozen=True)
 class FlipTest:
-    """The two-sided paired randomisation test. alpha: a difference is found if p <= alpha. seed: for the samples."""
+    """The two-sided paired randomisation test. It finds a difference if p <= alpha. seed: for samples and flips."""
 
     alpha: float = 0.05
     seed: int = 0
@@ -160,7 +160,7 @@ class FlipTest:
     def smallest_difference(self, population: Population, queries: int, power: float) -> float | None:
         """Return the least mean difference, in the observed direction, that `queries` queries find with this power.
 
-        Return None if the observed differences cannot be tilted to such a mean.
+        Return None if no weights of the observed differences, as in `with_mean`, give such a mean.
         """
         side = 1 if population.mean >= 0 else -1
         mirrored = Population(side * population.values[::side], population.shares[::side])
@@ -197,7 +197,7 @@ class FlipTest:
         return high if high < most or power_at(most) >= power else None
 
     def _samples(self, population: Population, queries: int) -> np.ndarray:
-        """Return each sample's differences, float32 [REPEATS, K], padded with 0. Larger samples extend smaller ones."""
+        """Return each sample's differences, float32 [REPEATS, K], padded with 0. More queries append differences."""
         from scipy.stats import binom
 
         generator = np.random.default_rng(self.seed)
@@ -209,7 +209,7 @@ class FlipTest:
         return np.where(np.arange(drawn.shape[1]) < counts[:, None], values[places], np.float32(0))
 
     def _found(self, samples: np.ndarray, sums: np.ndarray, signs: np.ndarray) -> np.ndarray:
-        """Return whether p is at most alpha, bool [R]. signs: float32 [F, K], all flips or drawn flips."""
+        """Return whether p <= alpha for each of R samples, bool [R]. signs: float32 [F, K], all or random flips."""
         least = sums - _FLOAT32_ROUNDING * np.abs(samples).sum(axis=1)
         step = max(1, _CELLS // len(signs))
         as_far = np.zeros(len(samples))
@@ -236,7 +236,7 @@ TIMES = (0.5, 1, 2, 4)  # numbers of queries in `curve`, as multiples of today's
 
 @dataclass(frozen=True)
 class Planned:
-    """The power of `queries` queries for the observed difference, and the smallest difference that they find."""
+    """A number of queries, their power for the observed difference, and the smallest difference that they find."""
 
     queries: int
     power: float
@@ -320,9 +320,9 @@ def needed_between(
 ) -> tuple[int | None, int | None]:
     """Return the 95 % interval of the number of queries needed, the lower end first.
 
-    An end is None if no number is enough, or if more than MOST queries are needed. Each end is the number of
-    queries that Student's test needs for an end of the effect's interval, multiplied by a ratio: the number that
-    `test` needs for the observed effect, divided by the number that Student's test needs for it.
+    An end is None if no number is enough, or if more than MOST queries are needed. Each end is x / y times the number
+    that Student's test needs for an end of the effect's interval. For the observed effect, `test` needs x queries and
+    Student's test needs y.
 
     known: the observed differences [n]. needed: the number of queries that `test` needs to find the mean of `known`.
     """
@@ -359,6 +359,6 @@ def _notes(found: Difference, needed: int | None, high: int | None) -> Iterator[
         )
     yield (
         "All of this assumes that further queries are like these: from the same source, and labelled in the same way. "
-        "The power of today's queries for the observed difference says no more than p does: at p = 0.05 it is about "
-        "50 %. A low power does not mean that there is no difference."
+        "The power of today's queries for the observed difference says no more than p does: at p = 0.05, the power is "
+        "about 50 %. A low power does not mean that there is no difference."
     )

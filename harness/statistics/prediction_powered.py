@@ -22,8 +22,8 @@ n − 1 for a single stratum. Small neighbouring strata share a variance. The in
 set was drawn from.
 
 If a measure applies to some queries only, its score is a ratio: the mean of its values (0 where it does not
-apply) divided by the share of queries to which it applies. Both are estimated with the same λ. The residuals are those
-of the ratio: u = value − ratio, or 0 where the measure does not apply.
+apply) divided by the share of queries to which it applies. The mean and the share are estimated with the same λ. The
+residuals are those of the ratio: u = value − ratio, or 0 where the measure does not apply.
 """
 
 from __future__ import annotations
