@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.25  # time between two checks whether a stage is slow
 
 @dataclass(eq=False)
 class _Stage:
-    """A stage of the work. over: True once the stage was announced, or if inner work shows progress instead."""
+    """A stage of the work. over: True once the stage was announced, or once inner work has begun."""
 
     label: str
     began: float = field(default_factory=lambda: time.monotonic())
@@ -28,7 +28,7 @@ class _Stage:
 
 _stages: list[_Stage] = []  # outermost first
 _watcher: threading.Thread | None = None
-_listener: Progress | None = None  # receives the progress of counted work; the screen then shows none
+_listener: Progress | None = None  # receives the progress of counted work, which is then not shown
 
 
 @contextmanager
@@ -72,7 +72,7 @@ def _counted() -> None:
 
 @contextmanager
 def told(listener: Progress) -> Iterator[None]:
-    """Pass the progress of counted work to `listener`, which may send it to another process, instead of showing it."""
+    """Do not show the progress of counted work, but pass it to `listener`, which may send it to another process."""
     global _listener
     before, _listener = _listener, listener
     try:

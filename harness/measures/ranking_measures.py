@@ -354,9 +354,9 @@ def infap(judged: Judged) -> np.ndarray:
 
 
 # NAME_condensed: the measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
-# `[-, 1, 0] of 1, 1` -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
+# `[-, 1, 0] of 1, 1` (the first document is unjudged) -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
 # NAME_upper: the measure if all unjudged documents in the list were relevant, in [0, 1]. With complete labels, the
-# value would be from NAME to NAME_upper. NAME_upper exists only for measures that more relevant documents never lower.
+# measure would lie between NAME and NAME_upper. Only measures that further relevant documents never lower have it.
 # `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
 _OF_LISTS = {
     "condensed": ("condensed", (hit, recall, precision, mrr, map_, ndcg)),

@@ -68,7 +68,7 @@ class ShownLists:
         if any(lists.query_ids != self.final.query_ids for lists in others):
             raise ValueError("final, deep, candidates and rankings must have the same queries in the same rows")
         if self.deep is not None and self.top_k is None:
-            raise ValueError("deep needs top_k, which decides which measures read deep")
+            raise ValueError("`deep` needs `top_k`, which decides which measures read `deep`")
 
     def beyond(self, measures: Sequence[Measure]) -> dict[str, str]:
         """Return measure -> why it is unknown, for measures that read past the longest list; {} for complete lists."""
@@ -99,7 +99,7 @@ NO_QUERY = {  # why an abstention ratio has denominator 0
     "abstention_recall": "every query needs retrieval",
     "abstention_f1": "no list is empty and every query needs retrieval",
 }
-UNKNOWN = "unknown_documents"  # number of documents in lists from a file that the dataset does not have
+UNKNOWN = "unknown_documents"  # number of documents that a scored file lists but the dataset lacks
 UNANSWERABLE = "unanswerable_abstention"  # share of empty lists among the queries that the documents do not answer
 
 
@@ -129,7 +129,7 @@ class Scores:
     """The result of `score_lists`.
 
     query_ids: the Q scored queries, in the order of the predictions; then the missing queries, if they count.
-    values: measure -> float64 [Q], NaN where the measure does not apply; without pooled measures.
+    values: measure -> float64 [Q], NaN where the measure does not apply. Measures of all queries at once are left out.
     needs, multi_turn, in_public: bool [Q], whether a query needs retrieval, whether it has several user turns, and
         whether it is public.
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list if the candidates are
@@ -138,12 +138,12 @@ class Scores:
     public, private: like `summary`, over the queries of one part. Only `public` has intervals, and only with
         select_on=public.
     losses: kind -> mean loss.
-    ceilings: name -> mean modified_map@3.
+    ceilings: name -> mean modified_map@3 if one component were perfect.
     missing: labelled queries that the predictions lack.
     duplicates: query_id -> documents listed more than once.
     loss: the kind of loss of each query, one of `KINDS`; None for averaged scores.
     unanswerable: share of empty lists among the predicted unanswerable queries; these queries enter no other number.
-    checked: scores by people's and by the model's labels; None for labels of one origin. With `checked`, the means
+    checked: scores by people's labels and by a model's labels; None unless there are both. With `checked`, the means
         above have no interval, since an interval could not reflect the model's errors; use `estimates`.
     """
 
@@ -170,7 +170,7 @@ class Scores:
         return self.checked.estimates() if self.checked else {}
 
     def estimate(self, name: str, public: bool = False) -> Estimate | None:
-        """Return the estimate of one measure; None for labels of one origin. public: over the public part alone."""
+        """Return the estimate of a measure's mean; None without `checked`. public: over the public part alone."""
         if self.checked is None:
             return None
         found = self.estimates.get(name)
@@ -208,7 +208,7 @@ def averaged_scores(several: Sequence[Scores], split: Split, detailed: Collectio
         public=_public(summed(lambda one: one.public), values, first.in_public, split, wanted),
         private=summed(lambda one: one.private),
         loss=None,
-        unanswerable=None,  # The folds do not include unanswerable queries.
+        unanswerable=None,  # unanswerable queries are in no fold
         checked=checked_values.averaged_checked(parts) if parts else None,
         losses=mean(lambda one: one.losses),
         ceilings=mean(lambda one: one.ceilings),
@@ -227,13 +227,13 @@ def score_lists(
 ) -> Scores:
     """Score lists on the labelled queries.
 
-    Measures of rankings with k > top_k or without k, and measures of condensed lists, read `lists.deep`; all others
-    read `lists.final`. Raise BadInput if a measure is unknown, if the labels do not suffice for a measure, or if no
-    predicted query is labelled.
+    A measure of rankings reads `lists.deep` if its k is above top_k, if it has no k, or if it reads condensed lists.
+    All other measures read `lists.final`. Raise BadInput if a measure is unknown, if the labels do not suffice for a
+    measure, or if no predicted query is labelled.
 
     multi_turn: query_id -> whether the query is a conversation of several user turns; None: no query is.
     missing: "skip" leaves out labelled queries without a row, "zero" scores them as wrong.
-    detailed: measures that also get an interval or an estimate, and public and private means (slow); None: all.
+    detailed: measures that also get public and private means, and an interval or an estimate (slow); None: all.
     """
     check_labels(metrics, qrels)
     measures = list({measure.name: measure for measure in map(parse_measure, metrics)}.values())
@@ -320,7 +320,7 @@ def _losses(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Jud
     )
     if lists.are_cut:
         lost = merged(lost)
-        del reachable["oracle_rerank"]  # A reranker reads deeper than these lists.
+        del reachable["oracle_rerank"]  # unknown, since a reranker would read longer lists
     source = shown if before is None else before
     rank = np.where(np.isfinite(source.first), source.first, 0.0)
     return {
@@ -382,7 +382,7 @@ def _summaries(
 
 def _reason(measure: Measure, judged: Judged) -> str:
     if measure.family is MeasureFamily.SHOWN:
-        return "no query that needs retrieval is shown documents"
+        return "no documents are shown for any query that needs retrieval"
     if measure.name == "abstention_auroc":
         return "no gate signal" if judged.signal is None else "all queries are of one kind"
     return NO_QUERY.get(measure.name, "no query needs retrieval")

@@ -71,10 +71,10 @@ def connected(tracker: Tracker, outputs: Path, patience: float = 0.0) -> Tracker
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """Work that the next command ends if this process dies. It has a claim in `<outputs>/.claims`.
+    """Work of a process, with a claim in `<outputs>/.claims`. If the process dies, the next command ends the work.
 
     folder: the folder of the files; None for the tracking store's own folder. scratch: whether to delete the folder.
-    experiment, store: where the run that is tagged with the claim's name is logged; None if the work is not a run.
+    experiment, store: where the run is logged, tagged with the claim's name; None if the work is not a run.
     """
 
     folder: str | None = None
@@ -238,7 +238,7 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
 
 
 def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
-    """Yield the claims of dead processes of this host. A claim's `work` is None if its folder is outside `outputs`."""
+    """Yield the claims of dead processes of this host. Set `work` to None for a folder outside `outputs`."""
     for found in locks.abandoned(outputs / ".claims", ProcessWork):
         folder = found.work.folder if found.work else None
         if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:

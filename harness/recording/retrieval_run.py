@@ -50,7 +50,7 @@ CHARTED = (
     "loss/", "ceiling/", "gate/threshold", "index_recall/", "ms_per_query/", "latency_", "seconds/", "queries/scored",
     "count/",
 )  # fmt: skip
-UNSAID = recipes(SweepConfig)  # config groups that only set other keys or choose the trials, so they are not params
+UNSAID = recipes(SweepConfig)  # not params: config groups that only set other keys, or choose the trials
 
 
 def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
@@ -76,11 +76,11 @@ def retrieval_trial_key(
 ) -> str:
     """Return the sha256 of all that decides a run's numbers: data, versions, and config (without paths and `runtime`).
 
-    texts: digest of the query texts. If a language model writes the queries, the identity of the writer is part of the
-    key instead, since the key is needed before the model is asked.
+    texts: digest of the query texts. If a language model writes the queries, the writer's identity takes its place,
+        since the key is needed before the model is asked.
 
     The key includes `answer`, since answers are submitted. It includes the shard size if this may slightly change a
-    retriever's scores. With `cache: false` in a retriever, each process has its own key, and no number is reused.
+    retriever's scores. With `cache: false` in a retriever, each process has another key, so it reuses no old numbers.
     """
     read = plan.made("gate").parts
     shared = [group for group in plan.active if group in ("fusion", "rerank", "answer", *read)]
@@ -98,7 +98,7 @@ def retrieval_trial_key(
 
 
 def trial_key_of(plan: Plan, dataset: Dataset) -> str:
-    """Return the trial key that a run with this plan on these data would have today."""
+    """Return the `retrieval_trial_key` that a run with this plan on these data would have today."""
     texts = digest_texts(query.text for query in foreseen_queries(plan, dataset)[0])
     return retrieval_trial_key(plan, dataset.fingerprints, texts)
 
@@ -125,7 +125,7 @@ def retrieval_params(plan: Plan, choices: Mapping[str, str | None]) -> dict[str,
 def plain_params(
     document: Mapping[str, Any], choices: Mapping[str, str | None], without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return params like `retrieval_params` for any config. without: config groups to leave out."""
+    """Return the choices and the plain values that decide a result, for any config. without: groups to leave out."""
     unused = (*ELSEWHERE, *UNSAID, *without)
     found: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
     shared = flatten({name: document[name] for name in SHARED if name in document and name not in unused})

@@ -30,7 +30,7 @@ SCORING = ("dataset", "missing", "public")  # config keys that say how files are
 
 @dataclass(frozen=True, eq=False)
 class FileScores:
-    """A file of ranked lists with its scores, and its record as a run. config: the config with absolute paths."""
+    """The scores of a file of ranked lists, and its record as a run. config: the config with absolute paths."""
 
     config: ScoreConfig
     scores: Scores
@@ -62,7 +62,7 @@ class FileScores:
         return cls(config, scores, numbers, record)
 
     def write(self, folder: Path) -> None:
-        """Write the run's files that commands read back, and complete the record."""
+        """Write the files that commands read from a run, and complete the record."""
         shutil.copyfile(self.config.predictions, folder / retrieval_run.stored(self.config.predictions))
         files, tags = retrieval_run.score_files(self.scores)
         self.record.end_tags |= tags

@@ -18,7 +18,7 @@ from harness.tracking.tracker import LESS_IS_BETTER, RETRIEVAL, LoggedRun, Track
 
 
 class RunKind:
-    """A kind of runs: retrieval, or one text task.
+    """A kind of run: retrieval, or one text task.
 
     node: the config of the task; None for retrieval. name: the tag `task` of these runs, or `retrieval`.
     unit: "queries" or "items". rules: config key -> the value that comparable runs share.
@@ -46,7 +46,7 @@ class RunKind:
             raise BadInput(f"objectives: {name} is not among the metrics: add it to metrics=[...].")
 
     def is_query_mean(self, measure: str) -> bool:
-        """Return whether the measure is a mean over queries whose values are in a run's scores.csv."""
+        """Return whether the measure is a mean over queries, with a value for each query in a run's scores.csv."""
         averaged = (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
         return self.task is None and parse_measure(measure).family in averaged
 

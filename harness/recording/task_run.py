@@ -26,7 +26,7 @@ from harness.tasks.scored_file import FILES, ScoredFile, TextPlan, task_of
 from harness.tasks.task import TextTask
 from harness.tracking.tracker import NOTE, OBJECTIVE_METRICS, Input, LoggedRun, RunRecord, Tracker, as_note
 
-TABLE = "tallies.csv"  # file of the counts of every item, from which commands compare runs
+TABLE = "tallies.csv"  # file with the counts of every item; commands compare runs by these counts
 WORST = 1000  # maximum number of items in the table on a run's page in MLflow; the worst items come first
 # The keys that decide the numbers, besides the two files.
 DECIDES = ("task", "metrics", "objective", "public", "seed")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 WIDTH = 100  # characters of a line
-# Headlines list these measures after the objective, and then the share of judged documents, such as `judged@3`.
+# `headline` puts the objective first, then these measures, then the share of judged documents, such as `judged@3`.
 FIRST = ("modified_map@3", "hit@3", "mrr@3", "ndcg@10", "recall@100", "abstention_precision", "abstention_recall")
 LOSSES = {
     "wrongly_returned": "needs no retrieval, yet documents were shown",
@@ -65,7 +65,7 @@ class Evaluation:
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """Measure -> estimate, out of fold if something was learnt; {} unless labels come partly from a model."""
+        """Measure -> estimate of its mean (out-of-fold if something was learnt); {} unless a model made some labels."""
         scores = self.held_out or self.scores
         return dict(scores.estimates) if scores else {}
 

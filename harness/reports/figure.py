@@ -127,6 +127,6 @@ def drawable(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return at most the last `most` characters of the text, since names and paths differ at their ends."""
+    """Cut a text to its last `most` characters, since names and paths differ at their ends."""
     text = drawable(text)
     return text if len(text) <= most else "…" + text[1 - most :]

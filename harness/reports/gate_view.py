@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Ends = tuple[float, float]
-FALLBACK = "modified_map@3"  # drawn instead of an objective that is not a mean over queries or depends on the gate
+FALLBACK = "modified_map@3"  # drawn if the objective is not a mean over queries, or if it depends on the gate
 CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"
 NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
 SHOWN, WITHHELD = "#2a7f62", "#869a92"
@@ -36,9 +36,10 @@ BINS = 60
 
 @dataclass(frozen=True)
 class SignalRule:
-    """The signal of a gate, with the levels and thresholds of its Rule.
+    """The signal of a gate, and how many documents a query gets by its signal.
 
-    thresholds: () if the signal does not decide which documents are shown.
+    levels: numbers of documents to show, from the highest signals to the lowest.
+    thresholds: borders between neighbouring levels; () if the signal does not decide which documents are shown.
     single: (source, name, k) if a single signal decides; otherwise None.
     """
 
@@ -73,7 +74,7 @@ class GateView(SignalRule):
         documents and all other queries get none.
     in_use: the mean objective with the actual decisions.
     held_out: the out-of-fold objective; None if it was not measured.
-    ranges: "plateau" or "95 % interval" -> ends of this interval around the last threshold.
+    ranges: name of a range of the last threshold, "plateau" or "95 % interval" -> its ends.
     counts: (the number of queries behind the curve, the number of these queries that need no retrieval).
     """
 
@@ -103,7 +104,7 @@ def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
 
 
 def view_payoff(outcome: Outcome, plan: Plan, dataset: Dataset) -> Payoff | None:
-    """Return the score of each query with 0 to top_k documents, by the objective or FALLBACK; None without labels."""
+    """Return each query's objective (or FALLBACK) for its first 0, 1, ... top_k candidates; None without labels."""
     mean = plan.measure.family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
     return payoff_of(plan, plan.objective if mean else FALLBACK, outcome.candidates, dataset)
 
@@ -117,7 +118,7 @@ def gate_view(outcome: Outcome, plan: Plan, payoff: Payoff | None) -> GateView |
 
 
 def learnt_view(outcome: Outcome, public: bool) -> GateView:
-    """Return the view of a gate fitted to labels. public: whether only the public part was used and is shown."""
+    """Return the view of a gate fitted to labels. public: whether labels and view are of the public part alone."""
     fitted, curve, held_out = outcome.decision.fitted, outcome.decision.curve, outcome.held_out
     assert fitted is not None
     assert curve is not None
@@ -219,7 +220,7 @@ def _title(view: GateView) -> list[str]:
     return [
         f"Gate on {view.name}{', fitted to' if view.learnt else ':'} {view.objective} on {counted(queries, 'query')}"
         f"{' of the public part' if view.public else ''} ({none:,} need no retrieval)",
-        f"curve: the objective with {counted(max(view.levels), 'document')} from a threshold upwards and none below",
+        f"curve: the objective if queries from a threshold on get {counted(max(view.levels), 'document')}, others none",
         *view.notes,
     ]
 
@@ -307,8 +308,8 @@ def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
 def _apart(heights: Sequence[float], least: float) -> np.ndarray:
     """Return heights that are at least `least` apart and at most 1, as near as possible to the given heights."""
     order, steps = np.argsort(heights, kind="stable"), least * np.arange(len(heights))
-    moved = np.maximum.accumulate(np.array(heights, float)[order] - steps)  # each at least `least` above the one before
-    moved = np.minimum(moved, 1 - steps[-1])  # leaves room below 1 for all greater heights
+    moved = np.maximum.accumulate(np.array(heights, float)[order] - steps)  # `least` apart once `steps` are added
+    moved = np.minimum(moved, 1 - steps[-1])  # at most 1 once `steps` are added
     apart: np.ndarray = (moved + steps)[np.argsort(order)]
     return apart
 

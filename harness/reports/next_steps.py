@@ -31,7 +31,7 @@ class Place:
         return cls(config.document, invocation.choices, invocation.config_dir)
 
     def command(self, verb: str, *words: str, metric: str | None = None) -> str:
-        """Return `harness VERB` with these words and the words that find the same runs, quoted for the shell.
+        """Return `harness VERB` with these words and the words it needs to find the same runs, quoted for the shell.
 
         Words that repeat a default, such as one of `harness.yaml`, are left out. metric: None for the default.
         """
