@@ -2,10 +2,10 @@
 
 The mean by a model's labels is precise but wrong; the mean by people's labels of n queries is right but imprecise. The
 model's mean, corrected by its mean error on the checked queries, is right however wrong the model is, and more precise
-with a better model (Angelopoulos, Duchi & Zrnic 2023, "PPI++"; by strata Fisch et al. 2024, "Stratified
+with a better model (Angelopoulos, Duchi & Zrnic 2023, "PPI++"; for strata: Fisch et al. 2024, "Stratified
 Prediction-Powered Inference").
 
-Y and Ŷ are a query's values by people's and by the model's labels. n queries are checked, N queries are not:
+Y is a query's value by people's labels, Ŷ its value by the model's. n queries are checked, N queries are not:
 
     estimate  λ mean_N(Ŷ) + mean_n(Y − λŶ)
     variance  λ² var_N(Ŷ) / N + var_n(Y − λŶ) / n
@@ -18,8 +18,8 @@ With strata, each stratum has the weight W, its share of the queries, and all st
 λ fits the checked queries better than other queries, so each residual Y − λŶ is divided by 1 − l, where l is the
 query's leverage on λ (HC3, MacKinnon & White 1985). Without this, 95 % intervals contain the truth in 91 % of
 simulations at n = 30. The interval is Student's, with Satterthwaite's degrees of freedom for the residuals' variances:
-n − 1 for a single stratum. Small neighbouring strata share a variance. The interval holds for the queries that the test
-set was drawn from.
+n − 1 for a single stratum. Small strata share a variance with their neighbours. The interval holds for the queries from
+which the test set was drawn.
 
 If a measure applies to some queries only, its score is a ratio: the mean of its values (0 where it does not
 apply) divided by the share of queries to which it applies. The mean and the share are estimated with the same λ. The
@@ -41,7 +41,7 @@ LEAST = 20  # an interval needs this many checked queries
 FEW = 30  # with fewer checked queries, a note warns of worse coverage (scripts/benchmark.py checked_labels)
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # a variance needs this many degrees of freedom; with fewer, neighbouring strata share a variance
-SPARSE = 5  # an interval needs this many checked queries whose value is not the most frequent (like np >= 5 for shares)
+SPARSE = 5  # an interval needs this many checked queries whose value is not the most frequent (as n·p >= 5 for shares)
 MOST_LEVERAGE = 0.5  # greater leverages are cut to this, since residuals are divided by 1 - leverage
 _ROUNDING = 1e-12  # variances up to this count as 0
 
@@ -50,7 +50,7 @@ _ROUNDING = 1e-12  # variances up to this count as 0
 class Estimate:
     """A mean over queries, estimated as if people had labelled all queries.
 
-    value: NaN without an estimate.
+    value: NaN if there is no estimate.
     low, high: 95 % interval, NaN without one.
     checked: the number of checked queries to which the measure applies by people's labels.
     others: the number of other queries to which the measure applies by the model's labels.
@@ -70,7 +70,7 @@ class Estimate:
 
     @property
     def share(self) -> float:
-        """The share of the queries whose labels are the model's."""
+        """Of the queries to which the measure applies, the share that only the model has labelled."""
         return self.others / (self.checked + self.others) if self.others else 0.0
 
 
@@ -98,7 +98,7 @@ class CheckedSample:
     strata: np.ndarray | None = None
 
     def without_value(self, note: str) -> Estimate:
-        """Return an estimate with the counts and a note only."""
+        """Return an estimate that has only the counts and a note."""
         checked = int((self.checked & ~np.isnan(self.people)).sum())
         others = int((~self.checked & ~np.isnan(self.model)).sum())
         return Estimate(math.nan, checked=checked, others=others, note=note)
@@ -109,7 +109,7 @@ class _Stratum:
     """The queries of a stratum. Row 0 of each array has values, and row 1 whether the measure applies.
 
     share: the stratum's share of all queries.
-    people, seen: float64 [2, n], of the checked queries, by people's and by the model's labels.
+    people: float64 [2, n], of the checked queries, by people's labels. seen: the same queries by the model's labels.
     other: float64 [2, N], of all other queries, by the model's labels.
     """
 
@@ -123,14 +123,14 @@ class _Stratum:
         return people + weight * (self.other.mean(axis=1) - self.seen.mean(axis=1)) if self.other.size else people
 
     def residuals(self, ratio: float) -> Iterator[np.ndarray]:
-        """Yield residuals u of checked queries by people [n] and by the model [n], and of other queries [N]."""
+        """Yield value − ratio, or 0 where the measure does not apply, for `people` [n], `seen` [n] and `other` [N]."""
         return (values - ratio * applies for values, applies in (self.people, self.seen, self.other))
 
 
 def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Estimate:
     """Estimate the mean of a measure with its interval. The order of the queries does not matter.
 
-    A stratum with fewer than two checked queries is joined with the next stratum, or, if it is the last, the previous.
+    A stratum with fewer than two checked queries is joined with the next, or with the previous if it is the last.
     There is no interval if the measure applies to fewer than LEAST checked queries, or if fewer than SPARSE of these
     queries have a value other than the most frequent one. There is no value for fewer than two checked queries.
 
@@ -154,7 +154,7 @@ def estimate(sample: CheckedSample, least: float = 0.0, most: float = 1.0) -> Es
         return replace(found, note=f"{NO_INTERVAL}{alike} of {counted} checked queries have the same value")
     error, freedom = _error(strata, weight, ratio, tuned=True)
     if not freedom < math.inf:
-        return replace(found, note=f"{NO_INTERVAL}people and the model differ equally on all checked queries")
+        return replace(found, note=f"{NO_INTERVAL}on all checked queries, people and model differ by the same amount")
     from scipy.special import stdtr, stdtrit
 
     margin = float(stdtrit(freedom, (1 + CONFIDENCE) / 2)) * error
@@ -176,7 +176,7 @@ def difference(first: CheckedSample, second: CheckedSample) -> Estimate:
 
 
 def joined(strata: np.ndarray, checked: np.ndarray) -> np.ndarray:
-    """Return strata, int [Q], joined until each has at least two checked queries, if two or more are checked."""
+    """Join neighbouring strata, int [Q], until each has at least two checked queries, if two or more are checked."""
     names, found = np.unique(strata, return_inverse=True)
     groups = _neighbours(np.bincount(found[checked], minlength=len(names)).tolist(), 2)
     place = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
@@ -203,7 +203,7 @@ def _strata(sample: CheckedSample) -> Iterator[_Stratum]:
     for stratum in np.unique(strata).tolist():
         inside = strata == stratum
         parts = ((people, inside & checked), (model, inside & checked), (model, inside & ~checked))
-        # Contiguous rows are summed in the same order as single arrays.
+        # NumPy adds up a contiguous row in the same order as a one-dimensional array.
         yield _Stratum(float(inside.mean()), *(np.ascontiguousarray(of[:, rows]) for of, rows in parts))
 
 
@@ -224,14 +224,14 @@ def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
         above += one.share**2 * shared / n
         below += one.share**2 * _variance(np.concatenate([seen, other])) * (1 / n + 1 / more)
     found = min(max(above / below, 0.0), 1.0) if below > _ROUNDING else 0.0
-    whole = float(round(found))  # 0 and 1 are exact in any order of the queries
+    whole = float(round(found))  # without rounding errors, which depend on the order of the queries
     return whole if abs(found - whole) < _ROUNDING else found
 
 
 def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool) -> tuple[float, float]:
     """Return the standard error and its degrees of freedom; these are infinite if the residuals do not vary.
 
-    tuned: whether λ was computed from the checked queries; λ = 0 and λ = 1 count as given.
+    tuned: whether λ was fitted to the checked queries; ignored if λ is 0 or 1.
     """
     from_others, spreads = 0.0, []
     leverages = _leverages(strata, ratio)
@@ -262,7 +262,7 @@ def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool)
 
 
 class _Spread(NamedTuple):
-    """The spread of a stratum's residuals. weight: the factor of `variance` in the variance of the estimate."""
+    """The spread of a stratum's residuals. weight: by how much `variance` is multiplied in the estimate's variance."""
 
     weight: float
     variance: float

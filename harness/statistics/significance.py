@@ -20,7 +20,7 @@ _TIE = 1e-12  # sums are equal if they differ by less than this times the sum of
 
 Pair = tuple[int, int]  # indices of two runs
 Statistic = Callable[[np.ndarray], np.ndarray]
-"""Swaps, int8 [R, n], 1 where two runs exchange their results on an item -> M differences of the runs [M, R]."""
+"""R draws of swaps, int8 [R, n], 1 where two runs swap their results on an item -> differences in M measures [M, R]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,10 +30,10 @@ class Difference:
     mean: the first run's measure minus the second's; NaN if undefined.
     low, high: 95 % bootstrap interval; NaN without one.
     effect: Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences. 0 if all differences
-        are 0. NaN if all equal one number other than 0, or for fewer than two items. None if the measure is not a mean.
+        are 0. NaN if all equal one other number, or for fewer than two items. None if the measure is not a mean.
     p: the p of a two-sided randomisation test, in (0, 1].
     p_holm: p after Holm's correction over the pairs compared in this measure; NaN before the correction.
-    p_t: p of the paired t-test; 1 if all differences are 0; NaN or None where `effect` is.
+    p_t: p of the paired t-test; 1 if all differences are 0; NaN or None if `effect` is.
     exact: whether the test counts all ways to swap items, not only a sample.
     note: what limits the interval or the test, or "".
     """
@@ -111,14 +111,14 @@ def randomisation_test(
 ) -> tuple[np.ndarray, bool]:
     """Test M measures by paired randomisation; return p, float64 [M], and whether p is exact.
 
-    If the two runs are equally good, exchanging their results on an item changes nothing (Fisher 1935; Yeh 2000 for
-    ratios of counts). p is two-sided: the share of swaps that leave the runs at least as far apart as they were
-    observed. If at most `resamples` swaps are possible, all 2^n are counted. Otherwise `resamples` are drawn, and the
-    observed result is added to keep p above 0 (Phipson and Smyth 2010).
+    If the two runs are equally good, their results on an item are interchangeable (Fisher 1935; Yeh 2000 for ratios
+    of counts). p is two-sided: the share of swaps after which the runs are at least as far apart as before. If at most
+    `resamples` swaps are possible, all 2^n are counted. Otherwise `resamples` are drawn, and the observed result is
+    added to keep p above 0 (Phipson and Smyth 2010).
 
     statistic: gives the differences between the runs after swaps.
     n: the number of items to swap; leave out items that change nothing.
-    slack: float64 [M], or one number for all; smaller differences of distances are rounding errors.
+    slack: float64 [M], or one number for all; a distance up to this much smaller than the observed one counts as equal.
     """
 
     def distances(swaps: np.ndarray) -> np.ndarray:
@@ -135,8 +135,8 @@ def randomisation_test(
 def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
     """Test M means of differences by randomisation; return p, float64 [M], and whether it is exact, bool [M].
 
-    Swapping the two runs on a query flips the sign of the query's difference. A measure is tested exactly if its
-    differences other than 0 have at most `resamples` flips. p is 1 if all differences are 0.
+    Swapping the two runs on a query flips the sign of the query's difference. The test of a measure is exact if its
+    n differences other than 0 can be flipped in at most `resamples` ways (2^n). p is 1 if all differences are 0.
 
     rows: differences by query, float64 [M, Q]; NaN does not count.
     """
@@ -159,8 +159,8 @@ def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLE
 def holm(p: np.ndarray) -> np.ndarray:
     """Correct p values [n] for n tests (Holm 1979): multiply the smallest by n, the next by n - 1, and so on.
 
-    Corrected values keep the order of p and are at most 1. If every test with a corrected p up to 0.05 is rejected, the
-    chance of any false rejection is at most 0.05, however the tests depend on each other.
+    Corrected values keep the order of p and are at most 1. If every difference with a corrected p up to 0.05 is called
+    significant, the chance that any of these calls is false is at most 0.05, however the tests depend on each other.
     """
     order = np.argsort(p, kind="stable")
     corrected = np.empty(len(p))
@@ -210,8 +210,8 @@ def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESA
 def swap_test(first: Tallies, second: Tallies, seed: int, resamples: int) -> tuple[np.ndarray, bool]:
     """Test the measures of two tallies by randomisation; return p, float64 [M], and whether p is exact.
 
-    Swapping the answers of two runs to an item exchanges the item's counts between the sums. Items with equal counts
-    are not swapped.
+    Swapping the answers of two runs to an item moves the item's counts from each run's sums to the other's. Items with
+    equal counts are not swapped.
     """
     ours, theirs = first.table, second.table
     moves = (theirs - ours)[(theirs != ours).any(axis=1)]

@@ -41,7 +41,7 @@ def draw_public(item_ids: Sequence[str], strata: np.ndarray, seed: int, public: 
 
 
 def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
-    """Return stratum -> number of public items, by largest remainders; of equal remainders, the first is rounded up."""
+    """Return stratum -> number of public items, by the largest-remainder method; ties go to the first stratum."""
     names, sizes = np.unique(strata, return_counts=True)
     whole = np.floor(public * sizes).astype(np.intp)
     left_over = round(public * len(strata)) - whole.sum()
@@ -51,7 +51,7 @@ def quotas(strata: np.ndarray, public: float) -> dict[int, int]:
 
 @remembered
 def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[str], part: Split) -> np.ndarray:
-    """Return whether each scored query is public, bool [Q]. The draw is over all labelled queries."""
+    """Return whether each scored query is public, bool [Q]. The public part is drawn from all labelled queries."""
     labelled = list(qrels.grades)
     needs = np.array([qrels.needs_retrieval(query_id) for query_id in labelled])
     turns = np.array([query_id in multi_turn for query_id in labelled])
@@ -59,11 +59,11 @@ def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[
     return np.array([chosen[query_id] for query_id in scored])
 
 
-Score = Callable[[np.ndarray], np.ndarray]  # the items of R draws (1 or 0) [R, N] -> scores of M runs on them [M, R]
+Score = Callable[[np.ndarray], np.ndarray]  # R draws [R, N], 1 for a drawn item, else 0 -> scores of M runs [M, R]
 
 DRAWS = 1000
 EXPECTED = 0.2  # if the parts' winners differ in at least this share of random splits, a disagreement is normal
-_CELLS = 1 << 22  # maximum number of cells of a draw table in memory at once
+_CELLS = 1 << 22  # maximum number of draws times items in memory at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +108,8 @@ class Standing:
 class RunShifts:
     """How the rank of a run shifts.
 
-    mean_shift: the mean number of ranks that the run wins or loses in a draw.
-    shifts: ranks lost from the public to the private part -> number of draws.
+    mean_shift: how far apart the run's ranks in the two parts of a draw are, on average.
+    shifts: ranks lost from the public to the private part, negative if won -> number of draws.
     """
 
     label: str
@@ -168,10 +168,10 @@ def standings(
 def _disagree(boards: Sequence[Standing], shaken: ShakeUp) -> str:
     private = [board.private or 0.0 for board in boards]
     gap = max(private) - max(value for value, board in zip(private, boards, strict=True) if board.public_rank == 1)
-    said = f"Public and private disagree on the winner (private gap: {gap:.3f})"
+    said = f"Public and private disagree on the winner (the public winner is {gap:.3f} behind in the private part)"
     if shaken.winner_loses >= EXPECTED:
         return f"{said}: expected for runs this close."
-    return f"{said}, as in only {100 * shaken.winner_loses:.0f} % of random splits: the parts differ."
+    return f"{said}. Only {100 * shaken.winner_loses:.0f} % of random splits disagree, so these two parts differ."
 
 
 def shake_up(score: Score, strata: np.ndarray, public: float, seed: int, draws: int = DRAWS) -> ShakeUp:

@@ -3,8 +3,8 @@
 A line is the JSON object of a row, with the additional last field `check`, a checksum of the rest. A process that is
 killed while it appends leaves at most one partial line. Readers skip this line, and the next writer removes it.
 
-A machine shares its log `replies.log` by sending new lines every SEND_SECONDS as an object `<writer>-<position>.log`,
-named by the position of its first byte. Other machines fetch the object to a file of the same name and never change it.
+A machine shares its log `replies.log` by sending new lines every SEND_SECONDS as an object `<writer>-<position of its
+first byte in the log>.log`. Other machines fetch the object to a file of the same name and never change it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Shortened(BadInput):
 
 @dataclass(frozen=True)
 class Position:
-    """A position between lines. size, lines: bytes and lines before it.
+    """A position between lines. size, lines: numbers of bytes and of lines before it.
 
-    check: checksum of the last line before it. before: checksum of the line above that one.
+    check: checksum of the last line before it. before: checksum of the second-last line before it.
     """
 
     size: int = 0
@@ -60,7 +60,7 @@ class AppendLog(Generic[T]):
 
     kind: the dataclass of its rows.
     sync: when rows are flushed to disk, to survive a power failure. "row": after each call of `add`. "end": when
-        `appending` ends. "never": whenever the system flushes. Rows always survive the end of this process.
+        `appending` ends. "never": the operating system decides. Rows always survive the end of this process.
     lenient: whether to leave out damaged lines with a warning, as their rows can be made again; else raise BadInput.
     chained: whether each checksum also covers the previous checksum, and `<stem>.last` repeats the last checksum. This
         reveals lines that were edited, moved or removed.
@@ -127,7 +127,7 @@ class AppendLog(Generic[T]):
                     os.close(file)
 
     def read(self) -> list[T]:
-        """Return all rows; [] without the file. Raise BadInput, naming the line, for a damaged line or a wrong type."""
+        """Return all rows; [] if no file exists. Raise BadInput, which names the line, for damage or a wrong type."""
         return self._checked()[0]
 
     def since(self, position: Position) -> tuple[list[T], Position]:
@@ -187,7 +187,7 @@ class AppendLog(Generic[T]):
         return self._lenient or b'{"'.startswith(tail[:2])
 
     def _line(self, row: T, before: str) -> tuple[bytes, str]:
-        """Return the line of a row and its checksum. before: the checksum of the line before."""
+        """Return the line of a row and its checksum. before: the previous line's checksum."""
         content = asdict(cast(Any, row))
         try:
             text = json.dumps(content, ensure_ascii=False).encode()
@@ -249,12 +249,12 @@ class AppendLog(Generic[T]):
 
 SEND_SECONDS = 30.0  # time between two calls of `send`; a lost machine loses at most the rows of this time
 FILE = "replies.log"
-OTHERS = "*-*.log"  # files of the other machines that share a log
-WRITER = "writer"  # the file with the name of the writer of `replies.log`
+OTHERS = "*-*.log"  # files fetched from other machines that share the log
+WRITER = "writer"  # a file with the random id of this machine as the writer of `replies.log`
 
 
 class SharedLog:
-    """The log in a folder, which machines share through a bucket. start: how the names of its objects begin."""
+    """The log in a folder, which machines share through a bucket. start: the prefix of its objects' names."""
 
     def __init__(self, bucket: Bucket, start: str, folder: Path) -> None:
         self._bucket, self._start, self._folder = bucket, start, folder

@@ -38,7 +38,7 @@ class NotAllowed(BadInput):
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object in a list. size: bytes. modified: time of writing by the server's clock, in seconds since 1970."""
+    """An object in a listing. size: bytes. modified: when it was written, by the server's clock, in s since 1970."""
 
     name: str
     size: int
@@ -80,7 +80,7 @@ class Bucket:
         return str(found["ETag"]) if found else None
 
     def replace(self, name: str, content: bytes, etag: str) -> str | None:
-        """Overwrite an object if it still has this ETag. Return the new ETag; None if it has changed or is gone."""
+        """Overwrite an object if it still has this ETag. Return the new ETag; None if the object changed or is gone."""
         found = self._ask("put_object", "write", name, (*TAKEN, *ABSENT), Body=content, IfMatch=etag)
         return str(found["ETag"]) if found else None
 
@@ -88,7 +88,7 @@ class Bucket:
         self._ask("put_object", "write", name, Body=content)
 
     def touch(self, name: str) -> None:
-        """Set the time of an object to now; do nothing if it is gone."""
+        """Set the time at which an object was last modified to now; do nothing if the object is gone."""
         source = {"Bucket": self.place.bucket, "Key": self._key(name)}
         self._ask("copy_object", "write", name, ABSENT, CopySource=source, MetadataDirective="REPLACE")
 
@@ -137,10 +137,10 @@ class Bucket:
     def _files(self) -> Any:
         server = bucket_address()
         name_host(server or "https://amazonaws.com", "AWS_ENDPOINT_URL" if server else "store.path")
-        return _file_system(os.getpid(), server)  # a client does not survive a fork
+        return _file_system(os.getpid(), server)  # by process, since a client does not survive a fork
 
     def _ask(self, method: str, verb: str, name: str, unless: Sequence[str] = (), **arguments: Any) -> Any:
-        """Return the reply to a request; None for an error code in `unless`. name: "" if the request has no object."""
+        """Return the reply to a request; None for an error code in `unless`. name: "" for the whole bucket."""
         asked = {"Bucket": self.place.bucket, **({"Key": self._key(name)} if name else {}), **arguments}
         return self._run(lambda: self._files._call_s3(method, **asked), f"{verb} {self._url(name)}", unless)
 
@@ -185,7 +185,7 @@ class Bucket:
         elif isinstance(error, known.ConnectionError | known.HTTPClientError | TimeoutError) or code in _BUSY:
             problem = f"cannot {doing}: {server_name()} does not answer ({code or kind})."
             if self._answered:
-                return Failed(f"{where}: {problem} It did answer before. Run again later: finished work is cached.")
+                return Failed(f"{where}: {problem} It answered earlier. Run again later: finished work is cached.")
             problem += " Check AWS_ENDPOINT_URL and the network."
         elif code or isinstance(error, known.BotoCoreError | ValueError):
             problem = (
@@ -200,10 +200,7 @@ class Bucket:
 _BUSY = ("500", "502", "503", "504", "InternalError", "ServiceUnavailable", "SlowDown", "RequestTimeout")
 _RIGHTS = {
     False: "They need s3:GetObject and s3:ListBucket.",
-    True: (
-        "Cached results can be read, but new results must be written. Use credentials with s3:PutObject and "
-        "s3:DeleteObject."
-    ),
+    True: "Cached results can be read. To write new results, use credentials with s3:PutObject and s3:DeleteObject.",
 }
 
 

@@ -45,7 +45,7 @@ AT_ONCE = 4  # number of files that are sent or fetched in parallel
 MANIFESTS_AT_ONCE = 16  # number of manifests that are read in parallel
 FETCHING = ".fetching"  # folder in the local copy, for entries that have arrived only in part
 CHECKSUM = 16  # hexadecimal digits of a file's sha256 in the name of its object
-USED_SECONDS = 86_400  # time after which a use of an entry is noted again
+USED_SECONDS = 86_400  # an entry's last use is recorded at most once in this time
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class BucketEntries(FolderEntries):
     def __init__(self, bucket: Bucket, root: Path) -> None:
         super().__init__(root)
         self._bucket = bucket
-        self._checked = False  # whether the server is known to respect the conditions of writes
+        self._checked = False  # whether the server is known to obey the conditions of a write
 
     @property
     def location(self) -> str:
@@ -88,7 +88,7 @@ class BucketEntries(FolderEntries):
         while self._bucket.create(f"{name}/{MANIFEST}", text) is None:
             first = self._bucket.read(f"{name}/{MANIFEST}")
             if first and first.data == text:
-                break  # another machine has the same result, or the request was repeated
+                break  # another machine made the same entry, or the first attempt had arrived
             if self._fetched(name, held=True):
                 delete(unfinished)
                 return
@@ -100,7 +100,7 @@ class BucketEntries(FolderEntries):
         yield [name for name, _, file in names if file == MANIFEST and KEY.fullmatch(name.rpartition("/")[2])]
 
     def entries(self) -> list[CacheEntry]:
-        """Return all entries in order of name. The time of their last use is accurate to one day."""
+        """Return all entries, sorted by name. The time of their last use is accurate to one day."""
         objects: dict[str, list[StoredObject]] = defaultdict(list)
         for one in self._bucket.listed(""):
             parts = one.name.split("/")
@@ -160,7 +160,7 @@ class BucketEntries(FolderEntries):
 
     @property
     def writable(self) -> bool:
-        """Return whether these credentials may write. Raise BadInput if the server ignores the conditions of writes."""
+        """Return whether these credentials may write. Raise BadInput if the server ignores a write's conditions."""
         try:
             require_conditions(self._bucket)
         except NotAllowed:
@@ -236,7 +236,7 @@ class BucketEntries(FolderEntries):
 
 
 def _object(name: str, file: str, sha256: str) -> str:
-    """Return the name of a file's object. It changes with the content, so that finished files are never overwritten."""
+    """Return the name of a file's object. It contains a checksum, so that finished files are never overwritten."""
     return f"{name}/{file}.{sha256[:CHECKSUM]}"
 
 

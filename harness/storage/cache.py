@@ -27,13 +27,13 @@ from harness.storage.bucket_entries import BucketEntries
 from harness.storage.entries import CacheEntry, FolderEntries, fill, missing_entry, verify_entry
 from retrievers.base import Ranking, load_array
 
-LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable that names the folder of local copies
+LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable with the path of the folder of local copies
 FLUSH_SECONDS = 5.0  # time between two writes of newly scored pairs; a killed process loses the pairs of this time
 AT_ONCE = 4  # number of segments of scored pairs that are fetched in parallel
 
 
 def open_cache(path: str) -> Cache:
-    """Return the cache in a folder, created if needed, or in `s3://BUCKET/PREFIX`. Opening it sends no request."""
+    """Return the cache in a folder or in `s3://BUCKET/PREFIX`. Create a missing folder, but send no request yet."""
     if place := bucket_place(path):
         return _in_bucket(place, local_copy(place), bucket_address())
     return Cache(Path(path))
@@ -57,9 +57,9 @@ def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
 
 
 class Cache:
-    """Results that processes share. An entry is named `<kind>/<key>`, a segment of scored pairs `pairs/<key>/<key>`.
+    """Results that processes share. Entries are named `<kind>/<key>`, but segments of scored pairs `pairs/<key>/<key>`.
 
-    root: folder of the entries on this machine; created if missing. backend: keeps the entries; if None, `root` does.
+    root: folder of the entries on this machine; created if missing. backend: by default `FolderEntries(root)`.
     sealed: whether a missing or changed result raises BadInput instead of being built.
     """
 
@@ -112,7 +112,7 @@ class Cache:
         return self.backend.adding(folder.relative_to(self.root).as_posix())
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
-        """Return a ranking at `depth`, cut from a cached ranking at least as deep, or else made by `build(depth)`."""
+        """Return a ranking at `depth`. Cut it from a cached one at least as deep; if there is none, call `build`."""
         cached = self.ranking_depth(identity, depth) or depth
         name = f"{_name('rankings', identity)}-{cached}"
         folder = self._entry(name, {**identity, "depth": cached}, lambda folder: save_ranking(build(cached), folder))
@@ -122,7 +122,7 @@ class Cache:
         return self.ranking_depth(identity, depth) is not None
 
     def ranking_depth(self, identity: Mapping[str, Any], depth: int) -> int | None:
-        """Return the least cached depth >= `depth`; None if there is none."""
+        """Return the smallest cached depth >= `depth`; None if there is none."""
         start = f"{_name('rankings', identity)}-"
         for names in self.backend.names(start):  # deeper rankings begin with the same documents
             depths = (int(name.removeprefix(start)) for name in names)
@@ -237,7 +237,7 @@ def load_ranking(folder: Path) -> Ranking:
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the (rows, scores) of each FLUSH_SECONDS, joined. If `computed` fails, yield the finished parts first."""
+    """Join the (rows, scores) of every FLUSH_SECONDS. If `computed` fails, yield the finished parts first."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     began = time.monotonic()
     failed: list[BaseException] = []

@@ -129,7 +129,7 @@ class FolderEntries:
             return None
 
     def used(self, name: str) -> Path:
-        """Note the use of an entry, for pruning. Return its folder."""
+        """Record that an entry is used now, for pruning. Return its folder."""
         with contextlib.suppress(OSError):  # a shared cache may be read-only
             os.utime(self.root / name / MANIFEST)
         return self.root / name
@@ -200,7 +200,7 @@ def _manifest_text(identity: Mapping[str, Any], files: Mapping[str, Any]) -> str
 
 
 def _described(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntry:
-    """Describe the entry in a folder of the cache `root`. seen: (device, inode) of counted files; extended here."""
+    """Describe the entry in a folder of the cache `root`. seen: (device, inode) of files counted so far."""
     size = 0
     for folder, _, names in os.walk(place):  # files that vanish meanwhile are left out
         for name in names:
@@ -222,7 +222,7 @@ def _described(root: Path, place: Path, seen: set[tuple[int, int]]) -> CacheEntr
 
 
 def missing_entry(place: Path, identity: Mapping[str, Any]) -> BadInput:
-    """Return the error for an entry that a read-only cache lacks. It names the differences from the nearest entry."""
+    """Return the error for an entry that a read-only cache lacks. It names the differences from the closest entry."""
     ours = flatten(identity)
     cached = [flatten(read_entry_manifest(other.parent)["identity"]) for other in place.parent.glob(f"*/{MANIFEST}")]
     differences = [{key: value for key, value in one.items() if ours.get(key) != value} for one in cached]
@@ -249,7 +249,7 @@ def verify_entry(place: Path) -> None:
 
 
 def lock_name(name: str) -> str:
-    """Return the name of an entry's lock file. All segments of scored pairs in a folder share one lock."""
+    """Return the name of an entry's lock file. All segments in `pairs/<key>` share one lock."""
     return f"{'/'.join(name.split('/')[:2])}.lock"
 
 

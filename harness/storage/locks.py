@@ -1,7 +1,7 @@
 """Locks between processes, claims of work, and leases between machines.
 
 The operating system releases locks and claims even after SIGKILL. A lease is an object in a bucket that one machine
-creates and renews. A waiting machine takes a lease over after it has seen no renewal for DEAD_SECONDS.
+creates and renews. A waiting machine takes over a lease that it has not seen renewed for DEAD_SECONDS.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 15.0  # time between two renewals
 DEAD_SECONDS = 60.0  # time without renewal after which a lease counts as abandoned
-LOOK_SECONDS = (0.1, 3.0)  # shortest (first) and longest time between two checks of a taken lease
-PROBE = ".conditions"  # the object that tests whether the server respects the conditions of writes
+LOOK_SECONDS = (0.1, 3.0)  # time between two checks of a taken lease: at first, and at most
+PROBE = ".conditions"  # the object that tests whether the server obeys the conditions of a write
 
 
 @contextmanager
@@ -74,7 +74,7 @@ class Claim(Generic[T]):
 
 
 def claim(folder: Path, work: T) -> Claim[T]:
-    """Claim work, a dataclass, before it begins. On a file system without locks, the claim protects nothing."""
+    """Claim work before it begins. work: a dataclass. On a file system without locks, the claim protects nothing."""
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -124,11 +124,11 @@ def _host() -> str:
 
 
 def require_conditions(bucket: Bucket) -> None:
-    """Raise BadInput if the server ignores the conditions of writes, such as If-None-Match."""
+    """Raise BadInput if the server ignores the conditions of a write, such as If-None-Match."""
     taken = bucket.create(PROBE, b"") is None or bucket.create(PROBE, b"") is None
     if not taken or bucket.replace(PROBE, b"", '"another"') is not None:
         raise BadInput(
-            f"{bucket.place.url}: this server ignores the conditions of writes (If-None-Match, If-Match), so machines "
+            f"{bucket.place.url}: this server ignores the conditions of a write (If-None-Match, If-Match), so machines "
             "would overwrite each other's results. Use a newer server, or a shared folder: store.path=FOLDER."
         )
 
@@ -183,7 +183,7 @@ class Lease:
                 self._bucket.delete([self._name])
 
     def _renew(self) -> None:
-        """Renew the lease until its release. A process that loses the lease continues: the first result counts."""
+        """Renew the lease until its release. A process that loses it goes on: the result finished first counts."""
         while self._etag and not self._over.wait(BEAT_SECONDS):
             try:
                 etag = self._bucket.replace(self._name, self._content(), self._etag)

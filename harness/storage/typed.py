@@ -32,9 +32,9 @@ def row_as(kind: type[T], row: Any, where: str) -> T:
     """Build the dataclass `kind` from a JSON object, with all dataclasses inside it.
 
     A field may be text, a number, a truth value, a Literal, a mapping, a sequence, another dataclass or a union of
-    these. Lists become tuples if the field is a Sequence. Properties in `json_too` are ignored. Raise BadInput for
-    missing and unknown fields, values of another type, and values that the dataclass refuses. where: position in the
-    file.
+    these. Lists become tuples if the field is a Sequence. Properties named in the attribute `json_too` are ignored.
+    Raise BadInput for missing and unknown fields, values of another type, and values that the dataclass refuses.
+    where: position in the file.
     """
     try:
         return cast(T, _reader(cast(Any, kind))(row, ""))

@@ -193,7 +193,10 @@ def test_two_submissions_of_which_one_wins_in_public_and_the_other_in_private(ha
     assert found["verdicts"][0].startswith("No difference between A and B can be told on 20 items: correction_recall")
     # B is .5 better on the private part, and how often the parts would disagree.
     [note] = [note for note in found["notes"] if note.startswith("Public and private")]
-    assert note == "Public and private disagree on the winner (private gap: 0.500): expected for runs this close."
+    assert note == (
+        "Public and private disagree on the winner (the public winner is 0.500 behind in the private part): "
+        "expected for runs this close."
+    )
     assert any(note.startswith("By correction_recall, with 40 % public: in ") for note in found["notes"])
     shaken = found["shake_up"]
     assert shaken["draws"] == 1000
