@@ -69,7 +69,7 @@ def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
         if entry is None:
             while len(cached) >= _REMEMBERED:
                 cached.pop(next(iter(tuple(cached)), None), None)  # from a copy, as other threads may add entries
-            # An id can be reused once its object is gone, so the entry is removed together with the object.
+            # Python can reuse the `id` of a dead object, so the entry is removed together with the object.
             alive = [weakref.ref(one, lambda _: cached.pop(key, None)) for one in objects]
             entry = cached[key] = function(*objects, **values), alive
         return entry[0]
@@ -166,7 +166,7 @@ class Ranking:
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, Mapping[str, float]], k: int | None = None) -> Ranking:
-        """Rank {query_id: {doc_id: score}}; ties by doc_id. k: maximum number of documents per query; None: all."""
+        """Rank {query_id: {doc_id: score}}, ties by doc_id. k: maximum number of documents per query; None for all."""
         doc_ids = tuple(sorted({doc for row in scores.values() for doc in row}))
         place = {doc: i for i, doc in enumerate(doc_ids)}
         longest = max((len(row) for row in scores.values()), default=0)
@@ -208,7 +208,7 @@ class Ranking:
     def rescored(self, scores: np.ndarray) -> Ranking:
         """Reorder the first n documents of each row by new scores.
 
-        The remaining documents follow in their old order, scored as the row's lowest new score minus 1, minus 2, ...
+        The others follow in their old order. They get s - 1, s - 2, ..., where s is the row's lowest new score.
 
         scores: float64 [Q, n] with n <= K, 0 at pads.
         """
@@ -243,9 +243,9 @@ class Ranking:
 
 
 def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np.ndarray]]:
-    """Return the distinct ids of all tables, ascending, and each table as int32 indices into these ids."""
+    """Return the distinct ids of several lists, ascending, and each list as int32 indices into these ids."""
     ids = list(chain.from_iterable(tables))
-    order = sorted(range(len(ids)), key=ids.__getitem__)  # faster than hashing: the sort merges ascending tables
+    order = sorted(range(len(ids)), key=ids.__getitem__)  # faster than hashing: the sort merges ascending lists
     ascending = [ids[i] for i in order]
     new = np.fromiter(map(operator.ne, ascending, [None, *ascending[:-1]]), bool, len(ids))
     places = np.empty(len(ids), np.int32)
@@ -275,7 +275,7 @@ def one_word(text: str) -> str:
 
 
 class DocIds:
-    """The doc_ids of an index by document number, kept as one joined text, which takes a fifth of a list's memory."""
+    """An index's doc_ids, in the order of document numbers, as one joined text: it takes a fifth of a list's memory."""
 
     def __init__(self, folder: Path) -> None:
         self._text = (folder / "doc_ids.txt").read_bytes().decode("utf-8", "surrogatepass")
@@ -283,7 +283,7 @@ class DocIds:
 
     @staticmethod
     def save(folder: Path, documents: Sequence[Document]) -> None:
-        """Write the ids of `documents` to `folder`. Raise ValueError unless they are unique and ascending."""
+        """Write the ids of `documents` to `folder`. Raise ValueError unless the ids are unique and ascending."""
         if any(a.doc_id >= b.doc_id for a, b in pairwise(documents)):
             raise ValueError("documents must be indexed in ascending order of doc_id, each doc_id once")
         ids = [document.doc_id for document in documents]
@@ -298,7 +298,7 @@ class DocIds:
         return tuple(self._text[start:end] for start, end in spans)
 
     def ranking(self, queries: Sequence[Query], docs: np.ndarray, scores: np.ndarray, **measured: float) -> Ranking:
-        """Return a Ranking. docs, scores: as in Ranking, except that `docs` are numbers of documents in this index."""
+        """Return a Ranking. docs, scores: as in Ranking, but `docs` holds document numbers of this index."""
         used, places = occurring(docs, len(self))
         return Ranking(tuple(query.query_id for query in queries), self[used], places, scores, measured)
 
@@ -386,7 +386,7 @@ class Retriever(Protocol):
         """
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k documents per query. A smaller k gives the first of the same documents."""
+        """Return at most k documents per query. With a smaller k, return the first k of the same documents."""
 
     def load(self, folder: Path) -> None:
         """Open the index that another instance wrote to `folder`. `search` can then be called."""

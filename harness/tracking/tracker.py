@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from harness.tracking.mlflow_spans import Trace
 
-TIMES = ("ms_per_query", "latency_")  # name prefixes of metrics that differ between equal runs
-LESS_IS_BETTER = (*TIMES, "loss/")  # name prefixes of metrics that are lower in better runs
+TIMES = ("ms_per_query", "latency_")  # a metric whose name begins with one of these differs even between equal runs
+LESS_IS_BETTER = (*TIMES, "loss/")  # a metric whose name begins with one of these is lower in better runs
 METRICS = "metrics.json"  # file with all numbers of a run, unless detail is "light"; MLflow itself gets only some
 RETRIEVAL = "retrieval"  # the task of runs without a tag `task`
 OBJECTIVE = "objective"  # metric that decides the order of runs; the names of its interval and tags begin with it
@@ -39,7 +39,7 @@ def mlflow_name(name: str) -> str:
 
 
 def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> Objective | None:
-    """Return a run's score by a measure, preferably out of fold; None if the run has no score by this measure.
+    """Return a run's score by a measure, if possible the out-of-fold score; None if the run has no such score.
 
     logged: the run's metrics by MLflow's names. name: a measure, such as `ndcg@10`, or another logged number.
     """
@@ -52,7 +52,7 @@ def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> 
 
 
 def objective_metrics(one: Objective | None) -> dict[str, float]:
-    """Return an objective as the metrics to log, without NaN."""
+    """Return the metrics that log an objective, without those that are NaN."""
     values = (one.value, one.low, one.high) if one else ()
     found = dict(zip(OBJECTIVE_METRICS, values, strict=False))
     if one and one.estimate:
@@ -60,13 +60,13 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-CLAIM = "harness.claim"  # tag by which a later command finds a run whose process has died: the name of its claim
+CLAIM = "harness.claim"  # tag with the name of the run's claim; by it, a later command ends the run of a dead process
 NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # maximum number of characters; MLflow cuts longer tags
 
 
 def as_note(text: str) -> str:
-    """Return a description for MLflow's pages. Add space between table cells, and cut a long text after a line."""
+    """Return a description for MLflow's pages. Add space between table cells, and cut a long text at a line's end."""
     text = re.sub(r"^\| (?!---).*", lambda row: row[0].replace(" |", "&emsp;|"), text, flags=re.MULTILINE)
     return text if len(text) <= TAG_LIMIT else text[: TAG_LIMIT - 2].rpartition("\n")[0] + "\n…"
 
@@ -136,17 +136,17 @@ class LoggedRun:
 
     @property
     def named(self) -> str:
-        """Return the run's id and name for a sentence: `3f2a91bc (bm25-kiwi-none)`."""
+        """Return the run's id and name, for use in a sentence: `3f2a91bc (bm25-kiwi-none)`."""
         return f"{self.short_id} ({self.name})"
 
     @property
     def called(self) -> str:
-        """Return a short name for lists of runs: the file name of a scored file, else the short id."""
+        """Return the run's short name, used in lists of runs: a scored file's name, or any other run's short id."""
         return self.short_id if self.has_settings else self.name
 
     @property
     def has_settings(self) -> bool:
-        """Return whether the run's params led to its results. Those of a scored file only say how it was scored."""
+        """Return whether the run's params led to its results. A scored file's params only say how it was scored."""
         return self.tags.get("harness.verb") != "score"
 
     @property
@@ -166,7 +166,7 @@ class LoggedRun:
         return self.objective.select_on if self.objective else self.params.get("select_on", "all")
 
     def score(self, name: str, select_on: str) -> Objective | None:
-        """Return the run's own objective if its measure is `name`, else the result of `measured`."""
+        """Return the run's own objective if it has this `name` and `select_on`, else the result of `measured`."""
         own = self.objective
         if own and (own.name, own.select_on) == (name, select_on):
             return own
@@ -183,8 +183,8 @@ class NoFile(BadInput):
 class Tracker:
     """Logs and reads runs. Methods raise `Unreachable` if the tracking server is down.
 
-    This class logs nothing and does not import MLflow. Subclasses that only write runs give runs no ids, so no command
-    can read these runs.
+    This class logs nothing and does not import MLflow. Subclasses that only write give a run no id, so no command can
+    read it.
 
     detail: "light" leaves out some files of a run. choice: the tracker's name in `tracking=`.
     keeps_runs: whether runs and their files can be read again, which `open_store` requires.

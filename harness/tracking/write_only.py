@@ -69,8 +69,8 @@ class CsvTracker(Tracker):
 class WandbTracker(Tracker):
     """Sends each run when it ends: params and tags as W&B's config, metrics as W&B's summary. Files are not sent.
 
-    The experiment's name becomes the project's. WANDB_API_KEY or an earlier `wandb login` identifies the user. With
-    WANDB_MODE=offline, runs wait in `<outputs>/wandb` for `wandb sync`.
+    The experiment's name becomes the W&B project's name. WANDB_API_KEY or an earlier `wandb login` identifies the user.
+    With WANDB_MODE=offline, runs wait in `<outputs>/wandb` for `wandb sync`.
 
     entity: a user or team; None for the user's default.
     """

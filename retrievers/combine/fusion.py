@@ -211,8 +211,8 @@ def _min_max(ranking: Ranking) -> np.ndarray:
 
 
 def _z_score(ranking: Ranking) -> np.ndarray:
-    # Shares have the same z-scores as scores. The squares of shares neither overflow nor underflow, and equal shares
-    # have an exact mean, so their deviation is exactly 0.
+    # Shares, scores scaled to 0..1, have the scores' z-scores. The squares of shares neither overflow nor underflow.
+    # Equal shares have an exact mean, so their deviation is exactly 0.
     present, shares = ranking.docs >= 0, _shares(ranking)
     count = np.maximum(ranking.lengths, 1)[:, None]
     deviations = np.where(present, shares - _sums(shares) / count, 0.0)
@@ -221,7 +221,7 @@ def _z_score(ranking: Ranking) -> np.ndarray:
 
 
 def _sums(values: np.ndarray) -> np.ndarray:
-    """Return the sums of rows, added from left to right: the rounding of numpy's own sum depends on the padding."""
+    """Return each row's sum, added from left to right. The rounding of np.sum would depend on the row's padding."""
     return np.cumsum(values, axis=1)[:, -1:]
 
 
@@ -250,7 +250,7 @@ def reciprocal_ranks(k: int, ranking: Ranking) -> RankPoints:
 
 @remembered
 def pool_candidates(*rankings: Ranking) -> PooledCandidates:
-    """Return the candidates of some rankings. Trials that differ only in weights share the cached result."""
+    """Return the candidates of some rankings. The result is cached: trials that differ only in weights share it."""
     doc_ids, places = one_table([ranking.doc_ids for ranking in rankings])
     pad = np.int32(len(doc_ids))
     docs = [np.append(place, pad)[one.docs] for place, one in zip(places, rankings, strict=True)]

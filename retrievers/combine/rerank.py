@@ -21,7 +21,7 @@ class NoRerank:
 
 @dataclass(eq=False)
 class CrossEncoder(models.NeuralModel):
-    """Scores a pair by a classifier that reads both texts and has one label: sentence-transformers' CrossEncoder.
+    """Scores (query, document) pairs by sentence-transformers' CrossEncoder, a classifier with one label.
 
     The model's activation, by default the sigmoid, makes scores comparable across queries.
 

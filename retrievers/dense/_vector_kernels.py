@@ -19,7 +19,7 @@ FUSED = {"contract"}
 
 @njit(cache=True, nogil=True)
 def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresholds, first, last):
-    """Add those of the documents base..base+n-1 that score high enough to the candidates of queries first..last-1.
+    """Extend the candidates of queries first..last-1 by those of the documents base..base+n-1 that score high enough.
 
     The k best documents by exact score are always among the candidates. Ties go to the smaller document number.
 
@@ -84,11 +84,11 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
 
 @njit(cache=True, nogil=True)
 def _narrow(query, vectors, docs, scores, size, k, slack):
-    """Drop some of more than k candidates. Return (number left, the lowest score that later candidates need).
+    """Drop candidates that cannot be among the k best. Return (number left, lowest score that later candidates need).
 
-    Let kth be the k-th best approximate score. The k best candidates by approximate score have exact scores of at least
-    kth - slack. A document with an approximate score below kth - 2 * slack has an exact score below kth - slack. If too
-    many candidates remain, for example many equal documents, they are scored exactly and k of them are kept.
+    Let kth be the k-th best approximate score, with size > k. The k best candidates by approximate score have exact
+    scores of at least kth - slack. A document with an approximate score below kth - 2 * slack has an exact score below
+    kth - slack. If too many candidates remain, such as many equal documents, they are scored exactly, and k are kept.
     """
     bound = _kth(scores, size, k) - 2 * slack
     size = _drop(docs, scores, size, bound)
@@ -116,7 +116,7 @@ def _drop(docs, scores, size, bound):
 
 @njit(cache=True, nogil=True, fastmath=FUSED)
 def _score(query, vectors, docs, scores, size):
-    """Write the exact scores of `docs[:size]` to `scores`. The order of summation depends only on the dimensions."""
+    """Write the exact scores of `docs[:size]` to `scores`. The order of summation depends only on the vector length."""
     wide, lanes = query.astype(np.float64), np.empty(LANES)
     whole = len(wide) - len(wide) % (4 * LANES)
     for i in range(size):

@@ -28,10 +28,10 @@ QUERY_CHARACTERS = 1 << 18  # limit of the total length of queries whose vectors
 
 
 class Weights(NamedTuple):
-    """Token weights of n texts, text after text. Tokens ascend within a text.
+    """Token weights of n texts, text after text. Each text's token ids are ascending.
 
     rows, lengths: int64 [n], each text's index in the list of texts, and its number of tokens.
-    tokens, weights: int32 and float32 [T], where T is the sum of `lengths`; weights are above 0.
+    tokens: token ids, int32 [T], where T is the sum of `lengths`. weights: float32 [T], above 0.
     """
 
     rows: np.ndarray
@@ -48,7 +48,7 @@ class Weights(NamedTuple):
 def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.ndarray) -> Weights:
     """Return each token's greatest weight in each of n texts.
 
-    rows: int64 [n], as in Weights. ids, weights: the texts' tokens and their weights, [n, L].
+    rows: int64 [n], as in Weights. ids, weights: the texts' token ids and their weights, [n, L].
     counts: bool [n, L], whether to use a token.
     """
     where, column = np.nonzero(counts)
@@ -64,7 +64,7 @@ def greatest(rows: np.ndarray, ids: np.ndarray, weights: np.ndarray, counts: np.
 class Postings(NamedTuple):
     """An inverted index: token t has weight data[i] in document indices[i], for indptr[t] <= i < indptr[t + 1].
 
-    indptr: int64 [V + 1]. indices: int32 [T], ascending within a token. data: float32 [T].
+    indptr: int64 [V + 1]. indices: int32 [T], ascending for each token. data: float32 [T].
     """
 
     indptr: np.ndarray
@@ -94,7 +94,7 @@ class Postings(NamedTuple):
 
     def best(self, tokens: np.ndarray, weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (docs int32, scores float64) of a query's k best documents with a score above 0."""
-        known = tokens < len(self.indptr) - 1  # no document has a token with a larger number
+        known = tokens < len(self.indptr) - 1  # no document has a token with a larger id
         spans = [slice(self.indptr[token], self.indptr[token + 1]) for token in tokens[known].tolist()]
         parts = [
             self.data[span] * weight for span, weight in zip(spans, weights[known].astype(np.float64), strict=True)
@@ -109,7 +109,7 @@ class Postings(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """rows: int64 [n]. ids: tokens [n, L]. mask: bool [n, L], false for padding. states: last layer [n, L, H]."""
+    """rows: int64 [n]. ids: token ids [n, L]. mask: bool [n, L], false for padding. states: last layer [n, L, H]."""
 
     rows: np.ndarray
     ids: torch.Tensor
@@ -175,7 +175,7 @@ class _Transformer:
             outputs, inputs = state["weight"].shape
             layer = torch.nn.Linear(inputs, outputs)
             layer.load_state_dict(state)
-        except Exception:  # the file is damaged or hostile; torch's message would explain how to trust it
+        except Exception:  # a damaged or hostile file; torch's message would say how to load it anyway
             raise BadInput(
                 f"{file} does not hold the weights of one linear layer: it is damaged, or not the right file. Fetch "
                 "the model again."
@@ -189,7 +189,7 @@ class _Transformer:
 
     def batches(self, texts: Sequence[str], done: np.ndarray | None = None) -> Iterator[_Batch]:
         """Yield the states of N texts, batch by batch. done: as in `models.batches_by_length`."""
-        tokens: dict[int, list[int]] = {}  # row -> tokens, for the texts of the current chunk
+        tokens: dict[int, list[int]] = {}  # row -> token ids, for the texts of the current chunk
 
         def count_tokens(rows: np.ndarray) -> np.ndarray:
             chunk = [encodable(texts[row]) for row in rows.tolist()]

@@ -36,7 +36,7 @@ ROOM = 1 << 22  # maximum number of passages found by one search, over all its q
 
 # A sentence ends with marks, closing quotes and brackets, and then white space. Chinese and Japanese marks need no
 # white space. A line break ends a sentence; a period after a single Latin letter ("J. Smith", "e.g. this") does not. A
-# run of marks is matched only from its start, so the time does not grow with the square of its length.
+# run of marks is matched only from its start, so the time does not grow with the square of the run's length.
 _END = re.compile(r"(?:(?<!\b[A-Za-z])(?<![.!?…])[.!?…]++[\"'”’)\]》」』]*+(?=\s)|[。！？]++[”’」』）]*+|\n)\s*+")
 
 Search = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
@@ -48,10 +48,10 @@ class Dense:
     If the encoder normalises, scores are cosines and comparable across queries. A query whose vector is all zeros finds
     no document. A document cut into passages has the score of its best passage. Each passage starts with the title.
 
-    passages: `none` to encode whole documents, `sentences` to encode each sentence, `window` to encode runs of
-        sentences. `sentences` and `window` need index=flat.
-    window: number of sentences in a run, at least 1.
-    overlap: number of sentences that a run shares with the next run, less than `window`.
+    passages: `none` to encode whole documents, `sentences` to encode each sentence, `window` to encode several
+        consecutive sentences together. `sentences` and `window` need index=flat.
+    window: number of sentences in a passage, at least 1.
+    overlap: number of sentences that a passage shares with the next passage, less than `window`.
     """
 
     recorded_as = "retriever/dense"
@@ -197,7 +197,7 @@ class Passages:
 
 
 def sentences(text: str) -> list[tuple[int, int]]:
-    """Return (start, end) of each sentence, at least one, without the white space around it.
+    """Return (start, end) of each sentence without the white space around it; [(0, 0)] if there is no sentence.
 
     A sentence with fewer than 50 characters, such as a number before a heading, joins the next sentence, or the
     previous one if it is the last. A sentence with more than 1,000 characters is cut, if possible at white space.

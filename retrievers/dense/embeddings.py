@@ -15,7 +15,7 @@ import numpy as np
 
 from retrievers.base import Progress
 
-# Vectors are written to disk when one of these limits is reached, so a killed process loses no more than this.
+# Vectors are written to disk when one of these limits is reached. A killed process loses those not yet written.
 WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20
 COPIED = 1 << 16  # number of rows copied at a time
 
@@ -72,7 +72,7 @@ def _encoded(
     encode: Callable[[np.ndarray], Vectors], owners: np.ndarray, left: np.ndarray, width: int,
     progress: Progress | None, unit: str,
 ) -> Vectors:  # fmt: skip
-    """Yield and check the vectors of the rows `left`, bool [N]. width: number of dimensions, or 0 if unknown."""
+    """Yield and check the vectors of the rows where `left`, bool [N], is true. width: vector length; 0 if unknown."""
     copies = np.bincount(owners, minlength=len(owners))  # number of texts that share a row's vector
     done = int(copies[~left].sum())
     if progress:
@@ -109,13 +109,13 @@ def _assemble(file: BinaryIO, blocks: Blocks, owners: np.ndarray, width: int) ->
 
 
 def _owners(texts: Sequence[str]) -> np.ndarray:
-    """Return, for each text, the row of the first text equal to it, int64 [N]. Only these rows are encoded."""
+    """Return, for each text, the row of the first text equal to it, int64 [N]. Only the rows returned are encoded."""
     first: dict[str, int] = {}
     return np.fromiter((first.setdefault(text, row) for row, text in enumerate(texts)), np.int64, len(texts))
 
 
 class Blocks:
-    """Arrays on disk, in files named by checksum. Leaving the `with` block writes all parts still in memory."""
+    """Named arrays, added in parts and kept in files named by checksum. Leaving the `with` block writes the rest."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -123,7 +123,7 @@ class Blocks:
         self._size, self._began = 0, time.monotonic()
 
     def add(self, **part: np.ndarray) -> None:
-        """Add a part. Arrays of the same name are joined along the first dimension."""
+        """Add a part: array name -> array. `write` joins arrays of the same name along the first dimension."""
         self._parts.append(part)
         self._size += sum(array.nbytes for array in part.values())
         if self._size >= WRITE_BYTES or time.monotonic() - self._began >= WRITE_SECONDS:
