@@ -31,7 +31,7 @@ class RunFiles:
     def __init__(self, client: MlflowClient, uri: str) -> None:
         self._client, self._uri = client, uri
         self._uris: dict[str, str] = {}  # run id -> URI of its files
-        self._around = ("", "")  # the latest run's URI before and after the run's id; equal within an experiment
+        self._around = ("", "")  # the latest URI before and after the run's id; the same for all runs of an experiment
         self._opened: dict[str, ArtifactRepository] = {}  # part of a URI before the run's id -> the repository
 
     def note(self, info: RunInfo, latest: bool = False) -> None:
@@ -70,7 +70,7 @@ class RunFiles:
                 return artifacts / name
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            if own and own.is_dir() and not (own / name).exists():  # MLflow would search for a long time
+            if own and own.is_dir() and not (own / name).exists():  # MLflow would take long to find this out
                 raise FileNotFoundError
             opened, inside = self._at(run_id)
             return Path(opened.download_artifacts(f"{inside}/{name}" if inside else name, str(folder)))
@@ -100,7 +100,7 @@ def _local(uri: str) -> Path | None:
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
 
-FILE_HASHES = "files.sha256"  # tag: name -> sha256 of each file that a command may read back, as JSON
+FILE_HASHES = "files.sha256"  # a tag with JSON: name -> sha256 of each file that a command may read back
 PAGES = (".html", ".png")  # endings of files that no command reads
 REMEDY = "Put the file back, or delete the run and make it again."
 
@@ -114,7 +114,7 @@ def require_sealed(record: RunRecord, folder: Path) -> None:
     """If files of a saved run have changed since `seal`, raise BadInput with their names."""
     then, now = _read(record.end_tags, record.name), _hashes(record, folder)
     if changed := [name for name in sorted(then | now) if then.get(name) != now.get(name)]:
-        raise BadInput(f"{some(changed)} changed since the run was saved. Put them back, or remove the folder.")
+        raise BadInput(f"{some(changed)} changed since the run was saved. Restore them, or remove the run's folder.")
 
 
 def verify(run: LoggedRun, name: str, file: Path) -> None:
@@ -123,7 +123,7 @@ def verify(run: LoggedRun, name: str, file: Path) -> None:
     if then is None:
         raise BadInput(
             f"Run {run.named} has not logged the hash of {name}, so edits of this file cannot be found. The file was "
-            "added later, or an earlier version made the run. Make the run again."
+            "added later, or an earlier version of the harness made the run. Make the run again."
         )
     if then != now:
         raise BadInput(

@@ -235,8 +235,8 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
     if found := fault(database, thorough):
         raise Damaged(
             f"{database} {found}, so no logged run can be read from it. The files of the runs are still in "
-            f"{outputs / 'runs'}. To continue with a new database, move this file away, together with "
-            f"{database.name}-wal if that exists, or name another database: tracking.uri=sqlite:///FILE."
+            f"{outputs / 'runs'}. To continue with a new database, move this file away (and "
+            f"{database.name}-wal, if it exists). Or name another database: tracking.uri=sqlite:///FILE."
         )
 
 
@@ -248,8 +248,8 @@ def name_places(database: Path, chosen: bool) -> None:
     for address in addresses(database):
         if not chosen:
             raise BadInput(
-                f"{database} keeps files of runs at {host_of(address)}: runs and secrets of the environment would be "
-                f"sent there. If you trust this host, name the database: tracking.uri={uri_of(database)}"
+                f"{database} keeps files of runs at {host_of(address)}. Runs, and secrets from environment variables, "
+                f"would be sent there. If you trust this host, name the database: tracking.uri={uri_of(database)}"
             )
         name_host(address, database.name)
 
@@ -271,7 +271,7 @@ def _write_lazily() -> None:
 def reaching(method: Callable[P, T]) -> Callable[P, T]:
     """Make a tracker's method raise `Unreachable` if the server is down.
 
-    For `AGAIN_SECONDS` after that, the tracker's wrapped methods raise it at once, without a request to the server.
+    For `AGAIN_SECONDS` after that, the tracker's wrapped methods raise it at once, without calling the server.
     """
 
     @functools.wraps(method)

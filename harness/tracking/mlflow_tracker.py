@@ -82,13 +82,13 @@ def running_claims(client: MlflowClient, experiment_id: str, claim: str) -> list
     return list(client.search_runs([experiment_id], wanted))
 
 
-SECTION = "sweep"  # id of the section with a sweep's charts, which comes before MLflow's own charts of every metric
+SECTION = "sweep"  # id of the section with a sweep's charts; it comes before MLflow's own charts of every metric
 SCATTERED = 6  # maximum number of params that get a chart each, since MLflow limits the length of a saved view
 RUNS = 100  # maximum number of runs drawn in a chart
 
 
 def experiment_page(experiment_id: str, view: str | None) -> str:
-    """Return the path of the experiment page with runs and charts, instead of MLflow's page for agents."""
+    """Return the path of the page with an experiment's runs and charts; MLflow has another page, for agents."""
     shown = f"&viewStateShareKey={view}" if view else ""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
 
@@ -136,7 +136,7 @@ class MlflowTracker(Tracker):
 
     uri: URI of a server, or of a database: `sqlite:///FILE`, with %20 for a space; None for
         `sqlite:///<outputs>/mlflow.db`.
-    detail: for thousands of runs, "light" leaves out inputs, query table, figures, TREC run and metrics.json.
+    detail: "light" suits thousands of runs. It leaves out inputs, query table, figures, TREC run and metrics.json.
     """
 
     recorded_as = "tracking/mlflow"
@@ -163,7 +163,7 @@ class MlflowTracker(Tracker):
         return database is None or database.exists()
 
     def connect(self, outputs: Path) -> None:
-        """Open the tracking store. Make a missing local store under a lock, so that only one process makes it.
+        """Open the tracking store. If a local store is missing, make it under a lock, so that only one process does.
 
         Raise Damaged for a damaged file, NoAnswer if a server does not answer, BadInput if the store cannot be used.
         """
@@ -211,7 +211,7 @@ class MlflowTracker(Tracker):
     def begin(self, record: RunRecord, adopted: LoggedRun | None = None) -> str:
         """Make a RUNNING run together with its tags in one call. `finish` logs everything else.
 
-        adopted: a run to continue after a crash. If its params differ from the record's, end it as KILLED instead.
+        adopted: a crashed run to continue. If its params differ from the record's, end it as KILLED and make a new one.
         """
         if adopted is not None:
             params = {NOT_IN_NAMES.sub("_", name): _param(value) for name, value in record.params.items()}
@@ -239,20 +239,20 @@ class MlflowTracker(Tracker):
         if NOTE in tags:  # on MLflow's page, a link to the report must lead to MLflow's copy
             files = f"#/experiments/{self._experiment_id(record.experiment)}/runs/{run_id}/artifacts"
             tags[NOTE] = tags[NOTE].replace("](report.html)", f"]({files}/report.html)")
-        if record.tables:  # MLflow's pages find tables by this tag; MLflow's log_table would append to old tables
+        if record.tables:  # MLflow's pages find tables by this tag. log_table is not used: it appends to old tables.
             tags["mlflow.loggedArtifacts"] = json.dumps([{"path": name, "type": "table"} for name in record.tables])
         if record.folder is not None:
             self.files.upload(run_id, record.folder)
         if record.tables:
             self.files.upload_tables(run_id, record.tables)
-        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files, whose hashes are tags
+        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files; the tags hold their hashes
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
 
     @reaching
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
         assert run_id is not None
-        self._log_batch(run_id, {}, {}, tags)  # MLflow repeats a batch if two processes set a tag at once
+        self._log_batch(run_id, {}, {}, tags)  # a batch, since MLflow repeats it if two processes set a tag at once
 
     @reaching
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
@@ -335,7 +335,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def experiments(self) -> list[str]:
-        """Return the names of all experiments, the latest first, without MLflow's default experiment if it is empty."""
+        """Return the names of all experiments, latest first. Leave out MLflow's default experiment if it is empty."""
         found = list(self.client.search_experiments())
         own = next((one for one in found if one.experiment_id == "0"), None)
         if own and not self.client.search_runs([own.experiment_id], max_results=1):

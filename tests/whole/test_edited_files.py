@@ -158,7 +158,7 @@ def test_a_run_without_hashes_is_refused(ids, capsys):
     tag = tracker.run(ids["learnt"]).tags["files.sha256"]
     tracker.client.delete_tag(ids["learnt"], "files.sha256")
     try:
-        assert "an earlier version made the run. Make the run again." in said(capsys, "board")
+        assert "an earlier version of the harness made the run. Make the run again." in said(capsys, "board")
         tracker.tag(ids["learnt"], {"files.sha256": "[]"})
         assert "The tag files.sha256 of run" in said(capsys, "board")
     finally:

@@ -179,7 +179,7 @@ class Missed:
 
 
 def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Reusability | None:
-    """Estimate how much a run outside the pool would lose; None with fewer than two runs or if no query counts.
+    """Estimate how much nDCG a run outside the pool would lose; None with fewer than two runs or if no query counts.
 
     The measure is the nDCG of each run's pooled documents, without its gate. A query counts if it needs retrieval and
     has an answer, and if all of its pooled pairs are judged.
@@ -194,7 +194,7 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
 
     @functools.cache
     def scores(left_out: str | None) -> dict[str, float]:
-        """Return run id -> score, without the labels of the pairs that the run `left_out` alone brought."""
+        """Return run id -> score, without the labels of pairs that only the run `left_out` brought into the pool."""
         qrels = _qrels(labels, [] if left_out is None else [one for one in pairs if _alone(one, left_out)])
         return {run_id: float(np.mean(measure.values(judge_lists(one, qrels)))) for run_id, one in rankings.items()}
 

@@ -98,7 +98,7 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
     - `audit`: the need for retrieval and all pooled pairs of each drawn query; a fifth of these queries are judged
       twice. Requires the argument `audit`.
     - `repair`: pairs with a suspicious grade by a model.
-    - `all`: all pairs, and needs for retrieval, that no person has judged.
+    - `all`: the pairs and the needs for retrieval that no person has judged.
     - `open`: open questions that only an adjudicator can settle.
     """
     if sample == "audit":
@@ -197,11 +197,11 @@ def _suspicion(pair: PooledPair, judged: JudgedSet) -> str | None:
     if grades[-1] is None:
         return "no grade by the model"
     if pair.seed and not last:
-        return "the document that the query was drafted from, not relevant to the model"
+        return "the query was drafted from the document, but the model finds it irrelevant"
     if len({is_relevant(grade) for grade in grades if grade is not None}) > 1:
         return "two models differ"
     if pair.pi < 1 and last:
-        return "relevant to the model, though no run ranks it high"
+        return "the model finds the document relevant, but no run ranks it high"
     if pair.near_duplicate and not pair.seed:
         seeds = [judged.of_models.get((one.query_id, one.doc_id)) for one in judged.pooled[pair.query_id] if one.seed]
         graded = [said[-1].grade for said in seeds if said and said[-1].grade is not None]
@@ -232,8 +232,8 @@ class ReviewLedger:
         self._read_on()
 
     def changes(self, by: str, since: int) -> tuple[list[Judgement], int]:
-        """Return (the judge's last judgement of each pair and round that was judged after the revision `since`, the
-        present revision). A revision is the number of the judge's judgements that have been read."""
+        """Return (the judge's judgements after the revision `since`, the present revision). Of each pair and round,
+        return only the last judgement. A revision is the number of the judge's judgements that have been read."""
         with self._lock:
             self._read_on()
             changed = dict.fromkeys(self._changes[by][since:])
@@ -241,7 +241,7 @@ class ReviewLedger:
 
     def put(self, item: Item, judgement: Judgement, before: Value) -> None:
         """Write a judgement to disk, unless it repeats the present value. before: the value that the reviewer saw.
-        Raise RefusedRequest, which carries the present value, if this is no longer `before`."""
+        If this is no longer the present value, raise RefusedRequest, which carries the present value."""
         with self._lock, self._log.appending() as add:
             self._read_on()
             value = item.value(self._last[judgement.by].get((item.pair, item.round)))
@@ -313,7 +313,7 @@ class Desk:
         return found
 
     def changes(self, since: int) -> dict[str, Any]:
-        """Return the values that were judged after a revision, in this or another window, and the new revision. The
+        """Return the new revision, and the values judged after the revision `since` in this or another window. The
         value of a withdrawn judgement is None."""
         said, revision = self._ledger.changes(self._by, since)
         known = ((self._keys.get((one.pair, one.round)), one) for one in said)

@@ -80,7 +80,7 @@ class Resolved:
         need, judged = self.needs[query_id], self.grades[query_id]
         if not need.needs:
             return Label(query_id, False, {}, frozenset(), "none", need.basis)
-        kind = "" if query.kind == "none" else query.kind  # A person says that the `none` query needs retrieval.
+        kind = "" if query.kind == "none" else query.kind  # A person overruled `none`: the query needs retrieval.
         found = {doc_id: float(one.grade) for doc_id, one in judged.items() if one.grade >= self.relevant_from}
         bases = {one.basis for one in judged.values()}
         basis = "+".join(one for one in BASES if one in bases)
@@ -103,9 +103,9 @@ def resolve(
     needs follow the kind of the query.
 
     judgements: all judgements in their order. pool: pairs that must be judged; other judged pairs count too.
-    by: which judgements count. "all"; "model": only judgements by models; "people": only adjudications and people's
-        blind judgements for the audit. With "people", a query is settled only if its need and, unless it needs none,
-        all of its pooled pairs are judged.
+    by: which judgements count. "all": every one; "model": those by models; "people": adjudications, and people's blind
+        judgements for the audit. With "people", a query is settled only if its need and, unless it needs none, all of
+        its pooled pairs are judged.
     """
     by_id = {one.query.query_id: one.query for one in queries}
     judged = by_pair(current((one for one in judgements if _enters(one, by)), by_id))

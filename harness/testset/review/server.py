@@ -39,7 +39,7 @@ FILES = {
 }
 HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 BODY_BYTES = 1000  # maximum size, in bytes, of a judgement that the page sends
-KEYS = 50  # maximum number of texts in one answer
+KEYS = 50  # maximum number of items whose texts are sent in one answer
 IDLE_SECONDS = 60  # A connection is closed after this time without a request.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
@@ -172,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
         if rest == "api/changes":
             since = _one(asked, "since")
             if not since.isdecimal() or len(since) > 15:
-                raise RefusedRequest(400, "since must be a revision number.")
+                raise RefusedRequest(400, "The parameter `since` must be a revision number.")
             return _json(desk.changes(int(since)))
         if rest == "api/judgements":
             raise RefusedRequest(405, "Judgements are sent by POST.")
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
-        if status != 200:  # Part of the request may be unread.
+        if status != 200:  # An unread rest of this request would pass for the next one.
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)

@@ -128,7 +128,7 @@ def _query_key(query_id: str) -> str:
 def _rows(
     sheet: Any, header: Sequence[str], items: Sequence[Item], numbers: Mapping[str, int], asked: Questions
 ) -> Iterator[list[Any]]:
-    """Yield the header and the rows of a sheet: id, number, query, document (for pairs), and an empty answer."""
+    """Yield the header and the rows of a sheet: id, query number, query, document (for pairs), and an empty answer."""
     from openpyxl.cell import WriteOnlyCell
 
     styles = _styles(sheet)
@@ -176,7 +176,7 @@ def _sheet(book: Workbook, title: str, header: Sequence[str], count: int) -> Any
 
 
 def _styles(sheet: Any) -> dict[str, Any]:
-    """Return name -> style of cells. Cells share the styles, which halves the time to write."""
+    """Return name -> style of cells. Cells share these styles, which halves the time to write a workbook."""
     from openpyxl.cell import WriteOnlyCell
     from openpyxl.styles import Alignment, Font, PatternFill, Protection
 
@@ -220,7 +220,7 @@ def _guide(book: Workbook) -> None:
 
 _MOST_FILE, _MOST_UNPACKED = 256 << 20, 512 << 20  # maximum sizes of a workbook and of its unpacked parts, in bytes
 _MOST_TEXTS = 128 << 20  # maximum size of the part with the cells' texts, which needs twice its size in memory
-_MOST_PART = 16 << 20  # maximum size of any other part, except sheets, which are read piece by piece
+_MOST_PART = 16 << 20  # maximum size of other parts; sheets may be larger, since they are read piece by piece
 _TYPES = "[Content_Types].xml"
 _LARGE = {"worksheet+xml": _MOST_UNPACKED, "sharedStrings+xml": _MOST_TEXTS}  # end of a part's type -> maximum size
 _NO_XML = (".bin", ".png", ".jpg", ".jpeg", ".gif", ".emf", ".wmf")
@@ -266,7 +266,7 @@ def _damaged(path: Path, error: Exception, what: str = "the file is not a whole 
 
 
 def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
-    """Raise BadInput if a part is compressed as Excel never does, or if its unpacked size is above its limit."""
+    """Raise BadInput if a part is packed in a way that Excel never uses, or if its unpacked size is above its limit."""
     left = _MOST_UNPACKED
     limits = _limits(packed, path) if _TYPES in packed.namelist() else {}
     for part in packed.filelist:
@@ -308,7 +308,7 @@ def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: P
 
 
 def _prolog(where: str) -> Callable[[bytes], None]:
-    """Return a function that takes an XML document in blocks, and refuses document types before the first element."""
+    """Return a function that reads an XML document block by block. It raises BadInput for a declared document type."""
     from xml.parsers import expat
 
     parser, elements = expat.ParserCreate(), list[str]()
@@ -400,7 +400,7 @@ def _read_about(path: Path, sheets: Mapping[str, Any], reviewer: str, judged: Ju
         said = [f"{len(changed)} changed: {some(changed)}"] if changed else []
         said += [f"{len(gone)} are no longer there"] if gone else []
         raise BadInput(
-            f"{path}: the workbook was written for another version of the test set; of its queries, "
+            f"{path}: the workbook was written for another version of the test set. Of the workbook's queries, "
             f"{'; '.join(said)}. Restore these queries, or write a new workbook."
         )
     return found

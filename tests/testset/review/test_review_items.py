@@ -102,9 +102,9 @@ def by_model(*grades, by="llm:m#1"):
     ("grades", "suspicious"),
     [
         ((3, 3, 0, 0, 1), {}),
-        ((1, 1, 0, 0, 0), {"the document that the query was drafted from, not relevant to the model": {"a1"}}),
+        ((1, 1, 0, 0, 0), {"the query was drafted from the document, but the model finds it irrelevant": {"a1"}}),
         ((3, 3, 0, 3, None), {"no grade by the model": {"b2"}}),
-        ((3, 3, 2, 0, 0), {"relevant to the model, though no run ranks it high": {"a3"}}),
+        ((3, 3, 2, 0, 0), {"the model finds the document relevant, but no run ranks it high": {"a3"}}),
         ((3, 1, 0, 0, 0), {"a near-duplicate that the model graded unlike its twin": {"a2"}}),
     ],
 )

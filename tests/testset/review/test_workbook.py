@@ -293,11 +293,11 @@ def test_another_version_of_the_test_set_is_refused(small, blank, tmp_path):
     queries = dict(small.judged.queries)
     queries[first] = replace(queries[first], query=Query.of(first, "changed"))
     edited = Workbook(small.made, JudgedSet(queries, small.judged.pairs, ()), small.audit, small.asked)
-    with pytest.raises(BadInput, match=f"another version of the test set; of its queries, 1 changed: {first}"):
+    with pytest.raises(BadInput, match=f"Of the workbook's queries, 1 changed: {first}"):
         edited.read(path)
     del queries[second], queries[first]
     edited.judged = JudgedSet(queries, small.judged.pairs, ())
-    with pytest.raises(BadInput, match="of its queries, 2 are no longer there"):
+    with pytest.raises(BadInput, match="Of the workbook's queries, 2 are no longer there"):
         edited.read(path)
     edited.judged = JudgedSet({}, (), ())
     with pytest.raises(BadInput, match="none of its queries is in this test set"):
