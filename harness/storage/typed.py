@@ -29,12 +29,12 @@ class _Unfit(ValueError):
 
 
 def row_as(kind: type[T], row: Any, where: str) -> T:
-    """Build the dataclass `kind` from a JSON object, with all dataclasses inside it.
+    """Build the dataclass `kind`, and all dataclasses in its fields, from a JSON object.
 
     A field may be text, a number, a truth value, a Literal, a mapping, a sequence, another dataclass or a union of
     these. Lists become tuples if the field is a Sequence. Properties named in the attribute `json_too` are ignored.
     Raise BadInput for missing and unknown fields, values of another type, and values that the dataclass refuses.
-    where: position in the file.
+    where: the position of the object in its file.
     """
     try:
         return cast(T, _reader(cast(Any, kind))(row, ""))
@@ -50,9 +50,9 @@ def key_named(name: str) -> Mapping[str, str]:
 def encoded(value: Any) -> Any:
     """Convert a value to dicts, lists, texts, numbers, truth values and None.
 
-    A dataclass becomes a dict with the field names as keys; metadata such as HIDDEN changes this. The class attribute
-    `json_too` names properties to add. NaN and infinity become None, a Path its text, an Enum its value, NumPy scalars
-    numbers, and arrays and sequences lists. Keys of mappings are kept.
+    A dataclass becomes a dict with the field names as keys, unless metadata such as HIDDEN changes this. Its class
+    attribute `json_too` names properties to add. NaN and infinity become None. A Path becomes its text. An Enum becomes
+    its value. NumPy scalars become numbers; arrays, sequences and sets become lists. Mappings keep their keys.
     """
     if value is None or (isinstance(value, str | bool | int) and not isinstance(value, Enum)):
         return value

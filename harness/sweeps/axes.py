@@ -102,14 +102,14 @@ class Interval:
 
 
 Axis = Values | Interval
-MOST = 100_000  # the maximum number of values of an axis and of trials of a grid; checking so many takes minutes
+MOST = 100_000  # the maximum number of values in an axis, or of trials in a grid; checking so many takes minutes
 
 
 def axis_of(override: Override) -> Axis:
     """Return the axis of a swept override, such as `top_k=1,3` or `gate.threshold=interval(0,9)`.
 
-    Raise BadInput for an axis with no values or with more than MOST, and for an interval that is empty, infinite, or
-    logarithmic without being above 0.
+    Raise BadInput for an axis with no values or more than MOST values, for an interval that is empty or infinite, and
+    for a logarithmic interval that does not begin above 0.
     """
     from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep, Transformer
 

@@ -65,7 +65,7 @@ class Way(Protocol):
     def check(self, config: SweepConfig, swept: Iterable[str], fixed: Iterable[str]) -> None:
         """Raise BadInput if this way cannot use the swept keys or the fixed overrides."""
         if config.budget is not None:
-            raise BadInput(f"budget={config.budget} is read only with sweep=auto: leave it out.")
+            raise BadInput(f"budget={config.budget} has an effect only with sweep=auto: leave it out.")
 
     def points(self, planner: Planner, axes: Mapping[str, Axis]) -> list[Trial]:
         """Return all trials if they are known before the first trial runs, else []."""
@@ -148,7 +148,7 @@ class Sweep:
 
 
 def define(launcher: HydraLauncher) -> Sweep:
-    """Define a sweep. Check every trial of a grid, two corners of a search space, or the base of sweep=auto."""
+    """Define a sweep. Check all trials of a grid, two corners of a search space, or the config given to sweep=auto."""
     fixed, swept = plan.split_overrides(_with_objective(launcher.parse(list(launcher.overrides)), launcher.parse))
     composer = launcher.composer
     planner = Planner(composer, fixed)

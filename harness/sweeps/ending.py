@@ -164,7 +164,7 @@ class Ending:
             counts = ~np.isnan(known.values).any(axis=0)
             counts &= known.public if summary.select_on == "public" else True
             if counts.sum() < 2:
-                raise BadInput("fewer than two queries rank the trials.")
+                raise BadInput("the trials share fewer than two scored queries.")
             return known.values[:, counts]
 
         def possible(edge: Edge) -> bool:
@@ -247,10 +247,10 @@ def expected(
     config: RunConfig,
     replay: Replay | None = None,
 ) -> Expected | None:
-    """Return the expected score of the experiment's best run. Leave out runs not comparable with the trial `best`.
+    """Return the score to expect of the experiment's best run on new queries.
 
-    If the trials are not logged, only the sweep's own trials count. Return None if the objective is not a mean over
-    queries, or if there is only one run.
+    Leave out runs that are not comparable with the trial `best`. If the trials are not logged, only the sweep's own
+    trials count. Return None if the objective is not a mean over queries, or if there is only one run.
     """
     objective = config.objective
     if not RunKind(config.document.get("task")).is_query_mean(objective):

@@ -114,7 +114,7 @@ class Execution:
         finally:
             known = {result.key: result for result in read_journal(self.context)[0]} | known
             self.results |= {one.number: known[one.key] for one in trials if not one.error and one.key in known}
-        if error:  # the new token stops other workers before their next trial
+        if error:  # workers that still run have the old token, so they stop before their next trial
             self.context = replace(self.context, token=claim_sweep(self.context.folder))
             self.close_running("FAILED")
         self._fail_lost(trials, error)

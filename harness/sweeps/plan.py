@@ -1,7 +1,7 @@
 """The plan of a sweep: its trials, what each trial needs, and which trials share a Hydra job.
 
-A trial's component rankings and its reranking are expensive, and cached by their identities. All other steps are cheap.
-Trials with the same expensive steps share a job.
+The expensive steps of a trial are its component rankings, one for each retriever, and its reranking. Their results are
+cached. All other steps are cheap. Trials with the same expensive steps share a job.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Trial:
 
     @property
     def retrieval(self) -> Plan:
-        assert isinstance(self.plan, Plan), "the trial of a text task, or one that cannot run"
+        assert isinstance(self.plan, Plan), "a trial of a text task, or one that cannot run, has no retrieval plan"
         return self.plan
 
     @property
@@ -91,13 +91,13 @@ class Job:
 
 
 class Planner:
-    """Makes trials from overrides. Reads each dataset and computes each identity once for all trials."""
+    """Makes trials from overrides. Reads each dataset and computes each component's identity once for all trials."""
 
     def __init__(self, composer: Composer, fixed: Sequence[str]) -> None:
         self.composer, self.fixed = composer, tuple(fixed)
         self.search: Node = {}  # the component that chooses the trials
         self.config: SweepConfig | None = None  # the config of the first trial that can be read
-        self.rankings: dict[str, dict[str, Any]] = {}  # digest of a component ranking -> its identity
+        self.rankings: dict[str, dict[str, Any]] = {}  # digest of a ranking's identity -> this identity
         self._datasets: dict[str, DataFacts | Exception] = {}
         # Digest of what decides whether a trial can run -> why the trial cannot run, None if it can.
         self._refused: dict[str, BadInput | None] = {}
@@ -105,12 +105,12 @@ class Planner:
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-        """Return a trial's fixed overrides and its own overrides. Leave out keys that its choices do not have."""
+        """Return a trial's fixed and own overrides. Leave out keys that do not fit: gate=none has no gate.threshold."""
         kept = set(self.composer.applicable([*self.fixed, *overrides]))
         return [one for one in self.fixed if one in kept], tuple(one for one in overrides if one in kept)
 
     def trial(self, number: int, overrides: Sequence[str]) -> Trial:
-        """Return the trial of these overrides. Store a BadInput in the trial's `error`. Raise Hydra's errors."""
+        """Return the trial of these overrides. If it cannot run, its `error` says why. Raise Hydra's own errors."""
         try:
             fixed, applicable = self.words(overrides)
             trial = Trial(number, applicable)
@@ -245,7 +245,7 @@ def jobs(trials: Iterable[Trial], depths: Mapping[str, int], most: int | None) -
         groups.setdefault(trial.job_key, []).append(trial)
     made = []
     for group in groups.values():
-        places: dict[str, int] = {}  # order key -> place; trials with the same key follow each other
+        places: dict[str, int] = {}  # order key -> rank; trials with the same order key get the same rank
         group.sort(key=lambda trial: places.setdefault(trial.order_key, len(places)))
         job_depths = tuple(depths[key] for key in group[0].ranking_keys)
         size = most or len(group)
@@ -295,7 +295,7 @@ def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str
 
 
 def cut_in_different_ways(trials: Iterable[Trial]) -> bool:
-    """Return whether the trials have the same evidence and rules, but documents cut in different ways."""
+    """Return whether the trials cut documents in different ways, but share queries, evidence and scoring rules."""
     given = [{**trial.fingerprints, "rules": trial.rules} for trial in trials if not trial.error]
     same = {(one.get("queries"), one.get("evidence"), one["rules"]) for one in given}
     several = len({one.get("documents") for one in given}) > 1

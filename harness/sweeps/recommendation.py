@@ -1,7 +1,7 @@
 """Which of a sweep's best trials to take, and where to try more values.
 
 If trials with equal scores differ in keys that are not numbers, prefer a trial that asks no language model, then the
-quickest one. The remaining trials form a plateau. Take its middle: on other queries, scores change first at the edges.
+quickest one. The remaining trials form a plateau. Take its middle: on other queries, scores drop first at its edges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Others = tuple[tuple[str, str], ...]  # (key, value) pairs of a trial, for some
 
 # numbers of n trials -> the objective of each trial for each query, float64 [n, Q]
 ByQuery = Callable[[Sequence[int]], np.ndarray]
-NEAR = 0.05  # a value is at an end of an interval if it is nearer to the end than this share of the interval's length
+NEAR = 0.05  # a value lies at an interval's end if its distance from the end is below this share of the length
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """Return the tied trial with the most steps to worse trials and to the ends of axes, and the reason in words."""
+    """Return a tied trial and the reason in words: the one with the most steps to a worse trial or an axis's end."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []
@@ -160,9 +160,10 @@ class Edge:
 def edges(
     points: Points, best: int, axes: Mapping[str, Axis], by_query: ByQuery, grows: Callable[[str], bool]
 ) -> list[Edge]:
-    """Return the keys whose best value lies at an end, and is better by more than chance in the test that boards use.
+    """Return the numeric keys whose best value lies at an end of the values tried.
 
-    grows: key -> whether the objective grows with the key by construction.
+    Leave out keys whose values differ only by chance, in the test that boards use.
+    grows: key -> whether greater values of the key can only raise the objective. If so, its upper end does not count.
     """
     found = []
     for key in (one for one in points.numeric if one in points.texts[best]):
@@ -182,7 +183,7 @@ def _edge(points: Points, key: str, best: int, beside: int, top: bool) -> Edge:
     beyond = value + step if top else value - step
     scores = f"{points.values[best]:.4f} against {points.values[beside]:.4f} at {points.texts[beside][key]}"
     name = f"{key}={points.texts[best][key]} is the {'greatest' if top else 'least'} value tried"
-    return Edge(key, str(int(beyond)) if whole else repr(beyond), f"{name}, and the best ({scores}): go beyond it.")
+    return Edge(key, str(int(beyond)) if whole else repr(beyond), f"{name}, and scores best ({scores}): go beyond it.")
 
 
 def _end(points: Points, key: str, best: int, interval: Interval, by_query: ByQuery, grows: bool) -> list[Edge]:

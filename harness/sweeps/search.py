@@ -1,7 +1,7 @@
 """The ways to choose the trials of a sweep: a whole grid, the batches of an Optuna sampler, or `sweep=auto`.
 
-A study saves every proposed point and its values in an SQLite file. A new sampler draws each point. The sampler gets
-the earlier points and a seed made of the search's seed and the point's number, so a restart proposes the same points.
+A study saves every proposed point and its values in an SQLite file. Each point is drawn by a new sampler, from the
+earlier points and a seed made of the search's seed and the point's number. So a restart proposes the same points.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Trials = Annotated[int, AtMost(100_000, "every proposal reads all earlier trials
 STARTUP = 10  # points that tpe and gp draw at random before they fit a model
 PATIENCE = 20  # after this many proposals in a row that were already tried, a point is drawn at random
 STUDY = "study.db"  # a file in the folder of a sweep
-_BATCH_END = "batch_end"  # an attribute of each stored point: the number of points at the end of its batch
+_BATCH_END = "batch_end"  # attribute of a stored point: how many points the study has once the point's batch is full
 
 
 class Grid(Way):
@@ -239,7 +239,7 @@ class Search(Way):
             if self.sampler == "gp":
                 return samplers.GPSampler(n_startup_trials=STARTUP, seed=seed)
             if self.sampler == "cmaes":
-                # A generation of a batch's size uses the whole batch. Without a margin, integers would stop changing.
+                # CMA-ES ignores points of a batch beyond `popsize`. Without the margin, integers would get stuck.
                 size = max(self.batch, 4 + int(3 * math.log(max(dimensions, 1))))
                 return samplers.CmaEsSampler(popsize=size, with_margin=True, warn_independent_sampling=False, seed=seed)
             return samplers.RandomSampler(seed=seed)
@@ -253,7 +253,7 @@ def _objectives(sweep: Sweep, result: TrialResult) -> list[float]:
 
 
 def _create(file: Path) -> None:
-    """Create the file of a study under another name, then rename it: a file without all tables cannot be opened."""
+    """Create a study's file. It gets its name only when it has all tables, since it cannot be opened without them."""
     import optuna
     from sqlalchemy import URL
 
@@ -311,7 +311,7 @@ class Study:
             return None
         import optuna
 
-        # Repeated proposals stay in memory as running trials, which samplers avoid. Only the new point is saved.
+        # A repeated proposal stays a running trial in `memory`: samplers avoid its point. Only the new point is saved.
         memory = optuna.create_study(directions=self._stored.directions)
         memory.add_trials(trials)
         numbers = sum(axis.ordered for axis in self._space.values())

@@ -1,8 +1,8 @@
 """Start jobs with submitit, on SLURM or on this machine, and wait for them. The wait always ends.
 
 submitit waits until `sacct` says that a job is over. Without SLURM's accounting, it never learns of a killed job.
-This module asks `squeue`, which knows an element of an array until some minutes after its end (SLURM's MinJobAge), and
-`sacct` about older elements. A job that is over, or unknown to both, is lost if no result appears within GRACE_SECONDS.
+This module asks `squeue`, which forgets a job some minutes after its end (SLURM's MinJobAge), and then `sacct`. A job
+that is over, or that neither command knows, counts as lost if no result appears within GRACE_SECONDS.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Element:
     """One job of the sweep: submitit sends it to a worker and calls it there.
 
     Before SLURM ends a job, it sends SIGTERM (cancelled, preempted) or SIGUSR2 (out of time). submitit ignores SIGTERM.
-    On SIGUSR2, it raises an error, which a trial would record as its own. Here, both signals end the job.
+    On SIGUSR2, it raises an error, which a trial would record as its own. With this class, both signals end the job.
     """
 
     launcher: BaseSubmititLauncher
@@ -245,7 +245,7 @@ class Submitted:
         try_submission(self._executor()._executor._make_submission_file_text("true", "try"))
 
     def launch(self, overrides: list[list[str]], first: int) -> list[JobReturn]:
-        """Submit the jobs and wait. If interrupted, cancel them. first: the number of the first job."""
+        """Submit the jobs and wait for them. Cancel them on an interruption. first: the number of the first job."""
         from hydra.core.singleton import Singleton
         from submitit.core.utils import FailedJobError
 

@@ -204,7 +204,7 @@ def test_the_view_of_a_sweep_lists_the_runs_that_it_reused(harness, toy, runs):
         assert {run_id: tags[tag] for run_id, tags in listed.items()} == {single: "reused", own: "computed"}
         assert {row["run_id"]: row["reused"] for row in found["top"]} == {single: True, own: False}
         assert found["trials"]["reused"] == 1
-        assert "1 of them reused" in runs.client.get_run(found["run_id"]).data.tags["mlflow.note.content"]
+        assert "1 of the trials reused" in runs.client.get_run(found["run_id"]).data.tags["mlflow.note.content"]
         views.append(own)
     assert len({*views}) == 2
 
@@ -370,7 +370,7 @@ def test_a_key_applies_to_the_trials_whose_choices_have_it(harness, toy, runs):
 def test_a_best_value_at_the_edge_of_what_was_tried_is_told(harness, toy, monkeypatch):
     words = (*TOY, *QUIET)
     [note] = harness("sweep", *words, "gate=score", "gate.threshold=1,2,3").json["notes"]
-    assert note.startswith("gate.threshold=1 is the least value tried, and the best (1.0000 against 0.3333 at 2)")
+    assert note.startswith("gate.threshold=1 is the least value tried, and scores best (1.0000 against 0.3333 at 2)")
     # What lies beyond must be possible: no run returns 0 documents.
     monkeypatch.setattr(ending, "edges", lambda *_: [Edge("top_k", "0", "none"), Edge("top_k", "4", "four")])
     notes = harness("sweep", *words, "top_k=1,2").json["notes"]

@@ -123,7 +123,7 @@ def test_it_is_always_one_of_the_best(drawn):
 
 def test_the_greatest_and_the_least_value():
     assert noted(line(0.1, 0.2, 0.3), 2) == [
-        ("4", "k=3 is the greatest value tried, and the best (0.3000 against 0.2000 at 2): go beyond it.")
+        ("4", "k=3 is the greatest value tried, and scores best (0.3000 against 0.2000 at 2): go beyond it.")
     ]
     assert noted(line(0.3, 0.2, 0.1), 0)[0][0] == "0"
     assert noted(line(0.1, 0.3, 0.2), 1) == []  # not at an edge

@@ -11,13 +11,13 @@ from harness.storage.append_log import AppendLog
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 LEAST, MOST = 1, 168 * 3600  # seconds; MOST is a week
-TELLING = 1.0  # seconds; estimates below this say nothing about the speed of the machine
+TELLING = 1.0  # seconds; steps with a lower estimate do not count in `pace`: they say little about the machine
 SWING = 5.0  # the maximum `pace` of a `StepLog`; the minimum is 1 / SWING
 _TEXT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smh])")
 
 
 def seconds_of(budget: object) -> float:
-    """Return the seconds that a text such as 90s, 10m or 2h means. Raise BadInput outside 1 second to 1 week."""
+    """Return the seconds that a text such as 90s, 10m or 2h means. Raise BadInput if it is not 1 second to 1 week."""
     found = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
     if found is None:
         raise BadInput(f"budget={budget!s:.40} is not a time: give a number and its unit, such as 90s, 10m or 2h.")

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 VERSION = 2  # increase it if the same labels lead to another choice after a change of the code
 SYSTEMS = 0.6  # the share of the budget for component rankings
-LEARNING = 0.25  # the share of the budget for each kind of gate, including the replays
+LEARNING = 0.25  # the share of the budget that a kind of gate may take to learn, also in the folds of a replay
 REPLAYS = "replays"  # folder in the cache
 
 
@@ -207,7 +207,8 @@ def auto_plan_lines(space: SearchSpace, costs: CostModel, budget: float) -> list
     return [
         f"{counted(len(space.systems), 'system')} to try, about {seconds_text(total)} in all; they may take "
         f"{SYSTEMS:.0%} of the budget of {seconds_text(budget)}",
-        f"then {orders} other fusions and weights, {gates or 'your gate'}, and all again without each of {FOLDS} folds",
+        f"then {orders} other fusions and weights, and {gates or 'your gate'}; then the same choices again for each of "
+        f"{FOLDS} folds, without the fold's labels",
     ]
 
 

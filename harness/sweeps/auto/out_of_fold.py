@@ -1,7 +1,7 @@
 """The score of `sweep=auto` on queries that it has not seen: nested cross-validation.
 
-The whole procedure is repeated without the labels of each fold: gates learn, configurations are tried, and the best
-configuration is scored on the fold. Component rankings do not depend on labels, so all are in the cache.
+For each fold, the whole procedure is repeated without the fold's labels: gates learn, and a configuration is chosen.
+The choice is then scored on the fold. Component rankings do not depend on labels, so all are in the cache.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REPEATS = 3  # the maximum number of repeats of the cross-validation; the budget
 LEAST = 20  # with fewer labelled queries, intervals and tests mean little
 RESAMPLES = 10_000
 SHOWN = 12  # the maximum number of lines about systems that were not tried
-_SPLITS = 500  # seeds of the folds begin here; gates use lower seeds for their own folds
+_SPLITS = 500  # added to the seeds of the folds, since gates use lower seeds for their own folds
 
 # (configuration, queries with known labels) -> the objective of each query. See `Arithmetic.values`.
 ByQuery = Callable[[Words, np.ndarray], np.ndarray]
@@ -79,7 +79,7 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """Return a payoff. Its `rows` are the queries that score configurations. `needs` says which need retrieval."""
+        """Return a payoff. Configurations are scored on its `rows`. `needs` says whether each query needs retrieval."""
         made = self._retrieve(words)
         return made.payoff(next(iter(made.rankings.values())))
 
@@ -126,8 +126,8 @@ class Arithmetic:
 class Replayed:
     """The result of a replay.
 
-    values: each query's score by the configuration that was chosen without the query's fold.
-    chosen: for each fold, the configuration chosen without it.
+    values: each query's score under the configuration that was chosen without the labels of the query's fold.
+    chosen: for each fold, the configuration that was chosen without the fold's labels.
     """
 
     values: tuple[float, ...]
@@ -202,7 +202,7 @@ def judge_procedure(
     baseline: tuple[Words, np.ndarray],
     raw: bool,
 ) -> Procedure:
-    """Sum up the replays. winner: (configuration, value). baseline: (configuration, values of n queries [n]).
+    """Sum up the replays. winner: (configuration, value). baseline: (configuration, value of each query [n]).
 
     raw: whether some labels come from a model. If so, there is no interval and no test.
     """

@@ -27,8 +27,8 @@ VARIATIONS = ("tokenizer", "bm25", "query", "reranker")  # kinds of proposals th
 class Candidate:
     """A system to try: a retriever, its tokenizer, the text of the queries, perhaps a reranker.
 
-    words: the overrides of the system. orders: the overrides of all other fusions, then of all other weights.
-    trial: the trial of the system without a gate. promise: a rough gain over BM25, for the order of the trials.
+    words: the overrides of the system. orders: overrides to try later, first for other fusions, then for other weights.
+    trial: the trial of the system without a gate. promise: a rough estimate of the gain over BM25, to sort systems.
     """
 
     words: Words
@@ -156,7 +156,7 @@ class SpaceFinder:
             self._left_out[" ".join(words)] = str(trial.error).partition("\n")[0]
             return None
         plan = trial.retrieval
-        reranked = "rerank" in plan.active  # another fusion or weight would give the reranker other documents to score
+        reranked = "rerank" in plan.active  # if so, another fusion or weight would need more reranking
         orders = [] if reranked else [self._values(one) for kind in ORDERS for one in self._proposals(trial, kind)]
         work = Workload(plan, [self._planner.rankings[key] for key in trial.ranking_keys])
         made = Candidate(words, tuple(filter(None, orders)), trial, work, promise)
@@ -181,14 +181,14 @@ class SpaceFinder:
         return tuple(found)
 
     def _is_fixed(self, key: str) -> bool:
-        """Return whether this key, or another key of its group (such as another ranking's weight), is fixed."""
+        """Return whether this key is fixed, or another key of its group, such as the weight of another ranking."""
         group = key.rpartition(".")[0]
         return key in self._fixed or any(bool(group) and one.startswith(f"{group}.") for one in self._fixed)
 
 
 def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
-    """Put the baseline first. Sort the other systems by promise per second of work that no earlier system has done."""
-    always = replace(costs, cache=None)  # without the cache, a restarted sweep has the same order
+    """Put the baseline first. Sort the others by promise per second. Work that earlier systems did takes no time."""
+    always = replace(costs, cache=None)  # a restart finds more in the cache, but must keep the order
     first, *left = found
     ordered, made = [first], set(first.work.makes)
     while left:

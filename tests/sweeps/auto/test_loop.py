@@ -95,6 +95,6 @@ def test_requests_that_are_refused(harness, toy, tmp_path):
         assert done.code == 2, words
         assert message in done.err, words
     done = harness("sweep", *TOY[1:], "top_k=1,3", "budget=10m")
-    assert "budget=10m is read only with sweep=auto" in done.err
+    assert "budget=10m has an effect only with sweep=auto" in done.err
     assert not list(tmp_path.glob("outputs/sweeps/*"))
     assert "sweep=auto needs two or more" in harness("sweep", *TOY, "dataset.qrels=one.jsonl").err
