@@ -259,8 +259,8 @@ class Progress:
     """The progress of an audit.
 
     drawn: number of drawn queries. checked: drawn queries that people have judged in full.
-    stand_for: number of queries in the strata of the checked queries.
-    open: number of questions on checked queries where people disagree or cannot tell.
+    stand_for: number of queries, checked or not, in the strata of the checked queries.
+    open: number of questions about checked queries on which people disagree or cannot tell.
     not_blind: number of judgements left out because they are not blind.
     """
 
@@ -292,7 +292,7 @@ class Audit:
     people: agreement of every two people who judged pairs in common.
     alpha: Krippendorff's alpha of all people; None if no pair was judged by two people.
     again: agreement of people with their own first judgements; None if no person judged a pair twice.
-    needs: agreement of people and the drafts on the need for retrieval. differing: queries where they differ.
+    needs: agreement of people and the drafts on the need for retrieval. differing: queries on which these differ.
     """
 
     relevant_from: int
@@ -422,9 +422,9 @@ def _alpha(
 
 @dataclass(frozen=True)
 class Width:
-    """Half the width of a 95 % interval; NaN without an interval. together: from people's and the model's labels
-    (PPI++). people: from people's labels alone. checked: number of queries that people have settled and the model has
-    judged."""
+    """Half the width of the 95 % interval of a run's mean value; NaN without an interval. together: from people's and
+    the model's labels (PPI++). people: from people's labels alone. checked: number of queries that people have settled
+    and the model has judged."""
 
     checked: int
     together: float
@@ -433,8 +433,8 @@ class Width:
 
 @dataclass(frozen=True)
 class Worth:
-    """The worth of checking more queries, for the pooled run that is best by the model's labels. more: the expected
-    width with `MORE` further queries, or with all that are left; None if no query is left."""
+    """How far checking more queries would narrow the interval of the pooled run that is best by the model's labels.
+    more: the expected width after `MORE` further queries, or after all if fewer are left; None if none is left."""
 
     metric: str
     run: str
@@ -443,7 +443,7 @@ class Worth:
 
 
 def measure_of(metric: str, pool: Pool) -> Measure:
-    """Return the measure `metric`. Raise BadInput unless the pooled documents decide its value for each query."""
+    """Return the measure `metric`. Raise BadInput unless its value for a query depends on pooled documents alone."""
     try:
         one = parse_measure(metric)
     except BadInput as error:
@@ -466,8 +466,8 @@ def measure_of(metric: str, pool: Pool) -> Measure:
 def worth(
     judged: JudgedSet, pool: Pool, sample: AuditSample, measure: Measure, relevant_from: int, seed: int = 0
 ) -> Worth | None:
-    """Return the worth of more checked queries; None if no run was pooled, no model has judged, or people have settled
-    no query. seed: seed of the imagined samples."""
+    """Estimate how far checking more queries would narrow the interval of the best run's mean. Return None if no run
+    was pooled, no model has judged, or people have settled no query. seed: seed of the imagined samples."""
     if not judged.of_models:
         return None
     checked = _checked(judged, sample, relevant_from)
@@ -489,8 +489,8 @@ def worth(
 
 
 def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Checked:
-    """Return the model's and people's labels. The model's cover the queries of which it has judged all pooled
-    documents. People's cover those of these queries that were drawn and that people have settled."""
+    """Return the labels by the model and by people. Queries of which the model has not judged all pooled documents
+    are left out. Labels by people exist only for drawn queries that people have settled."""
     queries = [one for query_id, one in judged.queries.items() if query_id in sample.strata]
     given = judged.judgements, queries, judged.pairs, relevant_from
     model, people = resolve(*given, by="model"), resolve(*given, by="people")
@@ -505,9 +505,9 @@ def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Chec
 
 
 def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
-    """Return the sample with `more` further queries that people are imagined to have checked. Each gets the value that
-    the regression of people's values on the model's predicts, plus the residual of a random checked query. This query
-    comes from the same stratum or, if that has none, from any stratum."""
+    """Return the sample as if people had checked `more` further queries. A linear regression on the model's values
+    predicts people's value for each of these queries. The residual of a random checked query is added: one of the same
+    stratum or, if this stratum has none, of any stratum."""
     known = sample.checked & ~np.isnan(sample.people)
     slope = 0.0
     if known.any():

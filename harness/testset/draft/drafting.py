@@ -48,7 +48,7 @@ LENGTHS = (3, 5)  # possible numbers of messages in a conversation: the user spe
 @dataclass(frozen=True)
 class ReplyItem:
     """A query in a reply. quotes: passages quoted as evidence. missing: for `unanswerable`, the information that an
-    answer needs."""
+    answer needs and the document lacks."""
 
     turns: tuple[Turn, ...]
     answer: str = ""
@@ -71,8 +71,8 @@ def schema(kind: str) -> Schema:
 
 
 def read_as(kind: str) -> Callable[[str], list[ReplyItem]]:
-    """Return the function that reads a reply. It raises WrongReply if the reply breaks the schema, if a text is blank,
-    or if a conversation is not 3 or 5 messages by the user and the assistant in turn, beginning with the user."""
+    """Return the function that reads a reply. It raises WrongReply if the reply breaks the schema or a text is blank. A
+    conversation needs 3 or 5 messages, by the user and the assistant in turn, beginning with the user."""
 
     def read(text: str) -> list[ReplyItem]:
         items = schema(kind).read(text)["items"]
@@ -266,8 +266,8 @@ def _judged(task: DraftRequest, item: ReplyItem, text_of: Callable[[str], str]) 
 
 
 def _unanswerable(task: DraftRequest, item: ReplyItem, texts: Sequence[str]) -> Draft | Rejection:
-    """Reject the item if the missing information has two or more words and a line of the texts contains it verbatim. A
-    line that contains all words of the missing information, in any order, becomes a flag."""
+    """Reject the item if the missing information has two or more words and a line of the texts contains it verbatim.
+    Flag lines that contain all words of the missing information in any order."""
     words = item.missing.casefold().split()
     flags = [f"check that no document has the answer: {item.missing}"]
     for line in (line for text in texts for line in text.split("\n")):

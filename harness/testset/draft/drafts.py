@@ -2,7 +2,7 @@
 
 - queries.jsonl, rejected.jsonl: one draft a line.
 - testset.json: the settings, and the sha256 of the other files; written last.
-- unfinished.json: the sha256 of files being written. After a kill, it shows that the harness wrote these files.
+- unfinished.json: the sha256 of files being written. After a kill, it proves that the harness wrote them.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Examples:
 
 def read_examples(path: Path) -> Examples:
     """Read queries from the folder of a test set or from a file. A file has one query a line, as plain text or as the
-    contest's JSON {eval_id, msg}. Either all JSON lines or none have the contest's labels `relevant`."""
+    contest's JSON {eval_id, msg}. If one JSON line has the contest's labels (`relevant`), all lines need them."""
     if path.is_dir():
         rows = read_queries(path, "examples")
         return Examples(tuple(row.query for row in rows), tuple(rows))
@@ -252,7 +252,7 @@ def check_examples(prompts: Mapping[str, PromptText]) -> None:
 
 
 def fill_prompt(prompt: PromptText, values: Mapping[str, str]) -> str:
-    """Return the prompt with the values in its places. Leave out paragraphs whose places all get empty values."""
+    """Return the prompt with a value in place of each `{name}`. Leave out paragraphs that get only empty values."""
 
     def empty(paragraph: str) -> bool:
         found = [value for name, value in values.items() if f"{{{name}}}" in paragraph]
@@ -280,7 +280,7 @@ def prompt_language(given: str, texts: Sequence[str]) -> str:
 
 def situations(language: str, seed: int) -> list[str]:
     """Return situations for messages that need no retrieval. Each has a kind of message, a speaker and an occasion from
-    the three lists in `situations.txt`; blank lines separate the lists. The kinds of messages take turns."""
+    the three lists in `situations.txt`; blank lines separate the lists. Situations go through the kinds in turn."""
     text = text_file(SHIPPED / language / "situations.txt", MOST).strip()
     messages, speakers, occasions = (block.split("\n") for block in text.split("\n\n"))
     pairs = [f"{speaker}, {occasion}" for speaker in speakers for occasion in occasions]

@@ -1,6 +1,6 @@
-"""Measure how easily BM25 finds the documents of drafted and of real queries. Drafts are flagged, but never rejected.
+"""Measure how easily BM25 finds the documents of drafted and of real queries. This flags drafts, but rejects none.
 
-The index is shared, through the cache, with `harness run retriever=bm25 tokenizer=kiwi` on the same documents.
+`harness run retriever=bm25 tokenizer=kiwi` uses the same cached index if the documents are the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from retrievers.base import Document, Query, Ranking
 DEPTH = 10
 FIRST = "BM25 ranks its document first"
 MISSED = f"BM25 does not find its document among the first {DEPTH}"
-LAST_TURN = "BM25 also finds its document by the last turn alone"
+LAST_TURN = "BM25 ranks its document at least as high for the last turn alone"
 
 BM25 = {
     "_target_": "retrievers.lexical.bm25.BM25",
@@ -39,7 +39,7 @@ class Easiness:
 
     labelled: number of queries with a known document.
     first: share of the labelled queries for which a known document ranks first; None without labels.
-    found: share of those for which a known document is among the first `DEPTH`; None without labels.
+    found: share of the labelled queries for which a known document is among the first `DEPTH`; None without labels.
     shared: mean share of a query's words that the first document contains.
     gap: mean of 1 - s2 / s1, where s1 and s2 are the scores of the first two documents; 0 if nothing is found.
     words: mean number of words in a query.
@@ -56,7 +56,7 @@ class Easiness:
     def text(self) -> str:
         known = "" if self.first is None else f"BM25 ranks a right document first for {100 * self.first:.0f} %; "
         words, lead = f"{100 * self.shared:.0f} %", f"{100 * self.gap:.0f} %"
-        return f"{known}BM25's first document has {words} of a query's words, and leads by {lead}"
+        return f"{known}BM25's first document has {words} of a query's words, and leads the second in score by {lead}"
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def measure_easiness(
     examples: Sequence[Query] = (),
     labels: Mapping[str, Collection[str]] | None = None,
 ) -> Measured:
-    """Run drafts and examples as queries of BM25, and flag the drafts. documents: the whole corpus. labels: query_id of
-    an example -> relevant documents. An example with an empty entry in `labels` needs no retrieval and is left out."""
+    """Search for drafts and examples with BM25, and flag the drafts. documents: the whole corpus. labels: query_id of
+    an example -> relevant documents. An example whose entry in `labels` is empty needs no retrieval and is left out."""
     labels = labels or {}
     real = [query for query in examples if labels.get(query.query_id, True)]
     numbers = [number for number, draft in enumerate(drafts) if draft.kind in ANSWERED]

@@ -91,7 +91,7 @@ FEWEST_GRAMS = 4  # texts with fewer grams are names or terms, such as `자율 �
 SAME_SCRIPT = 0.2  # minimum share of a text's letters for the text to be in a script; Korean texts contain Latin names
 FEWEST_LETTERS = 20  # A document with fewer letters does not show its script.
 EXAMPLES_IN_SCRIPT = 0.1  # A script is allowed if at least this share of the examples is in it.
-NO_HELP = "the earlier turns add no word of the document to the last turn"
+NO_HELP = "every word that the earlier turns share with the document is also in the last turn"
 
 _SYMBOLS = frozenset({"SF", "SP", "SS", "SSO", "SSC", "SE", "SO", "SW"})
 _MORPHEMES = tuple(sorted(KIWI_TAGS - _SYMBOLS))
@@ -168,7 +168,7 @@ def sift(
 ) -> tuple[list[Draft], list[Rejection]]:
     """Return (drafts that pass, rejections), each in the order of `drafts`.
 
-    Of several drafts that ask the same, the first answerable draft stays, or else the first draft. A draft may be in
+    If several drafts ask the same, the first stays; drafts of the kind `unanswerable` count as last. A draft may be in
     the language of its document or of the examples. documents: all documents that the drafts name, by id. examples:
     real queries. progress: counts the analysed texts.
     """
@@ -210,7 +210,7 @@ def _language(case: _Case) -> str:
     if not shares or not case.allowed or any(shares.get(script, 0) >= SAME_SCRIPT for script in case.allowed):
         return ""
     known = set(_letters(case.shown.text).split())
-    if known.issuperset(_letters(question).split()):  # The query consists of names from the document.
+    if known.issuperset(_letters(question).split()):  # All words are in the document, as in a query of names.
         return ""
     return f"written in {scripts.main_script(question)}, not in {' or '.join(sorted(case.allowed))}"
 
@@ -255,7 +255,7 @@ def _copied(case: _Case) -> str:
     return ""
 
 
-# Reason -> check. A check returns a detail, or "" if it finds nothing wrong. The first check with a detail decides.
+# Reason -> check. A check returns what is wrong, or "". The first check that finds a fault gives the reason.
 CHECKS: Mapping[str, Callable[[_Case], str]] = {
     "form": _form,
     "length": _length,
@@ -271,8 +271,8 @@ CHECKS: Mapping[str, Callable[[_Case], str]] = {
 def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
     """Return position of a duplicate -> the draft that stays.
 
-    Only drafts that share a rare word are compared. If the Jaccard similarity of two sets is at least `least`, the
-    `size - least * size + 1` rarest words of each set share a word (prefix filtering: Chaudhuri, Ganti & Kaushik 2006).
+    Only drafts that share a rare word are compared (prefix filtering: Chaudhuri, Ganti & Kaushik 2006). The rare words
+    of a draft of n words are its n - ceil(least * n) + 1 rarest. Drafts with a Jaccard similarity of `least` share one.
     """
     counts = Counter(word for case in cases for word in case.asked)
     by_word: dict[str, list[int]] = {}  # word -> indices in `order` of drafts that stay
@@ -300,8 +300,8 @@ def _same(one: _Case, other: _Case, least: float) -> bool:
 
 
 def _flagged(case: _Case) -> Draft:
-    """Flag a conversation if its last turn refers to no earlier turn, and no earlier turn adds a word of the
-    document."""
+    """Flag a conversation if its last turn refers to no earlier turn, and if it already has each word that an earlier
+    turn of the user shares with the document."""
     draft = case.draft
     if draft.kind != "conversation" or REFERENCE.search(draft.question):
         return draft

@@ -39,12 +39,12 @@ from harness.testset.pool.pool import DocumentsPlace, pooled_documents, require_
 from harness.testset.review.resolution import Question, Resolved, What, resolve
 from retrievers.base import Document, Query, one_word
 
-_MISSING = ("unjudged", "no document judged", "not pooled")  # If such a question is open, model labels are incomplete.
+_MISSING = ("unjudged", "no document judged", "not pooled")  # open questions that leave labels by the model incomplete
 
 
 @dataclass(frozen=True)
 class Checks:
-    """Labels by the model and by people, as in `Checked`. why: the reason for missing labels, or ""."""
+    """Labels by the model and by people, as in `Checked`. why: the reason if there are none, or ""."""
 
     model: Sequence[Label] = ()
     people: Sequence[Label] = ()
@@ -238,7 +238,7 @@ def _require_same(output: Path, manifest: Mapping[str, Any]) -> None:
         raise BadInput(f"{output}: this is a file. Name a folder: output=FOLDER.")
     if not (output / FROZEN).is_file():
         raise BadInput(
-            f"{output}: the folder exists already, without {FROZEN}. Move it away, or freeze into another folder: "
+            f"{output}: the folder exists already and has no {FROZEN}. Move it away, or freeze into another folder: "
             "output=FOLDER."
         )
     there, files = read_frozen(output, "output"), manifest["files"]

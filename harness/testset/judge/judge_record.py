@@ -93,7 +93,7 @@ def control_documents(
 def controls(
     of: Mapping[str, tuple[str, str | None]], queries: Mapping[str, EvidencedQuery], documents: Mapping[str, Document]
 ) -> list[Control]:
-    """Return the controls. of: from `control_documents`. queries, documents: by id."""
+    """Return the controls. of: what `control_documents` returned. queries, documents: by id."""
     found = []
     for query_id, (seed, other) in of.items():
         query = queries[query_id].query
@@ -141,15 +141,15 @@ def warnings(found: Mapping[str, Proportion]) -> list[str]:
     said = []
     if SEED in found and found[SEED].share < LEAST_FOUND:
         said.append(
-            f"The judge misses answers: of {CONTROLS[SEED]}, it gives {found[SEED].text()} the grade "
-            f"{RELEVANT_FROM} or 3; at least {100 * LEAST_FOUND:.0f} % are expected. Read the others with `harness "
-            "testset review testset=FOLDER reviewer=NAME sample=repair`, and try another prompt or model."
+            f"The judge misses answers. Among {CONTROLS[SEED]}, {found[SEED].text()} got grade {RELEVANT_FROM} or 3; "
+            f"at least {100 * LEAST_FOUND:.0f} % are expected. Read those that it missed with `harness testset review "
+            "testset=FOLDER reviewer=NAME sample=repair`, and try another prompt or model."
         )
     for kind in (STUFFED, CLAIMING):
         if kind in found and found[kind].share > MOST_FOOLED:
             said.append(
-                f"The judge is fooled: of {CONTROLS[kind]}, it gives {found[kind].text()} the grade {RELEVANT_FROM} "
-                f"or 3; at most {100 * MOST_FOOLED:.0f} % are acceptable. Do not trust its labels; try another prompt "
+                f"The judge is fooled. Among {CONTROLS[kind]}, {found[kind].text()} got grade {RELEVANT_FROM} or 3; "
+                f"at most {100 * MOST_FOOLED:.0f} % are acceptable. Do not trust its labels; try another prompt "
                 "or model."
             )
     return said
@@ -240,9 +240,9 @@ def _same(one: str, other: str) -> bool:
 
 @dataclass(frozen=True)
 class JudgingWork:
-    """The work for a judge. language: language of the shipped prompt, ko or en; "" for the user's prompt. judged: the
-    test set without queries that need no retrieval. pending: pairs to judge now; no model has judged them. left: number
-    of pairs to judge later. documents: all documents that this judge judges or has judged, by id."""
+    """What a judge has to judge. language: language of the shipped prompt, ko or en; "" for the user's prompt. judged:
+    the test set without queries that need no retrieval. pending: pairs to judge now; no model has judged them. left:
+    number of pairs to judge later. documents: all documents that this judge judges or has judged, by id."""
 
     folder: Path
     pool: Pool
@@ -321,7 +321,7 @@ def tally(judged: JudgedSet, by: str) -> Tally:
 
 @stage("reading the pool and its documents")
 def work(config: JudgeConfig) -> JudgingWork:
-    """Read the work for a judge. Raise BadInput if the pool does not fit the present queries and documents."""
+    """Find what a judge has to judge. Raise BadInput if the pool does not fit the present queries and documents."""
     folder = config.testset
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     pool = read_pool(folder)

@@ -1,7 +1,7 @@
 """The judgements of a test set: `judgements.jsonl`, the append-only log from which all labels come.
 
-A later judgement by the same judge, of the same pair and round, replaces the earlier judgement, or revokes it if
-`withdrawn` is set.
+A judge's later judgement of the same pair in the same round replaces the earlier one. If the later judgement is
+marked `withdrawn`, it only revokes the earlier one.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class JudgementLog(AppendLog[Judgement]):
 
 
 def current(judgements: Iterable[Judgement], queries: Mapping[str, Query]) -> list[Judgement]:
-    """Return the judgements that count: the last one for each judge, pair and round. Withdrawn judgements do not count,
-    and neither do judgements of queries that have changed since. queries: the test set's queries by id."""
+    """Return the judgements that count: the last one of each judge, pair and round, unless it is withdrawn. Judgements
+    of queries whose text has changed since do not count. queries: the test set's queries by id."""
     digests = {query_id: text_digest(query) for query_id, query in queries.items()}
     last: dict[tuple[Pair, str, int], Judgement] = {}
     for one in judgements:
@@ -148,7 +148,7 @@ class JudgedSet:
         return [one for one in self.of_people.get(pair, ()) if one.round == 1 and (not audit or one.sample == "audit")]
 
     def unneeded(self, query_id: str) -> bool:
-        """Return whether the last adjudication or, without one, all people say that the query needs no retrieval."""
+        """Return whether the query needs no retrieval. The last adjudication decides, or else people's consensus."""
         said = self.first_round((query_id, None))
         deciding = [one for one in said if one.basis == ADJUDICATED][-1:] or said
         return bool(deciding) and all(one.needs is False for one in deciding)
@@ -163,8 +163,8 @@ class JudgedSet:
 
 
 def read_judged_set(folder: Path) -> JudgedSet:
-    """Read a test set, its pool and its judgements. Leave out pairs and judgements that are older than the present text
-    of their query. Raise BadInput if a file is wrong."""
+    """Read a test set, its pool and its judgements. Leave out pairs and judgements from before the text of their query
+    changed. Raise BadInput if a file is wrong."""
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     texts = {query_id: text_digest(one.query) for query_id, one in queries.items()}
     pool = read_pool(folder)

@@ -153,7 +153,7 @@ def read_reply(text: str) -> tuple[int, str]:
 
 
 def reply_verdict(reply: Reply[tuple[int, str]], document: Document) -> Verdict:
-    """Return the verdict in a reply. A grade of 2 or 3 becomes open if its quotation is not in the document."""
+    """Return the verdict in a reply. Replace a grade of 2 or 3 by None if its quotation is not in the document."""
     if reply.value is None:
         return Verdict(None, reason="no usable reply")
     grade, quote = reply.value

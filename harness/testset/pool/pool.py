@@ -33,7 +33,7 @@ class PooledPair:
     seed: whether the document has evidence for the query.
     near_duplicate: whether the document nearly repeats a document with evidence.
     pi: probability that the pair is in the pool: 1 for documents from the top of a list, seeds and near-duplicates;
-        less for documents that were drawn from below the depth.
+        less for documents that were drawn at random from ranks below `PooledRun.depth`.
     """
 
     query_id: str

@@ -40,7 +40,7 @@ class Sources:
 
 @dataclass(frozen=True)
 class Draw:
-    """A random draw, for each query, of `sample` of the documents below rank `depth` in the lists."""
+    """A random draw of `sample` documents per query, from those below rank `depth` in the runs' lists."""
 
     depth: int
     sample: int
@@ -52,9 +52,9 @@ def pooled(
 ) -> tuple[PooledPair, ...]:
     """Return the pairs of a pool, sorted by query and document: the pairs in `before`, and pairs from the sources.
 
-    If a pair was drawn before, and now also comes from a run, evidence or a near-duplicate, its `pi` becomes 1. A
-    query that still has drawn documents gets no new draw: these documents stand for all documents that earlier runs
-    ranked below the depth.
+    If a pair was drawn before, and now also comes from a run, evidence or a near-duplicate, its `pi` becomes 1. While
+    a query still has drawn documents, none are drawn again. Those documents stand for all that ranked below the pooled
+    depth when they were drawn.
     query_ids: the test set's queries; pairs of other queries are left out.
     """
     had = pairs_by_query(sorted(query_ids), before)
@@ -95,7 +95,7 @@ def _drawn(query_id: str, documents: Sequence[str], draw: Draw) -> list[str]:
     return heapq.nsmallest(draw.sample, documents, key=place)
 
 
-DEEPEST = 10  # `reusability` computes nDCG@10, or a smaller depth if fewer documents are pooled.
+DEEPEST = 10  # `reusability` computes nDCG@10, or nDCG at the smallest depth of a pooled run if that is less.
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class LeftOut:
 @dataclass(frozen=True)
 class Reusability:
     """How each run's score changes without the documents that only this run pooled. measure: name of the measure.
-    queries: number of queries that count. runs: in the order of the pool."""
+    queries: number of queries in the mean. runs: in the order of the pool."""
 
     measure: str
     queries: int
@@ -139,16 +139,17 @@ class Reusability:
     def text(self) -> str:
         one, count = self.worst, len(self.runs)
         changed = f"at most {abs(one.change):.3f} ({one.name}: {one.score:.3f} becomes {one.without:.3f})"
-        moved = f"{self.moved} of {count} change places" if self.moved else "no run changes places"
+        moved = f"{self.moved} of {count} runs" if self.moved else "no run"
         return (
-            f"Reusability: if the documents that only one run brought are left out, this run's {self.measure} changes "
-            f"by {changed}, and {moved}. This counts {counted(self.queries, 'query')} whose pairs are all judged."
+            f"Reusability: without the documents that no other run brought, a run's {self.measure} would change by "
+            f"{changed}, and {moved} would change places. This is based on {counted(self.queries, 'query')} whose "
+            "pairs are all judged."
         )
 
 
 @dataclass(frozen=True)
 class Missed:
-    """An estimate of the relevant documents that are not judged, from drawn documents. All fields but
+    """An estimate, from drawn documents, of how many relevant documents are not judged. All fields but
     `queries` are numbers of documents.
 
     judged: drawn documents with a grade. found: the relevant documents among them.
@@ -166,8 +167,8 @@ class Missed:
     error: float
 
     def text(self) -> str:
-        drawn = f"{self.judged:,} documents drawn below the depth"
-        on = f"This counts {counted(self.queries, 'query')} whose pairs are all judged."
+        drawn = f"{self.judged:,} documents drawn from below pool.depth"
+        on = f"This is based on {counted(self.queries, 'query')} whose pairs are all judged."
         if not self.found:
             most = 3 / self.judged * self.below  # by the rule of three, with 95 % confidence
             return f"None of {drawn} is relevant: with 95 % confidence, judgements miss fewer than {most:,.0f}. {on}"

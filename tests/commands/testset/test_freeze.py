@@ -162,8 +162,8 @@ BAD = [  # words, what is done to the folders first, what the message says
     (["leave_out=true"], lambda at: judged_by_nobody(at), "14  no document is judged"),
     ([], lambda at: edit_a_query(at), "1  no document is pooled (q00009): harness testset pool testset=ts experi"),
     ([], lambda at: (at / "ts" / "v1").write_text(""), "ts/v1: this is a file"),
-    ([], lambda at: (at / "ts" / "v1").mkdir(), "ts/v1: the folder exists already, without frozen.json"),
-    (["output=docs"], None, "docs: the folder exists already, without frozen.json"),
+    ([], lambda at: (at / "ts" / "v1").mkdir(), "ts/v1: the folder exists already and has no frozen.json"),
+    (["output=docs"], None, "docs: the folder exists already and has no frozen.json"),
 ]
 
 

@@ -158,7 +158,7 @@ def test_a_judge_that_is_fooled_is_named_and_judges_what_people_have_judged(judg
     made.judge("human:kim", queries=made.query_ids[:3], sample="audit")
     with ChatServer(model=gullible) as server:
         done = judging(server)
-    assert "Warning: The judge is fooled: of unrelated documents that claim to answer perfectly, it gives" in done.out
+    assert "Warning: The judge is fooled. Among unrelated documents that claim to answer perfectly, " in done.out
     record = next(iter(read_records(made.folder).values()))
     assert (record.controls["claiming"].count, record.controls["stuffed"].count) == (SEEDS, 0)
     assert len(record.warnings) == 1

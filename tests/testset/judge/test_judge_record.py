@@ -102,6 +102,6 @@ def test_warnings_name_what_is_wrong():
     bad = {"seed": Proportion(15, 20), "stuffed": Proportion(3, 20), "claiming": Proportion(20, 20)}
     misses, stuffed, claiming = judge_record.warnings(bad)
     assert "misses answers" in misses
-    assert "fooled: of unrelated documents with the query's words scattered over them, it gives 3 of 20" in stuffed
-    assert "claim to answer perfectly, it gives 20 of 20" in claiming
+    assert "fooled. Among unrelated documents with the query's words scattered over them, 3 of 20" in stuffed
+    assert "claim to answer perfectly, 20 of 20" in claiming
     assert "no hidden controls were sent" in judge_record.warnings({})[0]

@@ -161,9 +161,9 @@ def test_runs_are_scored_without_what_they_alone_brought():
     assert found.worst is dense
     assert found.moved == 1
     assert found.text() == (
-        "Reusability: if the documents that only one run brought are left out, this run's ndcg@2 changes by at most "
-        "0.500 (dense: 0.807 becomes 0.307), and 1 of 2 change places. This counts 2 queries whose pairs are all "
-        "judged."
+        "Reusability: without the documents that no other run brought, a run's ndcg@2 would change by at most 0.500 "
+        "(dense: 0.807 becomes 0.307), and 1 of 2 runs would change places. This is based on 2 queries whose pairs are "
+        "all judged."
     )
 
 
@@ -176,7 +176,7 @@ def test_what_was_drawn_stands_for_what_was_not():
     assert found.error == pytest.approx(math.sqrt(0.75 / 0.25**2))  # the one relevant: (1 - pi) / pi^2
     assert found.text() == (
         "Judgements miss an estimated 3 of 7 relevant documents that the runs retrieved (standard error 3): 1 of 3 "
-        "documents drawn below the depth are relevant. This counts 2 queries whose pairs are all judged."
+        "documents drawn from below pool.depth are relevant. This is based on 2 queries whose pairs are all judged."
     )
 
 
@@ -185,8 +185,8 @@ def test_where_no_drawn_document_is_relevant():
     found = missed(pool(tuple(pairs)), resolved(pairs), QUERIES)
     assert (found.found, found.below, found.estimated, found.labelled) == (0, 6, 3, 3)
     assert found.text() == (  # 3 / 2 of 6
-        "None of 2 documents drawn below the depth is relevant: with 95 % confidence, judgements miss fewer than 9. "
-        "This counts 2 queries whose pairs are all judged."
+        "None of 2 documents drawn from below pool.depth is relevant: with 95 % confidence, judgements miss "
+        "fewer than 9. This is based on 2 queries whose pairs are all judged."
     )
 
 
