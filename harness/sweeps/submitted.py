@@ -288,10 +288,10 @@ class Submitted:
 
 @dataclass
 class Waiting:
-    """The wait for jobs: the elements of one array on SLURM, or processes of this machine.
+    """Waits for jobs, which are the elements of one SLURM array or processes of this machine.
 
     lost: job number -> (how the job ended without a result, what to do). said: the last printed line about states.
-    over: job number -> when SLURM first said that the job is over, or first did not know it.
+    over: job number -> when SLURM first said that the job is over or never starts, or first did not list the job.
     """
 
     jobs: Mapping[int, Job[Any]]
@@ -370,7 +370,7 @@ class Waiting:
         self.answers, now = True, time.monotonic()
         of = {number: known.get(self.jobs[number].job_id) for number in self.open}
         gone = [number for number, state in of.items() if state is None or state.is_over or state.never_starts]
-        # This forgets jobs that SLURM has started again.
+        # Jobs that SLURM has started again are not in `gone`, so their times are dropped.
         self.over = {number: self.over.get(number, now) for number in gone}
         self._say({number: state for number, state in of.items() if state})
         if late := [number for number in gone if now - self.over[number] >= GRACE_SECONDS]:

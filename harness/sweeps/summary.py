@@ -33,9 +33,9 @@ SHOWN = 10  # how many of the best trials are listed
 
 @dataclass(frozen=True)
 class System:
-    """A setting of the swept keys, except those that separate the groups. Each group has at most one trial with it.
+    """Values of the swept keys, except the keys that separate the groups. A group has at most one trial with them.
 
-    values: the scores; NaN if a group has no trial with the setting.
+    values: the score in each group; NaN if the group has no such trial.
     mean: the mean over the groups; NaN if a value is missing or the groups have different rules.
     """
 
@@ -54,7 +54,7 @@ class TrialRow:
     """A trial in the JSON document, the table of all trials and the report.
 
     objectives: name -> value, NaN if absent. The first objective ranks the trials.
-    interval, kind: the interval and the kind of the first objective. A kind is, for example, `out of fold`.
+    interval, kind: the interval of the first objective, and how its value was obtained, for example `out of fold`.
     """
 
     trial: int
@@ -148,7 +148,7 @@ class SweepSummary:
 
     @property
     def finished(self) -> list[int]:
-        """The finished trials, the best first; [] if not all trials are comparable."""
+        """The finished trials, the best first; [] if some trials are not comparable."""
         value, best = self._finished, self.best
         return [] if self.groups else sorted(value, key=lambda n: (n != best, -value[n], n))
 
@@ -171,7 +171,7 @@ class SweepSummary:
 
     @cached_property
     def recommended(self) -> Recommendation | None:
-        """The finished trial to take; None if no trial has finished or not all trials are comparable."""
+        """The finished trial to take; None if no trial has finished or if some trials are not comparable."""
         return None if self.groups else recommend(self.points)
 
     @property
@@ -191,7 +191,7 @@ class SweepSummary:
         if one is None:
             return []
         own = {result.run_id for result in self.results.values()}
-        before = f"The best run of the experiment, {short_id(one.run_id or '')}, is not in this sweep: {one.best:.4f}."
+        before = f"The experiment's best run, {short_id(one.run_id or '')} (at {one.best:.4f}), is not in this sweep."
         return [*([] if one.run_id in own else [before]), one.sentence]
 
     def _notes_on_labels(self) -> list[str]:
@@ -200,7 +200,7 @@ class SweepSummary:
             return []
         found = objective.estimate
         return [
-            f"Values are raw, {markup.raw_share(found)}, and have no interval. The best trial has "
+            f"Values are raw ({markup.raw_share(found)}) and have no interval. The best trial has "
             f"{markup.estimated(found, objective.title)}."
         ]
 
@@ -216,7 +216,7 @@ class SweepSummary:
 
     def _notes_on_groups(self) -> list[str]:
         keys, count = " or ".join(dict.fromkeys(key for one in self.groups for key in one.apart)), len(self.groups)
-        found = [f"Trials that differ in {keys} are not comparable: they form {count} groups, each with a best."]
+        found = [f"Trials that differ in {keys} are not comparable: they form {count} groups, each with a best trial."]
         if system := self.best_system:
             mean = f"{system.mean:.4f}{f' with {system.name}' if system.name else ''}"
             found.append(f"The best mean {self.objectives[0].name} over the {count} groups is {mean}.")
@@ -292,7 +292,7 @@ class SweepSummary:
 
     @property
     def private_views(self) -> int:
-        """The number of runs that show new private scores."""
+        """The number of runs whose private scores this start of the sweep shows."""
         if self.groups:
             return sum(group.private_views for group in self.groups)
         if self.select_on == "public":
@@ -300,7 +300,7 @@ class SweepSummary:
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str | None]]:
-        """Return swept key -> its value in each trial, None if absent. Values are numbers if all of a key's can be."""
+        """Return swept key -> its value in each trial, None if absent. Values of all-numeric keys are floats."""
         rows = [swept_values(trial.overrides) for trial in self.trials.values()]
         keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
         return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}
@@ -334,7 +334,7 @@ class SweepSummary:
         return metrics | {f"trials/{name}": float(count) for name, count in self.counts().items()}
 
     def parent_tags(self, pages: Mapping[str, str]) -> dict[str, str]:
-        """Return the tags of the parent run. pages: label of a group ("" if there are none) -> link to its trials."""
+        """Return the tags of the parent run. pages: a group's label ("" without groups) -> link to the trials."""
         if all(part.best is None for part in self.parts):
             return {}
         tags = {NOTE: as_note(self._note(pages))} | ({"sweep.page": page} if (page := pages.get("")) else {})
@@ -349,7 +349,7 @@ class SweepSummary:
         if self.groups:
             notes.insert(0, " ".join(self.notes))
         reused = self.counts()["reused"]
-        again = f" {reused} of the trials reused earlier runs, which are marked, and not nested below."
+        again = f" {reused} of the trials reused earlier runs. Those runs are tagged, but not nested below."
         return "\n\n".join([*notes, f"All trials: trials.json, trials.csv.{again if reused else ''}"])
 
     def best_note(self, page: str) -> str:
@@ -393,7 +393,8 @@ class SweepSummary:
 
 
 def objective_values(result: TrialResult, objectives: Sequence[SweepObjective], select_on: str) -> list[float]:
-    """Return the values of a trial's objectives on the queries that rank runs (`select_on`); NaN if absent."""
+    """Return the values of a trial's objectives; NaN if absent. Scores are on the queries that rank runs (`select_on`),
+    and other values, such as times, on all queries."""
     parts = ["all" if name.startswith(LESS_IS_BETTER) else select_on for name, _ in objectives[1:]]
     others = (measured(result.metrics, name, part) for (name, _), part in zip(objectives[1:], parts, strict=True))
     return [one.value if one else np.nan for one in (result.objective, *others)]

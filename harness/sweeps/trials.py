@@ -43,7 +43,7 @@ CHANGED = "The data or the queries have changed since the sweep was planned. Sta
 
 
 class RetrievalTrials:
-    """The retrieval trials of a job. Retrieves once, then gates and scores for each trial."""
+    """The retrieval trials of a job. Retrieves once; each trial then has its own further steps, such as scoring."""
 
     def __init__(self, job: Job) -> None:
         first = job.trials[0]
@@ -53,7 +53,7 @@ class RetrievalTrials:
         self.session = replace(session, timed="always") if job.timed else session
         index = steps.index_identity(next(iter(plan.retriever.values())), dataset)
         queries = {session.queries_digest}
-        if plan.writer:  # the plan used stand-ins for queries that a language model writes
+        if plan.writer:  # When the sweep was planned, stand-ins may have replaced queries that a model writes.
             queries.add(queries_digest(plan.writer.stand_ins(session.dataset.queries)))
         if first.ranking_keys[0] not in {digest(steps.ranking_identity(index, one)) for one in queries}:
             raise RuntimeError(CHANGED)
@@ -62,10 +62,10 @@ class RetrievalTrials:
             self._deepest += steps.retrieve({name: node}, self.session, depth).values()
         self._sizes = retrieval_run.index_sizes(plan, session)
         self._at_depth: dict[int, list[Ranking]] = {}
-        self._last_order: tuple[str, Ordered] | None = None  # (order key, result). Trials are sorted by order key.
+        self._last_order: tuple[str, Ordered] | None = None  # (order key, result); trials come sorted by this key
 
     def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
-        """Write a trial's files, tags and metrics. full: write all that a run logs, including the page of `run_id`."""
+        """Write a trial's files, tags and metrics. full: write all that a run logs, with the page of run `run_id`."""
         plan, dataset = trial.retrieval, self.session.dataset
         outcome = self._outcome(plan, None if full else [plan.objective])
         record.end_tags |= retrieval_run.write_run_files(folder, plan, dataset, outcome, light=not full)
@@ -114,7 +114,7 @@ def _read_expected(expected: str, name: str) -> Dataset:
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 PATIENCE = 60.0  # seconds that a job waits for a tracking server
-JOURNAL = "journal.jsonl"  # a file in the folder of a sweep
+JOURNAL = "journal.jsonl"  # the file in a sweep's folder to which workers append results
 COMPUTED, REUSED = "computed", "reused"  # values of the tag that `member_tag` names
 
 
@@ -282,7 +282,7 @@ class Runner:
         )
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
-        """Return the full record of a trial, to add to the light record of the run `run_id`. Empty the folder first."""
+        """Return all that a run can log, to complete the run `run_id` of a trial. Empty the folder first."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         record = RunRecord(self.context.experiment, trial.name, folder=folder)
@@ -316,7 +316,7 @@ def claim_sweep(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class JournalLine:
-    """A trial's result, and the token of the sweep's start that wrote the line."""
+    """A trial's result. token: identifies the start of the sweep during which the line was written."""
 
     token: str
     result: TrialResult

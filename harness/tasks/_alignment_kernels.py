@@ -1,6 +1,6 @@
 """Compiled inner loops of `harness.tasks.alignment`. Import this module late: importing numba takes a while.
 
-N texts are stored as one int32 array of word numbers and as `starts`, int64 [N + 1]: text r is
+N texts are stored as the ids of all their words, int32 `words`, and as int64 `starts` [N + 1]. Text r is
 `words[starts[r]:starts[r + 1]]`. Positions in a text count from 0. A place is a position in the source.
 """
 
@@ -42,7 +42,7 @@ def _walk(source, target, matched, shift):
     The bit of (i, j) is set if the longest common subsequence of source[i:] and target[j:] does not need source word i.
     """
     n, m = len(source), len(target)
-    longest = np.zeros(m + 1, np.int32)  # length for source[i:] and target[j:], at index j
+    longest = np.zeros(m + 1, np.int32)  # index j: length of the subsequence of source[i:] and target[j:]
     leave_out = np.zeros((n, (m + 7) // 8), np.uint8)
     for i in range(n - 1, -1, -1):
         after_both = np.int32(0)
@@ -78,7 +78,7 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
         first, into = source_starts[r], target_starts[r]
         n, m = source_starts[r + 1] - first, target_starts[r + 1] - into
         i = j = 0
-        last = here = -merge_gap - 1  # starts: of the last change, and of the edit that it joined
+        last = here = -merge_gap - 1  # last: start of the last change; here: start of its edit
         while i <= n:
             kept = i  # the next matched word, or the end
             while kept < n and matched[first + kept] < 0:
@@ -100,9 +100,9 @@ def judge_places(
 ):
     """Return the verdict on each place, int8 [source words + N]. The first place of text r is at `starts[r] + r`.
 
-    wanted, made: the words of references and of predictions, with their `_starts`.
-    wanted_source, made_source: the place of the edit that changes each source word; -1 without an edit.
-    wanted_at, made_at: the place of the edit that adds each target word; -1 without an edit.
+    wanted, made: the words of references and of predictions. wanted_starts, made_starts: where each text begins.
+    wanted_source, made_source: for each source word, the place of the edit that changes it; -1 without an edit.
+    wanted_at, made_at: for each target word, the place of the edit that adds it; -1 without an edit.
     """
     verdicts = np.zeros(starts[-1] + len(starts) - 1, np.int8)
     for r in range(len(starts) - 1):

@@ -1,8 +1,8 @@
 """Corrections judged edit by edit: align texts word by word, make edits, give verdicts.
 
 docs/measures.md defines alignment, edits and verdicts. A target (a reference or a prediction) is aligned with its
-source by a longest common subsequence (Wagner & Fischer 1974). For n and m words between the common beginning and the
-common end, this takes O(n * m) time and n * m bits: 12.5 MB for 10,000 words each.
+source by a longest common subsequence (Wagner & Fischer 1974). Equal words at the beginnings and ends of both texts are
+matched first. For the n and m words left, this takes O(n * m) time and n * m bits: 12.5 MB for 10,000 words each.
 
 An edit consists of a place (a position in the source) and the words that it puts there. The verdict on a place compares
 the words that reference and prediction put there, not the source words that these replace:
@@ -27,7 +27,7 @@ import numpy as np
 from harness.tasks.task import nfc
 
 Scheme = Literal["token", "span"]
-VERDICTS = ("", "tp", "fp", "fn", "fr")  # indexed by the verdicts' numbers in `_alignment_kernels`
+VERDICTS = ("", "tp", "fp", "fn", "fr")  # index: the verdict's code in `_alignment_kernels`
 NOTHING = "∅"
 
 Pieces = list[tuple[str, str]]
@@ -59,8 +59,8 @@ class Edit(NamedTuple):
 class ShownAlignment(NamedTuple):
     """A sentence to show to people. Joined, the pieces of a text are its words with single spaces between them.
 
-    Each edited word is a piece, marked with the verdict on the place where its edit begins. A source word that both
-    reference and prediction edit is marked with the verdict on the place of the reference's edit.
+    Each edited word is a piece, marked with the verdict on the place where its edit begins. If both reference and
+    prediction edit a source word, its mark is the verdict on the place of the reference's edit.
     """
 
     edits: list[Edit]
@@ -70,7 +70,7 @@ class ShownAlignment(NamedTuple):
 
 
 class _Texts(NamedTuple):
-    words: np.ndarray  # int32, the words of all texts as numbers, text after text
+    words: np.ndarray  # int32, the ids of the words of all texts, text after text
     starts: np.ndarray  # int64 [N + 1], the position of each text's first word
 
     def of(self, row: int, flat: np.ndarray) -> list[int]:
@@ -80,7 +80,8 @@ class _Texts(NamedTuple):
 class _Aligned(NamedTuple):
     """Targets aligned with their sources.
 
-    of_source, of_target: int32, for each word, the place (position in the source) of the edit that changes it, or -1.
+    of_source, of_target: int32. For each word, the place of the edit that changes it; -1 if no edit does. A place is a
+        position in the source.
     """
 
     texts: _Texts
@@ -93,7 +94,7 @@ class JudgedEdits:
     """N sentences with the verdicts on all their places.
 
     counts: int64 [N, 4], the numbers of places with tp, fp, fn and fr. Under `token`, fp includes fr.
-    wanted, made: bool [N], whether the reference (for made: the prediction) differs from the source.
+    wanted, made: bool [N], whether the reference (wanted) or the prediction (made) differs from the source.
     """
 
     counts: np.ndarray

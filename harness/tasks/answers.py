@@ -56,7 +56,7 @@ def split_reason(text: str) -> tuple[str, str]:
 
 
 def alternatives(reference: str) -> set[str]:
-    """Return the acceptable answers of a reference, without ASCII quotes and outer white space; none is empty."""
+    """Return the acceptable non-empty answers of a reference, without ASCII quotes and outer white space."""
     return {one.strip() for one in nfc(reference).translate(_QUOTES).split(ALTERNATIVES)} - {""}
 
 
@@ -85,9 +85,9 @@ def exact_match(predictions: Sequence[str], references: Sequence[str]) -> np.nda
 def rouge_1(predictions: Sequence[str], references: Sequence[str], tokenize: Tokenize) -> np.ndarray:
     """Return ROUGE-1 F1, 2 * common / (terms of the prediction + terms of the reference), float64 [N].
 
-    Each common term counts as often as in the text that has it less often. Terms are the tokens of the first 1,000
-    words (by white space), lower-cased, with every character except a to z, digits and Hangul syllables replaced by a
-    space. The value is 0 where either text has no term.
+    A term with the counts a and b in the two texts adds min(a, b) to `common`. To get terms, the first 1,000 words of a
+    text (by white space) are lower-cased, all characters except a to z, digits and Hangul syllables become spaces, and
+    the rest is tokenized. The value is 0 where either text has no term.
     Source: Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries (alpha 0.5). The contest's code uses
     MeCab's morphemes; another tokenizer gives other numbers.
     Example, with terms split at white space: `물은 끓는다` for `물은 100도에서 끓는다` -> 2 * 2 / (2 + 3) = 0.8.
@@ -177,8 +177,8 @@ class Answers:
     Under culture_qa the question type decides: `accuracy` for 선다형, `exact_match` for 단답형, and the text measures
     of whole answers for 서술형.
 
-    tokenizer: whether the terms of ROUGE-1 are all of kiwi's morphemes, or words separated by white space.
-    bertscore, bleurt: the model, or None. Without it, the measure and the averages that need it are absent.
+    tokenizer: what gives the terms of ROUGE-1: kiwi (all its morphemes) or white space (whole words).
+    bertscore, bleurt: the model, or None. Without a model, the measure and the averages that need it are absent.
     """
 
     recorded_as = "task/answers"
@@ -201,7 +201,7 @@ class Answers:
         self.subset = {name: group for group, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Compare both files. The counts of an item are 1 for each of its groups, and its value for each measure."""
+        """Compare both files. An item's count is 1 for a group that has it; for a measure, it is the item's value."""
         expected, predicted = read_references(references), read_answers(predictions)
         check_pairs(predictions, predicted, references, expected)
         texts = [predicted[item_id] for item_id in expected]
@@ -233,7 +233,7 @@ class Answers:
             rag_qa and NaN under culture_qa.
         descriptive_avg: (rouge_1 + bertscore + bleurt) / 3.
         final_score: (exact_match + descriptive_avg) / 2 under rag_qa. Under culture_qa, the mean of accuracy,
-            exact_match and descriptive_avg, without groups that have no items. NaN if a sum is missing.
+            exact_match and descriptive_avg, each only if its group has items. NaN if a sum is missing.
         Example: exact_match .3454 and text measures .2603, .7036, .5313 -> descriptive_avg .4984, final_score .4219.
         """
         found: dict[str, np.ndarray] = {}
@@ -319,7 +319,7 @@ def read_references(path: Path) -> dict[str, Reference]:
 
 
 def read_answers(path: Path) -> dict[str, str]:
-    """Read id -> answer, possibly empty, from a file laid out as for `read_references`; `input` is not read."""
+    """Read id -> answer from a file laid out as for `read_references`. Answers may be empty; `input` is not read."""
     return {item_id: _answer(row, where) for item_id, where, row in _rows(path)}
 
 

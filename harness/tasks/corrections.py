@@ -1,4 +1,4 @@
-"""The task `corrections`: corrected sentences, judged edit by edit, as `harness.tasks.alignment` defines edits."""
+"""The task `corrections`: corrected sentences, judged edit by edit. `harness.tasks.alignment` defines edits."""
 
 from __future__ import annotations
 

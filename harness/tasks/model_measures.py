@@ -27,7 +27,7 @@ from retrievers.base import AtMost, Progress, encodable
 from retrievers.dense import models
 
 MAX_TOKENS = 512  # limit of BLEURT's input, and of BERTScore's texts if the tokenizer has no limit
-UNBOUNDED = 10**6  # a tokenizer whose limit is at least this counts as having no limit
+UNBOUNDED = 10**6  # Tokenizers with this limit or a larger one are taken to have no limit.
 
 Pair = tuple[str, str]  # prediction, reference
 
@@ -111,7 +111,7 @@ class Regression:
         model, info = loaded
         _check_weights(folder, info)
         if pieces > config.vocab_size:
-            raise BadInput(f"{folder}: the tokenizer has {pieces:,} pieces, the model {config.vocab_size:,}.")
+            raise BadInput(f"{folder}: the tokenizer has {pieces:,} pieces, but the model knows {config.vocab_size:,}.")
         self._most = min(MAX_TOKENS, config.max_position_embeddings)
         self._model = model.to(device).eval()
 
@@ -145,7 +145,7 @@ class Regression:
 def _longest(limit: int, config: Any) -> int:
     most = limit if limit < UNBOUNDED else MAX_TOKENS
     places = getattr(config, "max_position_embeddings", 0)  # 0 or -1 without a table of positions
-    # RoBERTa's positions begin after the padding token's number.
+    # RoBERTa's positions begin after the padding token's id.
     places -= config.pad_token_id + 1 if "roberta" in config.model_type else 0
     return min(most, places) if places > 0 else most
 
@@ -190,7 +190,7 @@ def _tokenizer(folder: Path) -> tuple[Callable[[str], list[int]], int, int, int]
     else:
         raise BadInput(f"{folder} contains no tokenizer: BLEURT needs its SentencePiece model (spm.model).")
     if not known:
-        raise BadInput(f"{folder}: the tokenizer lacks [CLS] and [SEP], which BLEURT-20's tokenizer has.")
+        raise BadInput(f"{folder}: the tokenizer lacks [CLS] or [SEP], which BLEURT-20's tokenizer has.")
     return encode, special[0], special[1], size
 
 
@@ -384,7 +384,7 @@ class BertScore(PairMeasure):
             raise BadInput(f"layer is {layer!r}: give a number from 1 to the model's number of layers, or null.")
         if layer is None and path is not None:
             raise BadInput(
-                f"layer is null, but path is {path}: bert-score knows the layer only of models on the hub. Give "
+                f"layer is null, but path is {path}: bert-score knows the right layer only for models on the hub. Give "
                 "layer=N; for a copy of bert-base-multilingual-cased it is layer=9."
             )
         self._layer = layer

@@ -71,7 +71,7 @@ class ScoredFile:
 
     @property
     def headline(self) -> Objective | None:
-        """The value by which the run is ranked; if missing, the first defined measure's value; None without one."""
+        """The value that ranks the run or, if missing, the first defined measure's; None if no measure is defined."""
         return self.ranked_by or from_summary(self.shown, self.summary.get(self.shown), "in sample")
 
     @cached_property
@@ -158,7 +158,7 @@ def task_rules(node: Node) -> dict[str, Any]:
 
 
 def check_measure(task: TextTask, key: str, name: str) -> None:
-    """Raise BadInput, naming the config key, unless the task has the measure."""
+    """Raise BadInput unless the task has the measure `name`. key: the config key to name in the message."""
     if name not in task.measures:
         known = ", ".join(task.measures)
         hint = did_you_mean(name, task.measures)
@@ -170,7 +170,7 @@ def strata(kinds: Sequence[str]) -> np.ndarray:
 
 
 def in_public(judged: JudgedItems, seed: int, public: float) -> np.ndarray:
-    """Return the public part, bool [N]. Only ids and kinds decide, so the part is the same for every submission."""
+    """Return the public part, bool [N]. It depends only on ids and kinds, so all submissions have the same one."""
     return draw_public(judged.item_ids, strata(judged.kinds), seed, public)
 
 
@@ -179,7 +179,7 @@ def measure_all(task: TextTask, counts: ItemCounts, rows: np.ndarray | None = No
 
 
 def measure_kind(task: TextTask, counts: ItemCounts, rows: np.ndarray) -> dict[str, float]:
-    """Return every measure of items of one kind (rows: bool [N]); NaN for a value that is only a convention."""
+    """Return every measure of items of one kind (rows: bool [N]); NaN where these items leave it undefined."""
     silent = task.says_nothing({name: float(total) for name, total in _sums(counts, rows).items()})
     return {name: np.nan if name in silent else value for name, value in measure_all(task, counts, rows).items()}
 

@@ -88,5 +88,5 @@ class TextTask(Protocol):
         ...
 
     def says_nothing(self, sums: Mapping[str, float]) -> Collection[str]:
-        """Return the measures that these sums of counts leave undefined, such as 0/0. Their value is a convention."""
+        """Return the measures that are 0/0 with these sums of counts, so that their value is only a convention."""
         ...

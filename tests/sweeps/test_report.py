@@ -331,5 +331,5 @@ def test_what_to_expect_is_reported_with_the_best_trial():
     assert found.expectation == [expected.sentence]
     assert expected.sentence in said_of(found).tables[0].notes
     other = dataclasses.replace(found, expected=dataclasses.replace(expected, run_id="0123456789abcdef"))
-    assert other.expectation[0] == "The best run of the experiment, 01234567, is not in this sweep: 0.9000."
+    assert other.expectation[0] == "The experiment's best run, 01234567 (at 0.9000), is not in this sweep."
     assert (encoded(plain.document())["expected"], plain.expectation) == (None, [])

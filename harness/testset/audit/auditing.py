@@ -2,11 +2,12 @@
 
 A stratum contains queries of one kind that are about equally hard for the pooled runs, by the model's judgements. The
 first draw fixes the strata. A pilot of ten queries is drawn in proportion to the sizes of the strata. Once people have
-checked the pilot, further queries are drawn in proportion to N_s * sd_s (Neyman 1934): N_s is the size of stratum s,
-and sd_s is the standard deviation, in the stratum, of people's values of queries minus the model's (see `_Values`). An
-estimate is the sum of W_s * mean_s, where W_s is the share of queries in stratum s. Since the pilot stays in the sample
-of n queries, a bias of the order of 1/n remains where differences are skewed. In simulations with 40 of 270 queries,
-the bias is 0 to 0.2 standard errors, and intervals lose at most half a percentage point of coverage.
+checked the pilot, further queries are drawn in proportion to N_s * sd_s (Neyman 1934). N_s is the size of stratum s.
+For each checked query, take its value by people minus its value by the model (see `_Values`): sd_s is the standard
+deviation of these differences in the stratum. An estimate is the sum of W_s * mean_s over the strata: W_s is the
+stratum's share of the queries, and mean_s is the mean over its checked queries. Since the pilot stays in the sample of
+n queries, skewed differences bias estimates by the order of 1/n. In simulations with 40 of 270 queries, the bias is 0
+to 0.2 standard errors, and intervals lose at most half a percentage point of coverage.
 
 A judgement counts only if it is blind and was made for the audit: people who see the model's grade tend to repeat it.
 """
@@ -46,7 +47,7 @@ PILOT = 10  # queries in the first draw
 AGAIN = 5  # Every fifth drawn query is judged twice.
 # Number of difficulty classes -> endings of the strata's names.
 LEVELS = {1: ("",), 2: ("/easier", "/harder"), 3: ("/easy", "/medium", "/hard")}
-UNKNOWN = "unjudged"  # the class of queries that no model has judged, if a model has judged others of their kind
+UNKNOWN = "unjudged"  # queries that no model has judged, in a kind where a model has judged other queries
 ADDED = "/added "  # "fact/easy/added 1": easy `fact` queries that were added to the test set after the first draw
 PRIOR = 2.0  # degrees of freedom that `spreads` gives to the variance of a stratum's group
 MORE = 20  # `worth` imagines this many more checked queries.
@@ -59,8 +60,8 @@ def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int
     """Return whole numbers in proportion to the weights, by Webster's method.
 
     Each unit goes to the weight w with the largest w / (n + 1/2), where n is the number of units that w has; the first
-    wins ties. A weight of 0 gets only its least number, so the sum may stay below `total`. A larger total makes no
-    number smaller. least, most: bounds of each number. They override the proportion and the total.
+    wins ties. A weight of 0 gets only its lower bound, so the sum may stay below `total`. A larger `total` makes no
+    number smaller. least, most: the bounds of each number. They override the proportion and the total.
     """
     counts = [min(low, high) for low, high in zip(least, most, strict=True)]
     for _ in range(total - sum(counts)):
@@ -74,9 +75,10 @@ def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int
 def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[float]:
     """Estimate the standard deviation of each stratum from few values: sqrt((SS + 2 V) / (n - 1 + 2)).
 
-    SS is the sum of squares around the mean of the stratum's n values. V is the variance of its group, estimated in the
-    same way from the group's values and the variance of all values. Hence a few equal values do not give 0. If all
-    values are equal, or there are fewer than two, each result is 1. groups: the group of each stratum.
+    SS is the sum of squares around the mean of the stratum's n values. V is the variance of the stratum's group. It is
+    estimated from the group's values by the formula under the root, where V is then the variance of all values. So a
+    few equal values do not give 0. If all values of all strata are equal, or if there are fewer than two values, each
+    result is 1. groups: the group of each stratum.
     """
     everything = [value for stratum in strata for value in stratum]
     overall = float(np.var(everything, ddof=1)) if len(everything) > 1 else 0.0
