@@ -226,7 +226,7 @@ def _use_model() -> USE:
 
 
 def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray]:
-    """Split `rows` into chunks of about `size` characters, or of one longer text. The longest texts come first."""
+    """Split `rows`, longest texts first, into chunks of about `size` characters. A longer text is not cut."""
     lengths = np.array([len(texts[row]) + EACH for row in rows])
     order = np.argsort(-lengths, kind="stable")
     numbers = np.cumsum(lengths[order]) // size

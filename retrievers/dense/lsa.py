@@ -57,7 +57,7 @@ class LSA:
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
         if progress:
-            progress(0, len(texts), "documents")  # learning comes first, and takes most of the time
+            progress(0, len(texts), "documents")  # shown while the encoder learns, which takes most of the time
         prepared = [lower_cased(text).strip() for text in texts]
         if any(prepared):
             vectorizer = self._vectorizer(max_features=FEATURES)
@@ -103,7 +103,7 @@ class LSA:
         """Return orthonormal directions by ascending variance, float32 [V, D]. weights: float32 [N, V]."""
         from scipy.linalg import eigh
 
-        # Eigenvectors of the documents' inner products give exact directions, faster than a randomised decomposition.
+        # Eigenvectors of the documents' inner products give the directions exactly, and faster than a random method.
         if weights.shape[0] > LEARNED:
             sample = np.random.default_rng(self._seed).choice(weights.shape[0], LEARNED, replace=False)
             weights = weights[np.sort(sample)]

@@ -36,7 +36,7 @@ register(TOKEN)
 ADDRESSES = f"give {URI} as http://host:port or https://host:port, or as a path that ends in .db for milvus-lite"
 INSTALL = "pip install -c constraints.txt -e '.[milvus]'"
 CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds to connect, for a short call, and to index, load or search
-SETTLING = 50  # maximum number of further counts, one every 0.2 s, while the server counts too few rows
+SETTLING = 50  # maximum number of repeated counts of rows, 0.2 s apart, while the server reports too few
 MESSAGE = 15 << 20  # maximum number of bytes of rows in a message; servers accept 64 MB, and some proxies 16 MB
 MOST_CANDIDATES = 16_384  # maximum number of documents that Milvus returns per query
 HASHED = 1 << 16  # number of rows hashed at a time
@@ -47,9 +47,9 @@ log = logging.getLogger(__name__)
 class MilvusIndex(Approximate):
     """An index on a Milvus server or in milvus-lite, by inner products.
 
-    The environment variables HARNESS_MILVUS_URI and HARNESS_MILVUS_TOKEN have the address and a token. Searches measure
-    `index_recall` on at most 256 queries. The server's version may change an approximate index's proposals, but is not
-    part of the identity.
+    The environment variables HARNESS_MILVUS_URI and HARNESS_MILVUS_TOKEN hold the address and a token. Searches measure
+    `index_recall` on at most 256 queries. Another version of the server may propose other documents for an approximate
+    index, but the ranking's identity does not include it.
 
     index_type: any of the server's types for float vectors, such as FLAT (exact), HNSW or IVF_FLAT.
     build: Milvus' parameters for building the index, such as {M: 32, efConstruction: 200}.
@@ -96,7 +96,7 @@ class MilvusIndex(Approximate):
             )
             found = [np.unique(np.array(row.ids, np.int64)) for row in hits]
             if any(len(ids) and not 0 <= ids[0] <= ids[-1] < len(vectors) for ids in found):
-                raise Failed(f"Milvus at {milvus.address} returned documents that {name} lacks: drop that collection.")
+                raise Failed(f"Milvus at {milvus.address} returned documents outside the collection {name}: drop it.")
             return Candidates(np.concatenate(found).astype(np.int32), np.cumsum([0, *map(len, found)]))
 
         return propose
@@ -223,8 +223,8 @@ def _opened(_process: int, uri: str, token: str) -> Milvus:
         if "UNAUTHENTICATED" in "".join(traceback.format_exception(error)):
             raise Failed(f"Milvus at {uri} refuses the token: give user:password, or a key, in {TOKEN}.") from None
         raise Failed(
-            f"no Milvus server answers at {uri}: {_reason(error)}. Start it, or give its gRPC port in {URI} "
-            "(19530 unless it was changed), and https if the server expects it."
+            f"no Milvus server answers at {uri}: {_reason(error)}. Start it, or correct {URI}: give the server's "
+            "gRPC port (19530 unless it was changed), and https if the server expects it."
         ) from None
     return Milvus(client, uri)
 

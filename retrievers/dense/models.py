@@ -31,7 +31,7 @@ UNUSED = ("*.md", ".*", "*/.*", "*onnx*", "*openvino*", "tf_model*", "*.h5", "*.
           "*.gguf", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.svg", "*.webp", "*.pdf")  # fmt: skip
 BatchTokens = Annotated[int, AtMost(10_000_000, "a batch has to fit into memory")]
 MaxLength = Annotated[int, AtMost(1_000_000, "no model reads more tokens")]
-RerankDepth = Annotated[int, AtMost(100_000, "the model reads each of these documents")]
+RerankDepth = Annotated[int, AtMost(100_000, "the model reads every reranked document")]
 WEIGHTS = ("*.safetensors", "*.bin")
 CPU_BATCH_TOKENS = 1 << 11  # a larger batch does not fit into the processor's cache
 GPU_BATCH_TOKENS = 1 << 15  # this size keeps a large GPU busy, and takes little memory beside a large model
@@ -150,8 +150,8 @@ def here(source: ModelSource) -> Path | None:
 def fingerprint(source: ModelSource) -> dict[str, str]:
     """Return the identity of a model: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
 
-    If the revision is a commit, no file is needed. The checksum covers the relative names and the contents of all files
-    that UNUSED does not match. A file is read again only if its size or modification time changes.
+    If the revision is a commit, no file of the model is read. The checksum covers the relative names and the contents
+    of all files that UNUSED does not match. A file is read again only if its size or modification time changes.
     """
     if source.path is None:
         known = _COMMIT.fullmatch(source.revision or "")
@@ -199,7 +199,7 @@ def dtype_for(dtype: str, device: str | None) -> str:
 
 
 def token_batches(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Yield indices of texts, longest first, in batches of one text or of at most `limit` tokens, padding included."""
+    """Yield batches of indices, longest texts first: at most `limit` tokens with padding, or one longer text."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
@@ -256,7 +256,7 @@ def loading(folder: Path, package: str) -> Iterator[None]:
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()  # needless, as loading takes about a second
+    logging.disable_progress_bar()  # loading takes about a second, so no bar is needed
     try:
         yield
     except BadInput:
@@ -317,7 +317,7 @@ def _snapshot(source: ModelSource, **options: Any) -> Path:
 
 
 def _ask_hub(source: ModelSource, download: bool = False) -> Path | None:
-    """Return the downloaded snapshot, or None without `download`. Raise BadInput if the hub lacks the model."""
+    """Raise BadInput if the hub lacks the model. If `download`, return its downloaded folder, else None."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 
@@ -390,6 +390,6 @@ def _need(package: str) -> None:
     if find_spec(package) is None:
         raise BadInput(
             f"models need the package {package}: {INSTALL}. "
-            "Without it, set rerank=none, and choose either retriever=bm25, hybrid_lexical or hybrid_light, or "
-            "encoder=use_multilingual or lsa."
+            "Without it, use rerank=none and either another retriever (retriever=bm25, hybrid_lexical or hybrid_light) "
+            "or another encoder (encoder=use_multilingual or lsa)."
         )

@@ -19,8 +19,8 @@ import numpy as np
 from harness.errors import BadInput
 from retrievers.base import AtMost, Progress, check_whole, cores, in_parts, load_array, order_rows, read_only
 
-Count = Annotated[int, AtMost(1 << 20, "faiss takes memory in proportion to it")]
-Links = Annotated[int, AtMost(512, "each document keeps this many links")]
+Count = Annotated[int, AtMost(1 << 20, "faiss needs memory in proportion to this value")]
+Links = Annotated[int, AtMost(512, "the index stores m links per document")]
 Bits = Annotated[int, AtMost(12, "faiss supports no more")]
 SEED = 1234  # seed of k-means
 BATCH = 64  # number of queries that an approximate index searches at a time
@@ -30,7 +30,7 @@ ROOM = 1 << 23  # maximum number of candidates in memory, over all queries
 
 
 class Candidates(NamedTuple):
-    """Documents that may be a query's best. Query i has `docs[offsets[i]:offsets[i + 1]]`, int32, ascending."""
+    """Documents that may be a query's best. Those of query i: `docs[offsets[i]:offsets[i + 1]]`, int32, ascending."""
 
     docs: np.ndarray
     offsets: np.ndarray
@@ -82,8 +82,8 @@ class VectorIndex(Protocol):
 class Flat:
     """Finds the exact k best documents by the inner product, summed in float64. Needs no faiss.
 
-    A float32 matrix multiplication gives approximate products. All documents that may be among the k best, given a
-    bound on the rounding error (Higham 2002, Accuracy and Stability of Numerical Algorithms, 3.1), are scored again.
+    A float32 matrix multiplication gives approximate products. A bound on their rounding errors (Higham 2002, Accuracy
+    and Stability of Numerical Algorithms, 3.1) shows which documents may be among the k best. These are scored again.
     """
 
     recorded_as = "index/flat"
@@ -104,7 +104,7 @@ class Flat:
 
 
 class Approximate(ABC):
-    """Scores an index's candidates as `Flat` does, and measures its recall against `Flat`."""
+    """Scores an index's candidates as `Flat` does, and measures the index's recall against `Flat`."""
 
     version = 1
     packages: tuple[str, ...] = ()
@@ -135,7 +135,7 @@ class Approximate(ABC):
             raise BadInput(f"index.{name} is {value}: raise it to at least depth={width}, or lower depth.")
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
-        """Search as VectorIndex says. Measure `index_recall`, the mean share of Flat's documents that were found.
+        """Search as VectorIndex says. Measure `index_recall`, the mean share of Flat's results that this index finds.
 
         Queries of zeros are left out of the mean. Raise BadInput if k exceeds the number of candidates.
         """
@@ -233,13 +233,13 @@ class _Inverted(Approximate):
     def _prober(self, folder: Path) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         centroids = load_array(folder, "centroids")
         nprobe, longest = min(self._nprobe, len(centroids)), greatest_length(centroids)
-        return lambda queries: exact(queries, centroids, longest, nprobe)  # a query's lists depend on no other query
+        return lambda queries: exact(queries, centroids, longest, nprobe)  # so a query's lists depend on no other query
 
 
 class IVFFlat(_Inverted):
     """An inverted file (Sivic & Zisserman 2003). Every document in the searched lists is a candidate.
 
-    nlist: number of lists, at most N; None: 4 * sqrt(N), or fewer, to keep 39 vectors per list for training.
+    nlist: number of lists, at most N; None: 4 * sqrt(N), but at most N / 39, as training needs 39 vectors per list.
     nprobe: number of lists to search per query, at most nlist. If nlist is None, nprobe may exceed the number of lists.
     """
 
@@ -269,7 +269,7 @@ class IVFPQ(_Inverted):
     nlist, nprobe: as in IVFFlat.
     m: number of parts into which a vector is cut, a divisor of D.
     bits: number of bits per part, 4 to 12; needs 2 ** bits documents or more. A document takes m * bits / 8 bytes.
-    candidates: number of candidates per query, the best by their codes; at least k.
+    candidates: number of documents per query, the best by their codes, to score exactly; at least k.
     """
 
     recorded_as = "index/ivf_pq"
@@ -414,14 +414,14 @@ def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: i
 
 
 def _room(k: int) -> int:
-    return 4 * max(k, 64)  # with room for several times k, the kernel rarely drops candidates
+    return 4 * max(k, 64)  # with room for several times k candidates, the kernel rarely drops any
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:
     """Return, as float64 [Q], the error bound of inner products computed in float32; infinity if they may overflow.
 
     For D dimensions and any order of summation, the bound is gamma * |query| * longest, with gamma = D u / (1 - D u)
-    and u = 2 ** -24. Another 0.1 % covers float64's rounding; the last term covers underflow.
+    and u = 2 ** -24. Another 0.1 % covers float64's rounding; an added D * 2 ** -125 covers underflow.
     """
     width = queries.shape[1]
     reach = np.linalg.norm(queries.astype(np.float64), axis=1) * longest

@@ -37,7 +37,7 @@ _STEP = re.compile(
     r"""|\['(?P<quoted>[^']+)'\](?P<also_optional>\??)"""
     r"""|\[(?P<index>\d{1,6}|\*)\]"""
 )
-_SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # in names of secret parameters
+_SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # in the names of secrets
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a valid name of a header (RFC 9110, 5.6.2)
 
 
@@ -101,8 +101,8 @@ class HttpRetriever:
         if unset := self._client.secrets.unset():
             headers = {variable: header for header, variable in self._client.secrets.variables.items()}
             raise BadInput(
-                f"The environment variable {unset[0]} is not set; runtime.headers_env names it for the header "
-                f"{headers[unset[0]]}. Set it to the header's whole value."
+                f"The environment variable {unset[0]} is not set. Set it to the whole value of the header "
+                f"{headers[unset[0]]}, which runtime.headers_env takes from it."
             )
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
@@ -181,7 +181,7 @@ class HttpRetriever:
             return ids, [1 / rank for rank in range(1, len(ids) + 1)]
         scores = [_checked_score(value) for value in _values(self._scores_at, "scores", content, reply)]
         if len(ids) != len(scores):
-            raise _final(f"ids leads to {len(ids)} values and scores to {len(scores)}: each result needs both.")
+            raise _final(f"the path ids finds {len(ids)} values, but scores finds {len(scores)}: results need both.")
         return ids, scores
 
 
@@ -259,7 +259,7 @@ def _checked_headers(variables: Mapping[str, str], address: Address) -> Secrets:
 
 
 def names_in(template: Any) -> set[str]:
-    """Return the names in braces in a template. Raise BadInput for a text that is only an unknown name in braces."""
+    """Return the names in braces in a template. Raise BadInput if a whole text is {name} with an unknown name."""
     found = set()
     for text in _texts(template):
         found |= set(_NAMED.findall(text))
@@ -329,7 +329,7 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True)
 class JsonPath:
-    """A path as in JSONPath: `hits[*].id`, `hits[*]['a.b']`. A name before a ? may be absent: `children?[*].id`."""
+    """A path as in JSONPath: `hits[*].id`, `hits[*]['a.b']`. With `children?[*].id`, a reply may lack `children`."""
 
     text: str
     steps: tuple[_Step, ...]
