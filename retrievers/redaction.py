@@ -15,7 +15,7 @@ WORD = 8  # secrets with fewer characters are matched only as whole words
 READ, SHOWN = 20_000, 60  # maximum number of characters to search for secrets, and to show in a message
 
 _USER, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
-_VARIABLES = {  # libraries read these variables; of a value that is an address, only the login is secret
+_VARIABLES = {  # libraries read these variables; if a value is an address, only its login is secret
     "AWS_SECRET_ACCESS_KEY",
     "AWS_SESSION_TOKEN",
     "HF_TOKEN",
@@ -74,7 +74,7 @@ def _secrets() -> Iterator[str]:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """Yield a value and its secret parts: the word after `Bearer`, and the password after a user."""
+    """Yield a value and its secret parts: the token after `Bearer`, and the password after `user:`."""
     if "://" in value:
         login = unquote(value.partition("://")[2].partition("/")[0].rpartition("@")[0])
         yield from _forms(login) if ":" in login else ()

@@ -38,7 +38,7 @@ class Summed(Retriever, Protocol):
     surveyed_by: tuple[str, ...]
 
     def survey(self, documents: Sequence[Document], folder: Path) -> None:
-        """First pass: write additive statistics of a shard, such as document frequencies, to `folder`."""
+        """First pass: write statistics of a shard to `folder` that add up over shards, such as document frequencies."""
 
     def summarise(self, surveys: Sequence[Path], folder: Path) -> None:
         """Write the statistics of the whole corpus to `folder`. surveys: the surveys of all shards, in order."""
@@ -47,11 +47,11 @@ class Summed(Retriever, Protocol):
         """Second pass: write the index of a shard to `folder`. survey: the shard's own survey."""
 
     def load_shard(self, folder: Path, summary: Path) -> None:
-        """Open the index of a shard. `search` then finds documents of this shard."""
+        """Open the index of a shard. `search` then returns only documents of this shard."""
 
 
 def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
-    """Return the k best documents of each query over all shards, and the mean of each value in `measured`.
+    """Return each query's k best documents over all shards. Average the values that the searches measured, if any.
 
     rankings: one or more, with equal `query_ids` and different documents. Only a few are in memory at a time.
     """

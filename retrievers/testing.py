@@ -91,7 +91,7 @@ def contract(
     """Yield (rule, violation or "") for the rules of KNOWN_QUERIES, ANY_QUERIES and IN_SHARDS.
 
     documents: in ascending order of doc_id. folder: an empty folder. known_only: whether the retriever answers only
-        these queries, because its rankings were made elsewhere.
+        `queries`, because its rankings were made elsewhere.
     """
     subject = Subject(make, _new_folder(folder, "indexed"), documents, queries)
     rules = [("the documents can be indexed", _indexed), *(KNOWN_QUERIES if known_only else ANY_QUERIES).items()]
@@ -116,7 +116,7 @@ def _indexed(subject: Subject) -> None:
 def _rows(subject: Subject) -> None:
     ranking = subject.opened().search(subject.queries, subject.k)
     expected = tuple(query.query_id for query in subject.queries)
-    assert ranking.query_ids == expected, f"rows of {ranking.query_ids[:3]}… instead of {expected[:3]}…"
+    assert ranking.query_ids == expected, f"the rows are for queries {ranking.query_ids[:3]}…, not {expected[:3]}…"
     unknown = set(ranking.doc_ids) - {document.doc_id for document in subject.documents}
     assert not unknown, f"the dataset has no document {min(unknown)!r:.60}"
 
@@ -126,9 +126,9 @@ def _at_most_k(subject: Subject) -> None:
     longest = retriever.search(subject.queries, subject.k)
     for k in (1, 3):
         top = retriever.search(subject.queries, k)
-        _same(top, longest.top(k), f"of k={k} and the first {k} of k={subject.k}")
+        _same(top, longest.top(k), f"with k={k} and the first {k} hits with k={subject.k}")
     everything = retriever.search(subject.queries, len(subject.documents) + 10)
-    _same(everything.top(subject.k), longest, f"of k={len(subject.documents) + 10} and k={subject.k}")
+    _same(everything.top(subject.k), longest, f"with k={len(subject.documents) + 10} and k={subject.k}")
 
 
 def _repeatable(subject: Subject) -> None:
@@ -171,7 +171,7 @@ def _found_by_text(subject: Subject) -> None:
     ranking = subject.opened().search(queries, subject.k)
     for row, document in enumerate(some):
         found = [doc_id for doc_id, _ in ranking.row(row)]
-        assert document.doc_id in found, f"the text of {document.doc_id:.60} finds {found[:3]}"
+        assert document.doc_id in found, f"a search for the text of {document.doc_id:.60} finds others: {found[:3]}"
 
 
 def _same(one: Ranking, other: Ranking, what: str) -> None:
@@ -210,11 +210,11 @@ def _cut(subject: Subject) -> None:
         one, other = found.row(row), whole.row(row)
         mine, theirs = ([score for _, score in some] for some in (one, other))
         close = len(mine) == len(theirs) and np.allclose(mine, theirs, rtol=1e-4, atol=1e-5)
-        assert one == other if summed else close, f"shards rank differently for query {query_id:.60}: {one[:3]}"
+        assert one == other if summed else close, f"results for query {query_id:.60} differ with shards: {one[:3]}"
 
 
 KNOWN_QUERIES: dict[str, Rule] = {
-    "each query has a row of the dataset's documents, in the order of the queries": _rows,
+    "each query has a row of documents of the dataset; the rows are in the order of the queries": _rows,
     "a row has at most k documents, and a smaller k gives the first of them": _at_most_k,
     "each search and each instance gives the same ranking": _repeatable,
     "a second index gives the same ranking": _rebuilt,
@@ -248,7 +248,7 @@ def check_encoder(make: Callable[[], Encoder], tmp_path: Path) -> None:
     _check_vectors(queries, len(texts))
     assert queries.shape == documents.shape, "queries and documents have vectors of one length"
     again = make().encode_queries(texts[::-1], folder)[::-1]
-    assert np.allclose(again, queries, atol=1e-5), "vectors in the order of the queries, from every instance"
+    assert np.allclose(again, queries, atol=1e-5), "every instance gives the queries' vectors in order"
     assert len(encoder.encode_queries([], folder)) == 0, "without queries there are no vectors"
     empty = _new_folder(tmp_path, "empty")
     make().encode_documents([], empty)
@@ -265,7 +265,7 @@ def _check_vectors(vectors: np.ndarray, count: int) -> None:
 def check_fusion(make: Callable[[], Fusion]) -> None:
     """Check the rules for every fusion.
 
-    - Every query has a row, in the order of the rankings.
+    - Every query has a row, in the order of the rankings' queries.
     - A row has at most k of the documents that any ranking returned. A smaller k gives the start of the row.
     - The order of the rankings does not matter. The fusion of a single ranking keeps its documents.
     """
@@ -349,4 +349,4 @@ def _check_few_documents(make: MakeRetriever, tmp_path: Path) -> None:
         retriever = make()
         retriever.index(documents, _new_folder(tmp_path, f"{len(documents)}-documents"))
         found = int(retriever.search(QUERIES, 3).lengths.max())
-        assert least <= found <= most, f"of {len(documents)} documents, a query finds {found}"
+        assert least <= found <= most, f"with {len(documents)} documents indexed, a query wrongly finds {found}"

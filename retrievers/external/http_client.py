@@ -424,7 +424,7 @@ def _join(threads: Sequence[threading.Thread]) -> None:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
-    """Return the seconds that the header Retry-After, a number or a date (RFC 9110, 10.2.3), asks to wait; else 0."""
+    """Return the wait in seconds that Retry-After (RFC 9110, 10.2.3) gives as a number or a date; else 0."""
     value = headers.get("Retry-After", "")
     with suppress(ValueError):
         return max(0.0, float(value))

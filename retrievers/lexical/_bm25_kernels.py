@@ -1,9 +1,9 @@
 """Compiled inner loops of BM25, imported only where they run because importing numba is slow.
 
 The index is a matrix in compressed sparse columns, one column per term. Term t has postings `docs[starts[t]:ends[t]]`
-(int32, ascending) with `scores` (float64); while an index is built, ends[t] is starts[t + 1]. The term adds `floors[t]`
-(float64, at least 0) to the score of every document, even without a posting. The index arrays are read-only, so each
-kernel is compiled for a single set of types.
+(int32, ascending) with `scores` (float64). The files of an index store no `ends`: there, ends[t] is starts[t + 1]. The
+term adds `floors[t]` (float64, at least 0) to the score of every document, even without a posting. Index arrays are
+always passed read-only, because numba would compile each kernel once more for writable arrays.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from numba import njit
 
 BLOCK = 4096  # number of documents scored together; their sums (32 KB) fit into the first-level cache
 NO_DOC = np.iinfo(np.int32).max
-STRIPE = 8  # number of documents of a block compared with the threshold at a time
-GROUPS = 512  # number of groups of documents in a block; the best scores of the groups give the first threshold
+STRIPE = 8  # number of documents that are compared with the threshold at a time
+GROUPS = 512  # number of groups of documents in a block; the best score of each group helps to find the first threshold
 
 
 @njit(cache=True, nogil=True)
@@ -81,14 +81,14 @@ def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, l
                 threshold = _first_threshold(sums, floor, k)
             for start in range(0, BLOCK, STRIPE):
                 above = 0
-                for i in range(start, start + STRIPE):  # without a branch, this becomes vector instructions
+                for i in range(start, start + STRIPE):  # no branch, so this becomes vector instructions
                     above += sums[i] + floor > threshold
                 if above:
                     for i in range(start, start + STRIPE):
                         score = sums[i] + floor
                         touched = (sums[i] != 0.0) | (math.copysign(1.0, sums[i]) > 0.0)
                         best_docs[size], best_scores[size] = base + i, score  # a branch would be slower
-                        size += touched & (score > threshold)  # ties with the k-th lose: they come later
+                        size += touched & (score > threshold)  # a tie with the k-th best loses: it comes later
                     if size > room - STRIPE:
                         threshold = _kth(best_scores, size, k, scratch)
                         size = keep_best(best_docs, best_scores, size, k, threshold)
@@ -117,7 +117,7 @@ def _add_up(docs, scores, cursors, ends, base, sums):
         at, end = cursors[t], ends[t]
         while at + 8 <= end and docs[at + 7] < limit:  # documents ascend, so one comparison is enough for eight
             for i in range(at, at + 8):
-                sums[np.uint64(docs[i] - base)] += scores[i]  # numba checks signed indices, but not unsigned ones
+                sums[np.uint64(docs[i] - base)] += scores[i]  # unsigned: numba tests signed indices for < 0
             at += 8
         while at < end and docs[at] < limit:
             sums[np.uint64(docs[at] - base)] += scores[at]
@@ -129,15 +129,15 @@ def _add_up(docs, scores, cursors, ends, base, sums):
 def _first_threshold(sums, floor, k):
     """Return a value just below a score that at least k documents of the block reach; -inf if no such score is known.
 
-    The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. If this
-    score is above 0, these documents have terms of the query. With this threshold, most documents of the first block
-    never become candidates.
+    The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. It is used
+    only if it is above 0, because then each of these k documents has a term of the query. With this threshold, most
+    documents of the first block never become candidates.
     """
     if k > GROUPS:
         return -np.inf
     best = sums[:GROUPS].copy()
     for start in range(GROUPS, BLOCK, GROUPS):
-        for i in range(GROUPS):  # a group is every GROUPS-th document, so this becomes vector instructions
+        for i in range(GROUPS):  # neighbours are in different groups, so this becomes vector instructions
             best[i] = max(best[i], sums[start + i])
     kth = select(best, GROUPS, k - 1)
     return np.nextafter(kth + floor, -np.inf) if kth > 0.0 else -np.inf
@@ -151,13 +151,13 @@ def _kth(scores, size, k, scratch):
 
 @njit(cache=True, nogil=True)
 def keep_best(docs, scores, size, k, kth):
-    """Keep the k >= 1 best of `size` candidates, in order, and return k. Keep the first of those with score kth."""
+    """Keep the k >= 1 best of `size` candidates, in document order, and return k. kth: the k-th best score."""
     ties = k
     for i in range(size):
         ties -= scores[i] > kth
     kept = 0
     for i in range(size):
-        tied = (scores[i] == kth) & (ties > 0)  # candidates are in document order, so the first ties stay
+        tied = (scores[i] == kth) & (ties > 0)  # of the candidates with score kth, the first stay
         docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
         kept += tied | (scores[i] > kth)
         ties -= tied
@@ -166,10 +166,10 @@ def keep_best(docs, scores, size, k, kth):
 
 @njit(cache=True, nogil=True)
 def select(values, size, place):
-    """Return the value at index `place` of `values[:size]` in descending order, and reorder `values[:size]`.
+    """Return the (place + 1)-th largest value of `values[:size]`, and reorder `values[:size]`.
 
-    This is quickselect (Hoare 1961) with the middle element as pivot. Values are moved without branches, and split
-    into three parts (larger than, equal to and smaller than the pivot), because equal scores are common.
+    This is quickselect (Hoare 1961) with the middle element as pivot. Values are moved without branches. They are
+    split into three parts (larger than, equal to and smaller than the pivot), because equal scores are common.
     """
     low, high = 0, size
     while True:

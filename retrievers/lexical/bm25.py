@@ -48,7 +48,7 @@ class BM25:
     - `plus`: ln((N + 1) / n) * (delta + tf * (k1 + 1) / (tf + k1 * norm)). A query term that occurs in the corpus but
       not in the document also adds its idf * delta.
 
-    `okapi`, `l` and `plus` equal the scores of the library rank_bm25. The library departs from Lv & Zhai (2011) in two
+    The scores of `okapi`, `l` and `plus` equal those of the library rank_bm25. It departs from Lv & Zhai (2011) in two
     places: `l` multiplies by tf once more, and `plus` counts absent terms.
 
     variant: lucene, okapi, l or plus.

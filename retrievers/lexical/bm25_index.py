@@ -14,9 +14,9 @@ The summary of the corpus is a folder with these files. Terms are numbered by fi
 summary.json:    {documents, terms}, as above.
 counts.npy:      int64 [V], the number of documents with each term.
 terms.txt:       the terms in ascending order, joined, UTF-8.
-term_ends.npy:   int64 [V + 1], 0 and then the end of each term in bytes.
-numbers.npy:     int32 [V], the number of each term of terms.txt.
-KEY.npy:         int32, the numbers of a survey's terms; KEY is the sha256 of the survey's vocabulary.json.
+term_ends.npy:   int64 [V + 1], 0, then the byte offset in terms.txt where each term ends.
+numbers.npy:     int32 [V], the number of each term, in the order of terms.txt.
+KEY.npy:         int32, the numbers of the terms of one survey; KEY is the sha256 of its vocabulary.json.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from retrievers.base import cores, in_parts, load_array, order_rows, read_only
 from retrievers.lexical.tokenize import Tokens
 
 CHUNK = 1 << 16  # number of postings scored at a time, to limit temporary arrays
-KNOWN = 8  # number of query vocabularies with cached term numbers; a process's next shards reuse the numbers
+KNOWN = 8  # number of query vocabularies whose term numbers are cached for further shards in the same process
 
 
 class Parameters(NamedTuple):
@@ -164,10 +164,10 @@ def mean_length(terms: int, documents: int) -> float:
 
 
 class SparseEngine:
-    """Adds up precomputed, memory-mapped scores of postings by compiled kernels.
+    """Adds up precomputed, memory-mapped scores of postings with compiled kernels.
 
     _bm25_kernels describes the postings. An index of the whole corpus also has vocabulary.json and floors.npy. An index
-    of a shard has terms.npy, the numbers of its terms in the corpus.
+    of a shard has terms.npy instead: the numbers of its terms in the summary of the corpus.
     """
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
@@ -288,7 +288,7 @@ class SparseEngine:
 
 
 class LibraryEngine:
-    """Uses the library rank_bm25 as a slow reference, with the candidates and the order of ties of SparseEngine."""
+    """Scores with the library rank_bm25, a slow reference. Candidates and the order of ties are as in SparseEngine."""
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
         self._parameters = parameters

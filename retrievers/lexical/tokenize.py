@@ -25,7 +25,7 @@ from retrievers.base import AtMost, Progress, Threads, check_whole, cores, encod
 
 Characters = Annotated[int, AtMost(100, "each further length adds terms")]
 PROGRESS_EVERY = 500  # number of texts between two calls of `progress`
-UNBROKEN = 4096  # number of characters; a longer run without white space is cut before kiwi analyses it
+UNBROKEN = 4096  # number of characters; a longer stretch without white space is cut before kiwi analyses it
 
 log = logging.getLogger(__name__)
 
@@ -194,8 +194,8 @@ class Kiwi:
     """Splits Korean texts into morphemes, in lower case, and keeps the morphemes with certain tags.
 
     The analyser is kiwi (https://github.com/bab2min/kiwipiepy). The first text loads its model, once per process, in
-    about two seconds and 500 MB of memory. The time to analyse a run without white space, such as base64, grows with
-    the square of its length. Runs longer than `UNBROKEN` characters are cut, and a warning counts the affected texts.
+    about two seconds and 500 MB of memory. The time to analyse a stretch without white space, such as base64, grows
+    with the square of its length. Stretches of more than `UNBROKEN` characters are cut, with a warning.
 
     tags: kiwi's tags to keep, such as NNG; a trailing * matches all tags with that prefix (`VV*`: VV, VV-R and VV-I).
     workers: number of threads, at least 1; None: one per core.
@@ -223,8 +223,8 @@ class Kiwi:
         tokens = as_tokens(forms, len(texts), progress)
         if long:
             log.warning(
-                "tokenizer=kiwi: %d of %d texts have more than %d characters without white space, which were cut into "
-                "pieces. The first is text %d: %.40s…",
+                "tokenizer=kiwi: %d of %d texts have more than %d characters in a row without white space. Such "
+                "stretches were cut into pieces. The first of these texts is text %d: %.40s…",
                 *(len(long), len(texts), UNBROKEN, long[0] + 1, " ".join(texts[long[0]].split())),
             )
         return tokens

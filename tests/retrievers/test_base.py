@@ -149,7 +149,7 @@ def falling(count):
     [
         (
             lambda k: [("d01", 9.0), *((f"d{i}", 7.0) for i in range(10 if k > 3 else 20, 30))],
-            "k=3 and the first 3 of k=10 differ for query q1, first at place 2: 'd20' with 7.0 and 'd10' with 7.0",
+            "the first 3 hits with k=10 differ for query q1, first at place 2: 'd20' with 7.0 and 'd10' with 7.0",
         ),
         (lambda k: [("d01", 9.0 + (k == 1)), ("d02", 3.0)], "at place 1: 'd01' with 10.0 and 'd01' with 9.0"),
         (lambda k: falling(30 if k < 40 else 8), "k=40 and k=10 differ for query q1, first at place 9: nothing and"),

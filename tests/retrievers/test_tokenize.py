@@ -90,8 +90,8 @@ def test_a_long_run_is_cut_for_kiwi_with_a_warning(caplog, monkeypatch):
     assert "".join(found[1][1:-1]) == run
     assert found[2] == [one.form.lower() for one in tokenize.kiwi_model(None).tokenize(longest)]
     [warning] = caplog.messages
-    assert "1 of 3 texts have more than 512 characters without white space" in warning
-    assert "The first is text 2: 위성과 abcdefgh" in warning
+    assert "1 of 3 texts have more than 512 characters in a row without white space" in warning
+    assert "The first of these texts is text 2: 위성과 abcdefgh" in warning
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ def test_a_plugin_that_returns_what_it_must_not_fails_its_run_and_the_contract(m
     assert "Traceback" not in done.err
     done = harness("doctor", "dataset=contest", "dataset.path=toy", "tokenizer=word", "retriever=overlap")
     assert done.code == 1
-    assert "each query has a row of the dataset's documents" in done.out
+    assert "each query has a row of documents of the dataset" in done.out
 
 
 def test_doctor_names_broken_plugins(made, harness, tmp_path):
