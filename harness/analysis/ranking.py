@@ -134,7 +134,7 @@ def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collectio
             raise _nothing(tracker, name, task)
     names = _ranked_by(runs) or Counter([document.get("objective", USUAL)])
     metric, count = names.most_common(1)[0]
-    note = f"Ranked by {metric}, as {count} of {names.total()} {whose} are; metric=NAME chooses another measure."
+    note = f"Ranked by {metric}, the objective of {count} of {names.total()} {whose}. metric=NAME: another measure."
     return config.changed(metric=metric), [note] if len(names) > 1 else []
 
 

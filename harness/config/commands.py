@@ -237,7 +237,7 @@ class ScoreConfig(TaskConfig):
     predictions: Path = key(
         REQUIRED, "contest JSON lines {eval_id, topk} or a TREC run; for a text task, a file in its format"
     )
-    missing: Literal["skip", "zero"] = key("skip", "labelled queries without a prediction: skip | zero (wrong)")
+    missing: Literal["skip", "zero"] = key("skip", "labelled queries without a prediction: skip | zero: score 0")
     run_name: str | None = named(None, "the run's name; null: the name of the file", roles=ASIDE | ONCE)
     public: float = share("the share of the labelled queries or items in the public part")
     seed: int = seeded(SPLIT_SEED)
@@ -257,7 +257,7 @@ class FilesConfig(RankingConfig):
     """A command that compares logged runs, or files of rankings."""
 
     dataset: Node | None = component()
-    missing: Literal["skip", "zero"] = key("skip", "in files, labelled queries without a list: skip | zero (wrong)")
+    missing: Literal["skip", "zero"] = key("skip", "in files, labelled queries without a list: skip | zero: score 0")
     public: float = share("for files: the share of the labelled queries in the public part")
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 

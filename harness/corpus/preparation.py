@@ -107,7 +107,7 @@ class Manifest:
 
     def __post_init__(self) -> None:
         if {*self.sha256} != {*SUMMED}:
-            raise ValueError(f"sha256 must hold a text for {', '.join(SUMMED)}.")
+            raise ValueError(f"sha256 must have exactly one hash for each of {', '.join(SUMMED)}.")
 
     def write(self, folder: Path) -> None:
         file = folder / WORK_FOLDER / MANIFEST  # a file left there by a killed process does no harm

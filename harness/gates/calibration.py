@@ -66,7 +66,7 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
 
 
 def threshold_plateau(signal: np.ndarray, payoff: np.ndarray) -> tuple[float, float]:
-    """Return the lowest and highest last threshold whose objective is within one standard error of the best one."""
+    """Return the range of the last threshold where the objective is within one standard error of its best value."""
     _, bottom, top = _fit(np.ones((1, len(signal))), signal, payoff)
     return float(bottom[0]), float(top[0])
 

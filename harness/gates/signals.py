@@ -94,7 +94,8 @@ def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callabl
     """Register a function as the signal with the function's name. The arguments are fields of `SignalSpec`.
 
     The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking. A slow
-    function computes in `inputs.remember`, a cache. The docstring gives the formula, degenerate cases and the source.
+    function computes in `inputs.remember`, a cache. Its docstring must give the
+    formula, degenerate cases and the source.
     """
 
     def register(compute: Compute) -> Compute:

@@ -55,7 +55,7 @@ def _git(*words: str) -> str | None:
     import subprocess
 
     def said(*all_words: str) -> str:
-        quiet = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": ""}  # git changes and fetches nothing
+        quiet = os.environ | {"GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": ""}  # nothing is changed or fetched
         done = subprocess.run(["git", *all_words], capture_output=True, text=True, timeout=5, check=True, env=quiet)  # noqa: S603, S607
         return done.stdout.strip()
 

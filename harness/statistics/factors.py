@@ -120,7 +120,7 @@ class _Model:
         return self.rank - _rank(self.gram[np.ix_(others, others)]) == own.stop - own.start
 
     def mixture(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the sum of the `mixed` parts, which cannot be told apart, float64 [rows, Q], scaled like the rest."""
+        """Return the sum of the `mixed` parts, which cannot be told apart: float64 [rows, Q], scaled like others."""
         fitted = sum(self.design[:, self.columns[keys]] @ coefficients[self.columns[keys]] for keys in self.mixed)
         return (fitted - np.mean(fitted, axis=0)) / math.sqrt(len(self.design))
 

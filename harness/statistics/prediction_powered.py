@@ -41,7 +41,7 @@ LEAST = 20  # an interval needs this many checked queries
 FEW = 30  # with fewer checked queries, a note warns of worse coverage (scripts/benchmark.py checked_labels)
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # a variance needs this many degrees of freedom; with fewer, neighbouring strata share a variance
-SPARSE = 5  # an interval needs this many checked queries whose value is not the most frequent (as n·p >= 5 for shares)
+SPARSE = 5  # an interval needs this many checked queries apart from those with the commonest value (as n·p >= 5)
 MOST_LEVERAGE = 0.5  # greater leverages are cut to this, since residuals are divided by 1 - leverage
 _ROUNDING = 1e-12  # variances up to this count as 0
 
@@ -262,7 +262,7 @@ def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool)
 
 
 class _Spread(NamedTuple):
-    """The spread of a stratum's residuals. weight: by how much `variance` is multiplied in the estimate's variance."""
+    """The spread of a stratum's residuals. weight: the factor of `variance` in the variance of the estimate."""
 
     weight: float
     variance: float

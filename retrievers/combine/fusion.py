@@ -258,7 +258,7 @@ def pool_candidates(*rankings: Ranking) -> PooledCandidates:
     order = np.argsort(joined, axis=1)
     ascending = np.take_along_axis(joined, order, axis=1)
     columns = np.zeros(joined.shape, np.int64)
-    columns[:, 1:] = np.cumsum(ascending[:, 1:] != ascending[:, :-1], axis=1)  # each document has one column
+    columns[:, 1:] = np.cumsum(ascending[:, 1:] != ascending[:, :-1], axis=1)  # repeats in a row share a column
     candidates = np.full(joined.shape, len(doc_ids), np.int32)
     np.put_along_axis(candidates, columns, ascending, axis=1)
     slots = np.empty_like(columns)

@@ -163,8 +163,8 @@ def test_nothing_to_choose_from_is_said():
 
 CHOSEN = {
     "all runs": ([by("map", 1), by("map", 2)], "map", None),
-    "most runs": ([by("map", 1), by("map", 2), by("mrr", 3)], "map", "Ranked by map, as 2 of 3 runs of 'e' are; "),
-    "the latest of equally many": ([by("map", 1), by("mrr", 2)], "mrr", "Ranked by mrr, as 1 of 2 runs of 'e' are"),
+    "most runs": ([by("map", 1), by("map", 2), by("mrr", 3)], "map", "Ranked by map, the objective of 2 of 3 runs"),
+    "the latest of equally many": ([by("map", 1), by("mrr", 2)], "mrr", "Ranked by mrr, the objective of 1 of 2 runs"),
     "runs without a score do not count": ([by("map", 1), logged("x", labels=None, began=2)], "map", None),
     "runs of other tasks do not count": ([by("map", 1), logged("x", task="answers", objective=Objective("em", 1))],
                                          "map", None),
@@ -185,7 +185,7 @@ def test_named_runs_decide_for_themselves_and_name_the_measure_only_where_they_d
     assert settled(store, asked(run="map1"))[0].metric == "map"
     config, [note] = settled(store, asked(runs=["map1", "map2", "mrr3"]))
     assert config.metric == "map"
-    assert note.startswith("Ranked by map, as 2 of 3 named runs are")
+    assert note.startswith("Ranked by map, the objective of 2 of 3 named runs")
     assert [needed_metric(name, *runs[:2]) for name in ("map", "mrr")] == [None, "mrr"]
     assert needed_metric("map", *runs) == "map"
 

@@ -337,7 +337,7 @@ def test_two_processes_do_not_write_one_output(corpus):
         ({"inputs": None}, "inputs is None"),
         ({"lengths": {}}, "least is missing"),
         ({"lengths": {"least": 1, "median": 1, "most": 1, "bins": [[1]]}}, "bins must be"),
-        ({"sha256": {"../x": "0"}}, "sha256 must hold"),
+        ({"sha256": {"../x": "0"}}, "sha256 must have"),
     ],
 )
 def test_a_manifest_that_is_none_is_refused(corpus, changed, message):

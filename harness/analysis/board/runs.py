@@ -156,7 +156,7 @@ def of_tables(found: Chosen, metric: str, scored: Sequence[ScoreTable]) -> Board
     values = np.stack([table.oof.get(metric, table.values[metric]) for table in scored])
     unknown = [""] * len(first.query_ids)
     losses = np.array([[CODES[kind] for kind in table.loss or unknown] for table in scored], np.int8)
-    if metric != LOSING:  # a list with a loss may be the best possible by another measure
+    if metric != LOSING:  # LOSING defines the losses; such a list may still be the best by `metric`
         losses = np.where(values < 1 - CLOSE, losses, 0).astype(losses.dtype)
     return BoardRuns(
         metric=metric,
