@@ -56,7 +56,7 @@ class BucketEntries(FolderEntries):
     def __init__(self, bucket: Bucket, root: Path) -> None:
         super().__init__(root)
         self._bucket = bucket
-        self._checked = False  # whether the server is known to obey the conditions of a write
+        self._checked = False  # whether the server is known to support conditional writes
 
     @property
     def location(self) -> str:
@@ -160,7 +160,7 @@ class BucketEntries(FolderEntries):
 
     @property
     def writable(self) -> bool:
-        """Return whether these credentials may write. Raise BadInput if the server ignores a write's conditions."""
+        """Return whether these credentials may write. Raise BadInput if the server lacks conditional writes."""
         try:
             require_conditions(self._bucket)
         except NotAllowed:

@@ -57,8 +57,9 @@ def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
 
 
 class Cache:
-    """Results that processes share. Entries are named `<kind>/<key>`, but segments of scored pairs `pairs/<key>/<key>`.
+    """Results that processes share.
 
+    An entry's name is `<kind>/<key>`; the name of a segment of scored pairs is `pairs/<key>/<key>`.
     root: folder of the entries on this machine; created if missing. backend: by default `FolderEntries(root)`.
     sealed: whether a missing or changed result raises BadInput instead of being built.
     """
@@ -112,7 +113,7 @@ class Cache:
         return self.backend.adding(folder.relative_to(self.root).as_posix())
 
     def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
-        """Return a ranking at `depth`. Cut it from a cached one at least as deep; if there is none, call `build`."""
+        """Return a ranking at `depth`. If a cached one is at least as deep, cut it; else call `build`."""
         cached = self.ranking_depth(identity, depth) or depth
         name = f"{_name('rankings', identity)}-{cached}"
         folder = self._entry(name, {**identity, "depth": cached}, lambda folder: save_ranking(build(cached), folder))
@@ -237,7 +238,7 @@ def load_ranking(folder: Path) -> Ranking:
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Join the (rows, scores) of every FLUSH_SECONDS. If `computed` fails, yield the finished parts first."""
+    """Join the (rows, scores) that arrive within FLUSH_SECONDS. If `computed` fails, yield the finished parts first."""
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     began = time.monotonic()
     failed: list[BaseException] = []

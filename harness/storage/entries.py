@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
-_PART_WRITTEN = re.compile(r"\d+ requested and \d+ written")  # numpy's words for a full disk, without an errno
+_PART_WRITTEN = re.compile(r"\d+ requested and \d+ written")  # numpy's error for a full disk, which has no errno
 KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # name of an entry's folder: the key, then the depth if it is a ranking
 
 _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mtime) of a file -> its sha256

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 BEAT_SECONDS = 15.0  # time between two renewals
 DEAD_SECONDS = 60.0  # time without renewal after which a lease counts as abandoned
 LOOK_SECONDS = (0.1, 3.0)  # time between two checks of a taken lease: at first, and at most
-PROBE = ".conditions"  # the object that tests whether the server obeys the conditions of a write
+PROBE = ".conditions"  # the object that is written to test whether the server supports conditional writes
 
 
 @contextmanager
@@ -124,12 +124,12 @@ def _host() -> str:
 
 
 def require_conditions(bucket: Bucket) -> None:
-    """Raise BadInput if the server ignores the conditions of a write, such as If-None-Match."""
+    """Raise BadInput if the server does not support conditional writes (If-None-Match, If-Match)."""
     taken = bucket.create(PROBE, b"") is None or bucket.create(PROBE, b"") is None
     if not taken or bucket.replace(PROBE, b"", '"another"') is not None:
         raise BadInput(
-            f"{bucket.place.url}: this server ignores the conditions of a write (If-None-Match, If-Match), so machines "
-            "would overwrite each other's results. Use a newer server, or a shared folder: store.path=FOLDER."
+            f"{bucket.place.url}: this server does not support conditional writes (If-None-Match, If-Match), so "
+            "machines would overwrite each other's results. Use a newer server, or a shared folder: store.path=FOLDER."
         )
 
 
@@ -183,7 +183,7 @@ class Lease:
                 self._bucket.delete([self._name])
 
     def _renew(self) -> None:
-        """Renew the lease until its release. A process that loses it goes on: the result finished first counts."""
+        """Renew the lease until its release. A process that loses it goes on: the first finished result counts."""
         while self._etag and not self._over.wait(BEAT_SECONDS):
             try:
                 etag = self._bucket.replace(self._name, self._content(), self._etag)

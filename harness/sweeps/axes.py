@@ -91,7 +91,7 @@ class Interval:
         if self.size:
             return str(parameter)
         narrow = max(abs(self.low), abs(self.high)) / (self.high - self.low)
-        digits = 6 + max(0, int(math.log10(narrow)))  # a narrow interval, such as (100, 100.1), needs more than 6
+        digits = 6 + max(0, int(math.log10(narrow)))  # a narrow interval, such as (100, 100.1), needs over 6 digits
         return str(shortest(min(max(float(f"{parameter:.{digits}g}"), self.low), self.high)))
 
     def position(self, text: str) -> int:

@@ -221,7 +221,7 @@ def swept_values(overrides: Iterable[str]) -> dict[str, str]:
 
 
 def combinations(axes: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Return all combinations of overrides; the last key changes fastest. Raise BadInput for more than MOST."""
+    """Return all combinations of overrides; the last key varies fastest. Raise BadInput if there are more than MOST."""
     if (count := math.prod(map(len, axes.values()))) > MOST:
         sizes = " x ".join(f"{len(values):,} of {key}" for key, values in axes.items())
         raise BadInput(

@@ -320,7 +320,7 @@ def test_a_machine_that_lost_its_replies_gets_them_back(machine, tmp_path):
 
 def test_a_server_that_ignores_conditions_is_refused(machine, refusing):
     refusing("put")
-    with pytest.raises(BadInput, match="ignores the conditions of a write"):
+    with pytest.raises(BadInput, match="does not support conditional writes"):
         machine("one").folder("things", {}, never)
 
 

@@ -43,7 +43,7 @@ from harness.sweeps.trials import dataset_of
 if TYPE_CHECKING:
     from harness.sweeps.execution import Execution
 
-VERSION = 2  # increase it if the same labels lead to another choice after a change of the code
+VERSION = 2  # increase it if a change of the code may change which configuration is chosen
 SYSTEMS = 0.6  # the share of the budget for component rankings
 LEARNING = 0.25  # the share of the budget that a kind of gate may take to learn, also in the folds of a replay
 REPLAYS = "replays"  # folder in the cache

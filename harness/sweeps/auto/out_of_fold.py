@@ -79,7 +79,7 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """Return a payoff. Configurations are scored on its `rows`. `needs` says whether each query needs retrieval."""
+        """Return a payoff with the queries to score (`rows`) and whether each query needs retrieval (`needs`)."""
         made = self._retrieve(words)
         return made.payoff(next(iter(made.rankings.values())))
 
@@ -137,7 +137,7 @@ class Replayed:
 def replay(
     space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
-    """Choose again without the labels of each fold, and score the choice on the fold. `number` decides the folds."""
+    """For each fold, choose without the fold's labels, and score the choice on it. `number` decides the folds."""
     rows = labelled.rows
     fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []

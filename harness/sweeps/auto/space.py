@@ -181,13 +181,13 @@ class SpaceFinder:
         return tuple(found)
 
     def _is_fixed(self, key: str) -> bool:
-        """Return whether this key is fixed, or another key of its group, such as the weight of another ranking."""
+        """Return whether this key or another key of its group is fixed, such as another ranking's weight."""
         group = key.rpartition(".")[0]
         return key in self._fixed or any(bool(group) and one.startswith(f"{group}.") for one in self._fixed)
 
 
 def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
-    """Put the baseline first. Sort the others by promise per second. Work that earlier systems did takes no time."""
+    """Put the baseline first. Sort the others by promise per second. Work that an earlier system also needs is free."""
     always = replace(costs, cache=None)  # a restart finds more in the cache, but must keep the order
     first, *left = found
     ordered, made = [first], set(first.work.makes)
