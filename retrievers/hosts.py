@@ -1,4 +1,4 @@
-"""Addresses of servers, the secrets sent to them, and the notice that a command talks to them."""
+"""Addresses of servers, the secrets sent to them, and the notice that names the hosts to which a command talks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from harness.errors import BadInput
 from retrievers.redaction import register
 
-NAMED = "HARNESS_HOSTS_NAMED"  # environment variable with the hosts that a command's processes have printed so far
+NAMED = "HARNESS_HOSTS_NAMED"  # environment variable: the hosts that the processes of a command have printed so far
 
 
 def host_of(address: str) -> str:

@@ -38,7 +38,7 @@ class Summed(Retriever, Protocol):
     surveyed_by: tuple[str, ...]
 
     def survey(self, documents: Sequence[Document], folder: Path) -> None:
-        """First pass: write statistics of a shard to `folder` that add up over shards, such as document frequencies."""
+        """First pass: write a shard's statistics to `folder`. They add up over shards, like document frequencies."""
 
     def summarise(self, surveys: Sequence[Path], folder: Path) -> None:
         """Write the statistics of the whole corpus to `folder`. surveys: the surveys of all shards, in order."""

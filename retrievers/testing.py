@@ -57,9 +57,9 @@ MakeRetriever = Callable[[], Retriever]
 def check_retriever(make: MakeRetriever, tmp_path: Path) -> None:
     """Check the rules of `contract` and three more:
 
-    - A document is found first by its own text, in English and in Korean.
+    - A search for a document's own text ranks the document first, in English and in Korean.
     - Documents with equal texts tie, and are ordered by doc_id.
-    - No document, one document, and documents without content can be indexed and searched.
+    - A corpus may be empty, have a single document, or have only documents without content.
     """
     subject = Subject(make, _new_folder(tmp_path, "indexed"), DOCUMENTS, QUERIES, len(DOCUMENTS))
     for rule in (_indexed, *KNOWN_QUERIES.values(), _odd_queries, *(IN_SHARDS.values() if _is_cut(make()) else ())):

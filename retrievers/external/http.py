@@ -259,7 +259,7 @@ def _checked_headers(variables: Mapping[str, str], address: Address) -> Secrets:
 
 
 def names_in(template: Any) -> set[str]:
-    """Return the names in braces in a template. Raise BadInput if a whole text is {name} with an unknown name."""
+    """Return the names in braces in a template. Raise BadInput if a text is only an unknown name in braces."""
     found = set()
     for text in _texts(template):
         found |= set(_NAMED.findall(text))

@@ -88,7 +88,7 @@ def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, l
                         score = sums[i] + floor
                         touched = (sums[i] != 0.0) | (math.copysign(1.0, sums[i]) > 0.0)
                         best_docs[size], best_scores[size] = base + i, score  # a branch would be slower
-                        size += touched & (score > threshold)  # a tie with the k-th best loses: it comes later
+                        size += touched & (score > threshold)  # at equal scores, the earlier document wins
                     if size > room - STRIPE:
                         threshold = _kth(best_scores, size, k, scratch)
                         size = keep_best(best_docs, best_scores, size, k, threshold)

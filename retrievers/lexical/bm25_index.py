@@ -38,7 +38,7 @@ from retrievers.base import cores, in_parts, load_array, order_rows, read_only
 from retrievers.lexical.tokenize import Tokens
 
 CHUNK = 1 << 16  # number of postings scored at a time, to limit temporary arrays
-KNOWN = 8  # number of query vocabularies whose term numbers are cached for further shards in the same process
+KNOWN = 8  # number of query vocabularies whose look-up is cached, so that the process's other shards reuse it
 
 
 class Parameters(NamedTuple):

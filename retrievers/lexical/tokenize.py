@@ -1,6 +1,6 @@
 """Tokenizers turn texts into terms. `Tokens` keeps the terms in compact arrays.
 
-Every tokenizer first converts text to Unicode's composed form (NFC), because text written on macOS is decomposed.
+Every tokenizer first converts text to Unicode's composed form (NFC), because text from macOS may be decomposed.
 """
 
 from __future__ import annotations
