@@ -154,8 +154,8 @@ class JudgedSet:
         return bool(deciding) and all(one.needs is False for one in deciding)
 
     def checked(self, query_id: str) -> bool:
-        """Return whether people have judged a query in full for the audit: its need for retrieval and, unless it needs
-        none, all of its pooled pairs."""
+        """Return whether people have judged a query in full for the audit: its need for retrieval and, if it needs
+        retrieval, all of its pooled pairs."""
         if not self.first_round((query_id, None), audit=True):
             return False
         pairs = () if self.unneeded(query_id) else self.pooled[query_id]

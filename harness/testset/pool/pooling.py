@@ -1,8 +1,8 @@
 """Pools (K. Sparck Jones and C. van Rijsbergen 1975), and whether their judgements can score other runs.
 
-Reusability (J. Zobel 1998): each run is scored without the documents that no other run brought into the pool. Its loss
-shows how much a new run would lose. A sample of documents that no run ranked high shows how many relevant documents the
-pool misses (C.-E. Särndal et al. 1992).
+Reusability (J. Zobel 1998): each run is scored without the documents that no other run brought into the pool. The
+drop of its score shows how much a new run would lose. A sample of documents that no run ranked high shows how many
+relevant documents the pool misses (C.-E. Särndal et al. 1992).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def pooled(
     """Return the pairs of a pool, sorted by query and document: the pairs in `before`, and pairs from the sources.
 
     If a pair was drawn before, and now also comes from a run, evidence or a near-duplicate, its `pi` becomes 1. While
-    a query still has drawn documents, none are drawn again. Those documents stand for all that ranked below the pooled
-    depth when they were drawn.
+    a query still has drawn documents, none are drawn again. The drawn documents are a sample of all documents that
+    ranked below the pooled depth at the time of the draw.
     query_ids: the test set's queries; pairs of other queries are left out.
     """
     had = pairs_by_query(sorted(query_ids), before)

@@ -228,7 +228,7 @@ class ReviewLedger:
         self._last: dict[str, dict[tuple[Pair, int], Judgement]] = {judge: {} for judge in judges}
         self._changes: dict[str, list[tuple[Pair, int]]] = {judge: [] for judge in judges}
         self._position = START
-        self._lock = threading.RLock()  # reentrant, since the thread that closes the ledger may still read
+        self._lock = threading.RLock()  # reentrant, so that the thread that closes the ledger can still read it
         self._read_on()
 
     def changes(self, by: str, since: int) -> tuple[list[Judgement], int]:

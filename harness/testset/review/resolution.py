@@ -104,8 +104,8 @@ def resolve(
 
     judgements: all judgements in their order. pool: pairs that must be judged; other judged pairs count too.
     by: which judgements count. "all": every one; "model": those by models; "people": adjudications, and people's blind
-        judgements for the audit. With "people", a query is settled only if its need and, unless it needs none, all of
-        its pooled pairs are judged.
+        judgements for the audit. With "people", a query is settled only if people judged its need for retrieval and,
+        if it needs retrieval, all of its pooled pairs.
     """
     by_id = {one.query.query_id: one.query for one in queries}
     judged = by_pair(current((one for one in judgements if _enters(one, by)), by_id))

@@ -67,7 +67,7 @@ class Questions:
 
 def cell_text(text: str, whole: str) -> str:
     """Return the text as a cell can hold it: control characters become pictures, such as ␀, and long texts are cut.
-    whole: where the whole text is; a cut text says this at its end."""
+    whole: where the whole text is; the end of a cut text names this place."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").translate(_SHOWN)
     text = _ESCAPED.sub("_x005F_", text)
     encoded = text.encode("utf-16-le")
@@ -276,8 +276,8 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
 
 
 def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
-    """Return part -> maximum size in bytes, by the type that the workbook gives the part. If a part has several types,
-    the lowest limit counts."""
+    """Return part of the zip file -> maximum size in bytes, which depends on the part's type. If the workbook gives a
+    part several types, the lowest limit counts."""
     from xml.etree import ElementTree
 
     _unpacked(packed, packed.getinfo(_TYPES), _MOST_PART, path)
