@@ -1,6 +1,6 @@
 """Which of a sweep's best trials to take, and where to try more values.
 
-If trials with equal scores differ in keys that are not numbers, prefer a trial that asks no language model, then the
+If trials with equal scores differ in non-numeric keys, prefer a trial that asks no language model, then the
 quickest one. The remaining trials form a plateau. Take its middle: on other queries, scores drop first at its edges.
 """
 
@@ -21,7 +21,7 @@ _Others = tuple[tuple[str, str], ...]  # (key, value) pairs of a trial, for some
 
 # numbers of n trials -> the objective of each trial for each query, float64 [n, Q]
 ByQuery = Callable[[Sequence[int]], np.ndarray]
-NEAR = 0.05  # a value lies at an interval's end if its distance from the end is below this share of the length
+NEAR = 0.05  # a value lies at an interval's end if less than this share of the interval is between them
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """Return a tied trial and the reason in words: the one with the most steps to a worse trial or an axis's end."""
+    """Return the tied trial with the most steps to a worse trial or an axis's end, and the reason in words."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []
@@ -162,7 +162,7 @@ def edges(
 ) -> list[Edge]:
     """Return the numeric keys whose best value lies at an end of the values tried.
 
-    Leave out keys whose values differ only by chance, in the test that boards use.
+    Leave out a key if no tried value is significantly worse than the best one (`Plateau.clear`).
     grows: key -> whether greater values of the key can only raise the objective. If so, its upper end does not count.
     """
     found = []

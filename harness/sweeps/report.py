@@ -121,7 +121,7 @@ def _steps(summary: SweepSummary, place: Place) -> Iterator[str]:
 
 
 def write_sweep_files(summary: SweepSummary, folder: Path) -> Path:
-    """Write trials.csv, summary.json, and figures if any trial has a value."""
+    """Write trials.csv and summary.json. If any trial has a value, also write figures."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "trials.csv", csv_text(summary.table()))
     write_text(folder / "summary.json", json.dumps(encoded(summary.document()), ensure_ascii=False, indent=2))

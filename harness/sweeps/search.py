@@ -311,7 +311,7 @@ class Study:
             return None
         import optuna
 
-        # A repeated proposal stays a running trial in `memory`: samplers avoid its point. Only the new point is saved.
+        # A repeated proposal stays in `memory` as a running trial: samplers avoid its point. Only a new point is saved.
         memory = optuna.create_study(directions=self._stored.directions)
         memory.add_trials(trials)
         numbers = sum(axis.ordered for axis in self._space.values())

@@ -33,9 +33,9 @@ SHOWN = 10  # how many of the best trials are listed
 
 @dataclass(frozen=True)
 class System:
-    """Values of the swept keys, except the keys that separate the groups. A group has at most one trial with them.
+    """A value for each swept key, except the keys that separate the groups of comparable trials.
 
-    values: the score in each group; NaN if the group has no such trial.
+    values: the score of each group's trial with these values; NaN if a group has none.
     mean: the mean over the groups; NaN if a value is missing or the groups have different rules.
     """
 
@@ -300,7 +300,7 @@ class SweepSummary:
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str | None]]:
-        """Return swept key -> its value in each trial, None if absent. Values of all-numeric keys are floats."""
+        """Return swept key -> its value in each trial, None if absent. If they are all numbers, they are floats."""
         rows = [swept_values(trial.overrides) for trial in self.trials.values()]
         keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
         return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}

@@ -39,8 +39,8 @@ class _Expected(NamedTuple):
 class Corrections:
     """Predictions {id, prediction} compared with references {id, source, reference}, in CSV or JSON lines.
 
-    A CSV file has a header. `error_type` in references gives the kind of a sentence; without it, the kind is whether
-    the sentence needs correction. A blank prediction deletes all words; a blank source or reference is refused.
+    A CSV file has a header. `error_type` in references gives the kind of a sentence; without it, the kinds are
+    `to correct` and `nothing to correct`. A blank prediction deletes all words; a blank source or reference is refused.
 
     scheme: whether each changed word (`token`) or each group of neighbouring changed words (`span`) is an edit.
     merge_gap: under `span`, an edit joins the previous edit if their beginnings are at most this many words apart.

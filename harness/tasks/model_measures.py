@@ -1,4 +1,4 @@
-"""Text measures computed by models (BERTScore and BLEURT), with a cached score for each prediction and reference.
+"""Text measures computed by models (BERTScore and BLEURT). The score of each (prediction, reference) is cached.
 
 Both measures compute in float32, on a GPU if possible, and compare texts in Unicode's composed form. If a model is not
 available, its measure is absent, with the reason.
