@@ -57,8 +57,8 @@ _REMEMBERED = 16  # maximum number of cached results per function
 def remembered(function: Callable[..., _Result]) -> Callable[..., _Result]:
     """Cache the last 16 results of `function`, each until a positional argument of its call is garbage-collected.
 
-    Positional arguments, compared by identity, must support weak references and never change. Keyword arguments are
-    compared by value. The result must not refer to the positional arguments.
+    Positional arguments are compared by identity. They must support weak references, and must never change. Keyword
+    arguments are compared by value. The result must not refer to the positional arguments.
     """
     cached: dict[Any, tuple[_Result, list[weakref.ref[Any]]]] = {}
 
@@ -208,7 +208,7 @@ class Ranking:
     def rescored(self, scores: np.ndarray) -> Ranking:
         """Reorder the first n documents of each row by new scores.
 
-        The others follow in their old order. They get s - 1, s - 2, ..., where s is the row's lowest new score.
+        The others follow in their old order. Their scores are s - 1, s - 2, ..., where s is the row's lowest new score.
 
         scores: float64 [Q, n] with n <= K, 0 at pads.
         """

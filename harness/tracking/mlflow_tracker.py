@@ -388,7 +388,7 @@ class MlflowTracker(Tracker):
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
         """Return a read-only file of a run. A server's file is copied to `folder`, which is made if needed.
 
-        Raise NoFile if the run has logged no such file, and BadInput if the file has changed since then.
+        Raise NoFile if the run has logged no such file, and BadInput if the file has changed since the run logged it.
         """
         return file_hashes.fetch_verified(run, name, lambda: self.files.download(run.run_id, name, folder))
 

@@ -23,7 +23,7 @@ TIMES = ("ms_per_query", "latency_")  # a metric whose name begins with one of t
 LESS_IS_BETTER = (*TIMES, "loss/")  # a metric whose name begins with one of these is lower in better runs
 METRICS = "metrics.json"  # file with all numbers of a run, unless detail is "light"; MLflow itself gets only some
 RETRIEVAL = "retrieval"  # the task of runs without a tag `task`
-OBJECTIVE = "objective"  # metric that decides the order of runs; the names of its interval and tags begin with it
+OBJECTIVE = "objective"  # metric that decides the order of runs; the names of related metrics and tags begin with it
 OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
 ESTIMATE = ("value", "low", "high", "checked", "others")  # fields of an `Estimate`, logged as `estimate_value`, …
 
@@ -60,7 +60,7 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-CLAIM = "harness.claim"  # tag with the name of the run's claim; by it, a later command ends the run of a dead process
+CLAIM = "harness.claim"  # tag with the name of the run's claim, by which a later command finds a dead process's run
 NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # maximum number of characters; MLflow cuts longer tags
 
@@ -183,8 +183,8 @@ class NoFile(BadInput):
 class Tracker:
     """Logs and reads runs. Methods raise `Unreachable` if the tracking server is down.
 
-    This class logs nothing and does not import MLflow. Subclasses that only write give a run no id, so no command can
-    read it.
+    This class logs nothing and does not import MLflow. If a subclass can only write runs, its runs have no ids, so no
+    command can read them.
 
     detail: "light" leaves out some files of a run. choice: the tracker's name in `tracking=`.
     keeps_runs: whether runs and their files can be read again, which `open_store` requires.

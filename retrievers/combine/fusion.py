@@ -51,7 +51,7 @@ class SumOfPoints(ABC):
     _weights: Mapping[str, float] = MappingProxyType({})
 
     def check(self, names: Collection[str]) -> None:
-        """Raise BadInput if a weight names none of the rankings `names`, or if all weights are 0."""
+        """Raise BadInput if a weight is for a ranking that is not among `names`, or if all weights are 0."""
         _check_names("weights", self._weights, names)
         if not any(self._weight(name) for name in names):
             raise BadInput(
@@ -211,7 +211,7 @@ def _min_max(ranking: Ranking) -> np.ndarray:
 
 
 def _z_score(ranking: Ranking) -> np.ndarray:
-    # Shares, scores scaled to 0..1, have the scores' z-scores. The squares of shares neither overflow nor underflow.
+    # Shares are scores scaled to 0..1. They have the same z-scores, and their squares neither overflow nor underflow.
     # Equal shares have an exact mean, so their deviation is exactly 0.
     present, shares = ranking.docs >= 0, _shares(ranking)
     count = np.maximum(ranking.lengths, 1)[:, None]

@@ -86,9 +86,9 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
 def _narrow(query, vectors, docs, scores, size, k, slack):
     """Drop candidates that cannot be among the k best. Return (number left, lowest score that later candidates need).
 
-    Let kth be the k-th best approximate score, with size > k. The k best candidates by approximate score have exact
-    scores of at least kth - slack. A document with an approximate score below kth - 2 * slack has an exact score below
-    kth - slack. If too many candidates remain, such as many equal documents, they are scored exactly, and k are kept.
+    Let kth be the k-th best approximate score among more than k candidates. The k best candidates by approximate score
+    have exact scores of at least kth - slack. A document with an approximate score below kth - 2 * slack has an exact
+    score below kth - slack. If too many candidates remain, they are scored exactly, and only the k best are kept.
     """
     bound = _kth(scores, size, k) - 2 * slack
     size = _drop(docs, scores, size, bound)
