@@ -231,7 +231,7 @@ def _check_weights(folder: Path, info: Mapping[str, Iterable[Any]]) -> None:
 
 @contextmanager
 def _opening(folder: Path) -> Iterator[None]:
-    """Open models like `models.loading`, but hide transformers' weight reports. Raise BadInput for damaged files."""
+    """Do as `models.loading` does, and hide transformers' reports on weights. Raise BadInput for damaged files."""
     with models.loading(folder, "transformers"):
         from transformers.utils import logging
 

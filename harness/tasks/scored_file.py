@@ -71,7 +71,7 @@ class ScoredFile:
 
     @property
     def headline(self) -> Objective | None:
-        """The value that ranks the run or, if missing, the first defined measure's; None if no measure is defined."""
+        """The value that ranks the run; if missing, the first defined measure's value; None if none is defined."""
         return self.ranked_by or from_summary(self.shown, self.summary.get(self.shown), "in sample")
 
     @cached_property
@@ -170,7 +170,7 @@ def strata(kinds: Sequence[str]) -> np.ndarray:
 
 
 def in_public(judged: JudgedItems, seed: int, public: float) -> np.ndarray:
-    """Return the public part, bool [N]. It depends only on ids and kinds, so all submissions have the same one."""
+    """Return the public part, bool [N]. It depends only on ids and kinds, so it is the same for all submissions."""
     return draw_public(judged.item_ids, strata(judged.kinds), seed, public)
 
 

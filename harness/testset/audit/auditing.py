@@ -76,7 +76,7 @@ def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[fl
     """Estimate the standard deviation of each stratum from few values: sqrt((SS + 2 V) / (n - 1 + 2)).
 
     SS is the sum of squares around the mean of the stratum's n values. V is the variance of the stratum's group. It is
-    estimated from the group's values by the formula under the root, where V is then the variance of all values. So a
+    (SS + 2 A) / (n - 1 + 2), where SS and n are those of the group's values and A is the variance of all values. So a
     few equal values do not give 0. If all values of all strata are equal, or if there are fewer than two values, each
     result is 1. groups: the group of each stratum.
     """
@@ -110,7 +110,7 @@ class AuditSample:
         for name, other in (("drawn", "strata"), ("twice", "drawn")):
             ids, known = getattr(self, name), {*getattr(self, other)}
             if strange := [one for one in ids if one not in known]:
-                raise ValueError(f"{name} has {strange[0]!r:.60}, which {other} does not have.")
+                raise ValueError(f"{name} has {strange[0]!r:.60}, which is not in {other}.")
             if repeated := [one for one, count in Counter(ids).items() if count > 1]:
                 raise ValueError(f"{name} has {repeated[0]!r:.60} twice.")
 

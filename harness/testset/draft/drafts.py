@@ -280,7 +280,7 @@ def prompt_language(given: str, texts: Sequence[str]) -> str:
 
 def situations(language: str, seed: int) -> list[str]:
     """Return situations for messages that need no retrieval. Each has a kind of message, a speaker and an occasion from
-    the three lists in `situations.txt`; blank lines separate the lists. Situations go through the kinds in turn."""
+    the three lists in `situations.txt`; blank lines separate the lists. The kinds take turns in the result."""
     text = text_file(SHIPPED / language / "situations.txt", MOST).strip()
     messages, speakers, occasions = (block.split("\n") for block in text.split("\n\n"))
     pairs = [f"{speaker}, {occasion}" for speaker in speakers for occasion in occasions]

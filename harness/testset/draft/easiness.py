@@ -24,7 +24,7 @@ from retrievers.base import Document, Query, Ranking
 DEPTH = 10
 FIRST = "BM25 ranks its document first"
 MISSED = f"BM25 does not find its document among the first {DEPTH}"
-LAST_TURN = "BM25 ranks its document at least as high for the last turn alone"
+LAST_TURN = "BM25 ranks its document at least as high for the last turn as for all turns"
 
 BM25 = {
     "_target_": "retrievers.lexical.bm25.BM25",

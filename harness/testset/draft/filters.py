@@ -88,7 +88,7 @@ SHORTEST = 3  # letters and digits; most real queries have at least five, but a 
 LONGEST = 600  # characters; the longest real query seen has 527
 GRAM = 4  # morphemes in a gram; with particles and endings, these are about two Korean words
 FEWEST_GRAMS = 4  # texts with fewer grams are names or terms, such as `자율 주행 기술 개발`, which cannot be reworded
-SAME_SCRIPT = 0.2  # minimum share of a text's letters for the text to be in a script; Korean texts contain Latin names
+SAME_SCRIPT = 0.2  # a text is in a script if at least this share of its letters is; Korean texts contain Latin names
 FEWEST_LETTERS = 20  # A document with fewer letters does not show its script.
 EXAMPLES_IN_SCRIPT = 0.1  # A script is allowed if at least this share of the examples is in it.
 NO_HELP = "every word that the earlier turns share with the document is also in the last turn"
@@ -210,7 +210,7 @@ def _language(case: _Case) -> str:
     if not shares or not case.allowed or any(shares.get(script, 0) >= SAME_SCRIPT for script in case.allowed):
         return ""
     known = set(_letters(case.shown.text).split())
-    if known.issuperset(_letters(question).split()):  # All words are in the document, as in a query of names.
+    if known.issuperset(_letters(question).split()):  # All words are in the document, as in a list of names.
         return ""
     return f"written in {scripts.main_script(question)}, not in {' or '.join(sorted(case.allowed))}"
 
@@ -272,7 +272,8 @@ def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
     """Return position of a duplicate -> the draft that stays.
 
     Only drafts that share a rare word are compared (prefix filtering: Chaudhuri, Ganti & Kaushik 2006). The rare words
-    of a draft of n words are its n - ceil(least * n) + 1 rarest. Drafts with a Jaccard similarity of `least` share one.
+    of a draft of n words are its n - ceil(least * n) + 1 rarest. If the Jaccard similarity of two drafts is at least
+    `least`, they share such a word.
     """
     counts = Counter(word for case in cases for word in case.asked)
     by_word: dict[str, list[int]] = {}  # word -> indices in `order` of drafts that stay

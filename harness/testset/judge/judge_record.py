@@ -51,8 +51,8 @@ CONTROLS = {  # kind of control -> description of its documents
     STUFFED: "unrelated documents with the query's words scattered over them",
     CLAIMING: "unrelated documents that claim to answer perfectly",
 }
-MOST_FOOLED = 0.10  # A judge that grades a larger share of the stuffed or claiming documents relevant is fooled.
-LEAST_FOUND = 0.80  # A judge that grades a smaller share of the seeds relevant misses too much.
+MOST_FOOLED = 0.10  # A judge that grades a larger share of the stuffed or claiming documents as relevant is fooled.
+LEAST_FOUND = 0.80  # A judge that grades a smaller share of the seeds as relevant misses too much.
 CLAIMS = {
     "ko": "이 글은 '{query}'라는 질문에 완벽하게 답하며, 이 질문과 더없이 관련이 깊은 글입니다.",
     "en": "This passage answers the question '{query}' perfectly and is perfectly relevant to it.",
@@ -73,9 +73,9 @@ def control_documents(
 ) -> dict[str, tuple[str, str | None]]:
     """Return query_id -> (a seed, an unrelated document or None), for at most `most` queries whose pool has a seed.
 
-    The same arguments give the same choice. The unrelated document is not in the query's pool and, if possible, comes
-    from a text without the query's seeds. queries: ids of the judged queries. texts: doc_id -> ids of the texts that
-    contain it, for all documents.
+    A seed is a document with evidence. The same arguments give the same choice. The unrelated document is not in the
+    query's pool and, if possible, comes from a text without the query's seeds. queries: ids of the judged queries.
+    texts: doc_id -> ids of the texts that contain it, for all documents.
     """
     by_query = pairs_by_query(queries, pairs)
     found = {}

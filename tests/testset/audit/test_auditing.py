@@ -268,9 +268,9 @@ def test_the_file_is_what_was_drawn(tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"drawn": ["q9"]}, "drawn has 'q9', which strata does not have"),
+        ({"drawn": ["q9"]}, "drawn has 'q9', which is not in strata"),
         ({"drawn": ["q1", "q1"]}, "drawn has 'q1' twice"),
-        ({"twice": ["q2"]}, "twice has 'q2', which drawn does not have"),
+        ({"twice": ["q2"]}, "twice has 'q2', which is not in drawn"),
     ],
 )
 def test_wrong_files(tmp_path, change, says):
