@@ -36,7 +36,7 @@ register(TOKEN)
 ADDRESSES = f"give {URI} as http://host:port or https://host:port, or as a path that ends in .db for milvus-lite"
 INSTALL = "pip install -c constraints.txt -e '.[milvus]'"
 CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds to connect, for a short call, and to index, load or search
-SETTLING = 50  # maximum number of repeated counts of rows, 0.2 s apart, while the server reports too few
+SETTLING = 50  # maximum number of times that rows are counted again, every 0.2 s, while there are too few
 MESSAGE = 15 << 20  # maximum number of bytes of rows in a message; servers accept 64 MB, and some proxies 16 MB
 MOST_CANDIDATES = 16_384  # maximum number of documents that Milvus returns per query
 HASHED = 1 << 16  # number of rows hashed at a time
@@ -49,7 +49,7 @@ class MilvusIndex(Approximate):
 
     The environment variables HARNESS_MILVUS_URI and HARNESS_MILVUS_TOKEN hold the address and a token. Searches measure
     `index_recall` on at most 256 queries. Another version of the server may propose other documents for an approximate
-    index, but the ranking's identity does not include it.
+    index, but the ranking's identity does not include the server's version.
 
     index_type: any of the server's types for float vectors, such as FLAT (exact), HNSW or IVF_FLAT.
     build: Milvus' parameters for building the index, such as {M: 32, efConstruction: 200}.

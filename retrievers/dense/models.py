@@ -270,8 +270,8 @@ def loading(folder: Path, package: str) -> Iterator[None]:
 
 def not_finite(what: str) -> BadInput:
     return BadInput(
-        f"the model's output for {what} is not a finite number. If it computes in half precision, use "
-        "dtype=float32; otherwise its weights are damaged."
+        f"the model's output for {what} is not a finite number. If the model computes in half "
+        "precision, use dtype=float32; otherwise its weights are damaged."
     )
 
 

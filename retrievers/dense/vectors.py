@@ -269,7 +269,7 @@ class IVFPQ(_Inverted):
     nlist, nprobe: as in IVFFlat.
     m: number of parts into which a vector is cut, a divisor of D.
     bits: number of bits per part, 4 to 12; needs 2 ** bits documents or more. A document takes m * bits / 8 bytes.
-    candidates: number of documents per query, the best by their codes, to score exactly; at least k.
+    candidates: number of documents per query that are scored exactly, the best by their codes; at least k.
     """
 
     recorded_as = "index/ivf_pq"

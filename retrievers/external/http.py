@@ -181,7 +181,7 @@ class HttpRetriever:
             return ids, [1 / rank for rank in range(1, len(ids) + 1)]
         scores = [_checked_score(value) for value in _values(self._scores_at, "scores", content, reply)]
         if len(ids) != len(scores):
-            raise _final(f"the path ids finds {len(ids)} values, but scores finds {len(scores)}: results need both.")
+            raise _final(f"`ids` leads to {len(ids)} values, but `scores` leads to {len(scores)}: results need both.")
         return ids, scores
 
 

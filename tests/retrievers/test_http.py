@@ -214,7 +214,7 @@ UNEQUAL = {"results": [{"id": "d1"}, {"id": "d2"}], "best": [{"score": 1}]}
             r"HTTP 401: no\. If it needs a key, name its header .*runtime\.headers_env",
         ),
         (Reply(200, {"message": "no collection"}), None, r"has no 'results'.* The reply: no collection\."),
-        (Reply(200, UNEQUAL), "best[*].score", "the path ids finds 2 values, but scores finds 1: results need both"),
+        (Reply(200, UNEQUAL), "best[*].score", "`ids` leads to 2 values, but `scores` leads to 1: results need both"),
     ],
 )
 def test_replies_that_end_the_search(reply, scores, message, tmp_path):
