@@ -22,7 +22,7 @@ from harness.errors import BadInput, did_you_mean
 
 DAMAGED = (OSError, EOFError, zlib.error)  # raised by reading a file or a gzip stream
 BLOCK = 1 << 20  # bytes that are read at once
-# Limits for damaged or hostile files, since a line or a JSON file takes several times its size in memory.
+# A line or a JSON file takes several times its size in memory, so damaged or hostile files need limits.
 LONGEST_LINE, LONGEST_JSON = 256 << 20, 1 << 30  # bytes
 # Limits of the unpacked size: in bytes, and as a multiple of the packed size. The greater limit applies.
 UNPACKED_FREELY, MOST_PACKED = 1 << 30, 200

@@ -145,7 +145,7 @@ class Frozen(SpanLabelled):
             )
         if documents_digest(there) != field(frozen, "judged", str, where):
             raise BadInput(
-                f"{place}: documents that were judged now have another title or text under the same id. Give the "
+                f"{place}: the title or text of judged documents has changed, but their ids are the same. Give the "
                 "folder that was judged: dataset.documents=FOLDER."
             )
 

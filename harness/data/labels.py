@@ -46,8 +46,8 @@ def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
         if "not_relevant" in row or row.get("kind") == UNANSWERABLE:
             there = "not_relevant" if "not_relevant" in row else "kind"
             raise BadInput(
-                f"{where}: the row has {there}, but no needs. Add needs: true, or needs: false if the query needs no "
-                "retrieval."
+                f"{where}: the row has the field {there}, but no field needs. Add needs: true, or needs: false if the "
+                "query needs no retrieval."
             )
         return Label(query_id, bool(relevant), relevant)
     label = Label(
@@ -124,7 +124,7 @@ def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
 def qrels_of(labels: Iterable[Label]) -> Qrels:
     """Return the labels of all queries.
 
-    If only some labels say which documents were judged, only the relevant documents of the others count as judged.
+    If some labels say which documents were judged, and others do not, these others judge only their relevant documents.
     """
     rows = list(labels)
     answerable = [one for one in rows if one.kind != UNANSWERABLE]

@@ -18,8 +18,8 @@ class Qrels:
     grades: query_id -> {doc_id: grade}, every grade finite and > 0. A query that is not a key is unlabelled.
     abstention: what an empty dict in `grades` means. If True (the contest's labels), the query needs no retrieval,
         unless it is in `unmet`. If False (TREC and BEIR labels), it was judged and has no relevant document.
-    not_relevant: query_id -> documents judged not relevant; queries without any may be missing. None if the labels do
-        not say which documents were judged.
+    not_relevant: query_id -> documents judged not relevant; may lack queries without such documents. None if the
+        labels do not say which documents were judged.
     pooled: query_id -> documents chosen for judgement, but not judged (TREC's grade -1).
     unmet: labelled queries that need retrieval, but have no relevant document among the judged documents.
     unanswerable: queries that need retrieval, but have no answer in the documents. They are unlabelled, and scored

@@ -114,7 +114,7 @@ class ShardWriter:
 
     def add(self, document: Document, row: bytes) -> None:
         if document.native_id is not None and str(document.native_id) != document.doc_id:
-            raise ValueError(f"document {document.doc_id!r} must have the same native id, not {document.native_id}")
+            raise ValueError(f"document {document.doc_id!r} has another native id: {document.native_id}")
         end = self._ends[-1]
         for text in (document.doc_id, document.title, document.text, document.source):
             raw = text.encode()

@@ -105,8 +105,8 @@ def label(
 ) -> tuple[dict[str, float], list[EvidenceFinding]]:
     """Return (doc_id -> grade, findings) for one query.
 
-    Every document with at least half of a piece of evidence gets the piece's grade. If it has at least half of
-    several pieces, it gets their greatest grade. If no document has half of a piece, the document with most of it gets
+    Every document with at least half of a piece of evidence gets the piece's grade. If this holds for several pieces,
+    the document gets their greatest grade. If no document has half of a piece, the document with the largest part gets
     the grade. If several tie, it is the document that begins first.
     """
     grades: dict[str, float] = {}

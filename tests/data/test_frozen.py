@@ -148,9 +148,7 @@ def test_other_documents_are_refused(made):
     judged = json.loads((made / "ts" / "v1" / "labels.jsonl").read_text("utf-8").splitlines()[0])["relevant"]
     documents = copied("docs", "other") / "documents.jsonl"
     edited(documents, lambda n, row: row | {"title": "new"} if row["docid"] in judged else row)
-    with pytest.raises(
-        BadInput, match=r"other/documents.jsonl: documents that were judged now have another title or text"
-    ):
+    with pytest.raises(BadInput, match=r"other/documents.jsonl: the title or text of judged documents has changed"):
         read(documents="other")
     edited(documents, lambda n, row: None if row["docid"] in judged else row)
     message = r"other/documents.jsonl lacks 1 of the \d+ documents that were judged: .*documents=FOLDER"
