@@ -33,7 +33,7 @@ def find_again(
     The new place is the one that keeps the most characters of the prefix and suffix, counted outwards from the passage.
     text_of: text id -> text; called once for each text.
     """
-    found: list[tuple[int, list[Span]]] = [(-1, []) for _ in lost]  # (unchanged characters, at most two best places)
+    found: list[tuple[int, list[Span]]] = [(-1, []) for _ in lost]  # (unchanged characters, 1 or 2 best places)
     with watch("evidence: searching the texts") as progress:
         for done, text_id in enumerate(text_ids, start=1):
             text = text_of(text_id)
@@ -154,7 +154,7 @@ def _query(row: Mapping[str, Any], query_id: str, native: int | None, where: str
     evidence = tuple(read_evidence(one, where) for one in field(row, "evidence", list, where))
     if bool(evidence) == (kind in ("none", "unanswerable")):
         what = "evidence, but nothing answers it" if evidence else "no evidence, but something must answer it"
-        raise BadInput(f"{where}: a query of kind {kind} has {what}. Correct kind or evidence.")
+        raise BadInput(f"{where}: a query of kind {kind} has {what}. Correct one of them.")
     answer = optional_text(row, "answer", where)
     return EvidencedQuery(Query(query_id, turns(row, where), native), kind, evidence, where, answer)
 
@@ -174,7 +174,7 @@ def read_evidence(value: Any, where: str) -> Evidence:
     exact, grade = field(value, "exact", str, where), grade_of(value.get("grade", 1), "grade", where)
     if len(exact) != span.end - span.start:
         raise BadInput(
-            f"{where}: exact has {len(exact):,} characters, but start {span.start} and end {span.end} are "
+            f"{where}: `exact` has {len(exact):,} characters, but start {span.start} and end {span.end} are "
             f"{span.end - span.start:,} apart. They must name the same passage."
         )
     prefix, suffix = optional_text(value, "prefix", where), optional_text(value, "suffix", where)
@@ -211,7 +211,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # the fingerprint already shows these queries: it has no rows for them
+        counts_unanswerable=False,  # the fingerprint already depends on them: it lacks their rows
         evidence=evidence,
         places=spans,
         findings=tuple(findings),

@@ -62,7 +62,7 @@ class Beir:
         if not file.parent.is_dir():
             return None
         splits = sorted({entry.name.partition(".tsv")[0] for entry in file.parent.glob("*.tsv*")})
-        raise BadInput(f"{file}: there is no such file. dataset.split is one of: {', '.join(splits) or 'none'}.")
+        raise BadInput(f"{file}: there is no such file. Choose dataset.split from: {', '.join(splits) or 'none'}.")
 
     def documents(self) -> Streamed:
         path = source_path("documents", self._documents, self._path, "corpus.jsonl")

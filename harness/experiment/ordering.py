@@ -58,7 +58,7 @@ class LearntOrder:
         return rerank(self._plan, self._learning.crossed(fold), self._session)
 
     def unseen(self, used: np.ndarray) -> np.ndarray:
-        """Return `Payoff.values` for the order that the fusion learns from only the queries `used`, bool [n]."""
+        """Return `Payoff.values` for the order that the fusion learns from the queries in `used`, bool [n], alone."""
         key = np.packbits(used).tobytes()
         if key not in self._values:
             qrels = self._session.dataset.qrels

@@ -131,7 +131,7 @@ def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Da
     """Read and check a dataset. shard, store: see `read_documents`. name: the name to log."""
     found = checked_dataset(source, name, read_documents(source, shard, store))
     if isinstance(found.documents, tuple) and len(found.documents) > IN_MEMORY:
-        note = f"{len(found.documents):,} documents are in memory. To read them from the cache: cluster.shard=50000"
+        note = f"{len(found.documents):,} documents are in memory. cluster.shard=50000 reads them from the cache."
         return replace(found, notes=(*found.notes, note))
     return found
 
@@ -145,7 +145,7 @@ def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Do
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:
-    """Return the cache for a retriever's results. For `cache: false`, it is temporary, and new after `ask_anew`."""
+    """Return the cache for a retriever's results. With `cache: false`, it is temporary, and `ask_anew` replaces it."""
     return cache if reusable(retriever) else Cache(_own_folder() / moment())
 
 

@@ -111,7 +111,7 @@ class Learning:
         return fold
 
     def learnt(self, used: np.ndarray) -> Learnt:
-        """Return the result of learning from the queries `used`, bool [n]."""
+        """Return the result of learning from the queries in `used`, bool [n]."""
         key = np.packbits(used).tobytes()
         if key not in self._learnt:
             self._learnt[key] = self._learn(used)
@@ -134,7 +134,7 @@ class Learning:
         return self._by_rules(rules)
 
     def unseen(self, used: np.ndarray) -> Ranking:
-        """Split the queries `used`, bool [n], into INNER folds, and return the result of `crossed` for them."""
+        """Split the queries in `used`, bool [n], into INNER folds, and return the result of `crossed` for them."""
         return self.crossed(self.split(INNER, 0, used))
 
     def fused(self) -> Ranking:
@@ -248,7 +248,7 @@ class WeightGrid:
     def pick(self, used: np.ndarray) -> int:
         """Return the index of a weighting: of those about as good as the best, the nearest to the fixed fusion.
 
-        A weighting is about as good if its mean objective over the queries `used`, bool [n], is lower than the best
+        A weighting is about as good if its mean objective over the queries in `used`, bool [n], is lower than the best
         by at most one standard error of the paired difference (after Breiman et al. 1984).
         """
         count = int(used.sum())

@@ -73,7 +73,7 @@ class CandidatePool:
         return self._columns[ranking, name]
 
     def scores(self, weights: Mapping[tuple[str, str], float], rows: np.ndarray) -> np.ndarray:
-        """Return the candidates' weighted sums of features for the m queries `rows`, float64 [m, C].
+        """Return the candidates' weighted sums of features for the m queries in `rows`, float64 [m, C].
 
         weights: (ranking, feature) -> weight.
         """

@@ -235,7 +235,7 @@ class ClassifierGate(Learner):
 def _logistic(
     columns: np.ndarray, share: np.ndarray, needs: np.ndarray, earned: np.ndarray, used: np.ndarray, fold: np.ndarray
 ) -> tuple[np.ndarray, float, float]:
-    """Learn from the queries `used`. Return (centre, scale, weights) as float64 [3, F], intercept, and threshold."""
+    """Learn from the queries in `used`. Return (centre, scale, weights) as float64 [3, F], intercept, and threshold."""
     centre, spread = columns[used].mean(axis=0), columns[used].std(axis=0)
     flat = spread <= 1e-12 * np.abs(columns[used]).max(axis=0, initial=0)
     scale = np.where(flat, 1.0, spread) * share

@@ -91,7 +91,7 @@ def test_beir(beir):
 
 
 def test_beir_without_labels_has_all_queries_and_may_be_gzipped(beir):
-    with pytest.raises(BadInput, match=r"train\.tsv: there is no such file\. dataset\.split is one of: dev, test"):
+    with pytest.raises(BadInput, match=r"train\.tsv: there is no such file\. Choose dataset\.split from: dev, test"):
         Beir(path=str(beir), split="train").qrels()
     for path in (beir / "corpus.jsonl", beir / "qrels" / "test.tsv"):
         path.with_name(path.name + ".gz").write_bytes(gzip.compress(path.read_bytes()))

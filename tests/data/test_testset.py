@@ -92,7 +92,7 @@ WRONG_ROWS = [
     (first(evidence=[]), r"of kind fact has no evidence, but something must answer it"),
     (first(eval_id=2), r"queries\.jsonl:2: eval_id '2' is already at .*queries\.jsonl:1"),
     (evidence(start=1.5), r"start 1\.5 and end 14 must be whole numbers"),
-    (evidence(exact="해달"), r"exact has 2 characters, but start 0 and end 14 are 14 apart"),
+    (evidence(exact="해달"), r"`exact` has 2 characters, but start 0 and end 14 are 14 apart"),
     (evidence(exact="문어는 조개를 돌로 깬다."), r"from 0 to 14 differs from `exact`, '문어는"),
     (evidence(start=9000, end=9014), r"from 9000 to 9014 differs from `exact`"),
     (evidence(grade=0), r"grade is 0, but must be a finite number > 0"),

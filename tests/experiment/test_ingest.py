@@ -259,6 +259,6 @@ def test_a_cluster_chooses_and_a_large_corpus_in_memory_is_noted(tmp_path, monke
     assert isinstance(whole.documents, tuple)
     assert cut.notes == whole.notes
     monkeypatch.setattr("harness.experiment.session.IN_MEMORY", 30)
-    note = f"{len(whole.documents)} documents are in memory. To read them from the cache: cluster.shard=50000"
+    note = f"{len(whole.documents)} documents are in memory. cluster.shard=50000 reads them from the cache."
     assert read_dataset(source, None, cache, "sample").notes == (*whole.notes, note)
     assert read_dataset(source, 20, cache, "sample").notes == whole.notes
