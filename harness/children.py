@@ -1,4 +1,4 @@
-"""Find free ports. Start processes that import no code from the working folder: a stranger may have put it there.
+"""Find free ports. Start processes that import no code from the working folder, where a stranger may have put it.
 
 Python puts the working folder first on the import path of `python -c`, `python -m` and workers that libraries start.
 """

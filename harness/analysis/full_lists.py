@@ -45,14 +45,14 @@ def named(tracker: Tracker, words: Sequence[str], dataset: Dataset, folder: Path
 def best_repeatable(
     tracker: Tracker, wanted: Wanted, top: int, dataset: Dataset, folder: Path
 ) -> tuple[list[FullLists], list[str]]:
-    """Return (the full lists of the `top` best configurations with full lists, notes on left-out runs).
+    """Return (the full lists of the `top` best configurations that have such lists, notes on left-out runs).
 
     Raise BadInput if no configuration has full lists that fit the dataset.
     """
     names = _Names(dataset)
     found: list[FullLists] = []
     left: Counter[str] = Counter()
-    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # runs with equal results may differ further down
+    for one in distinct(rank(tracker, wanted).runs, by_lists=False):  # equal results may have different full lists
         if len(found) == top:
             break
         why = _unfit(one.run, dataset)

@@ -157,7 +157,7 @@ def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
 
 
 def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
-    """Return the finished runs of an experiment with the measure, the best first. Raise BadInput if there are none."""
+    """Return the finished runs of an experiment that have the measure, best first. Raise BadInput if there are none."""
     runs = [
         run
         for run in reversed(tracker.runs(wanted.experiment, {}, "FINISHED"))
@@ -177,7 +177,7 @@ def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedR
     The run of a set is the earliest that is not a scored file, or else the earliest scored file.
 
     by_lists: whether runs of different configurations are equal if they return the same documents. Runs whose score is
-    a time are equal only if their configurations are.
+    a time are equal only if their configurations are equal.
     """
     groups: dict[tuple[str | None, ...], list[RankedRun]] = {}
     for one in sorted(ranked, key=lambda one: (one.run.tags.get("harness.verb") != "run", one.run.began)):

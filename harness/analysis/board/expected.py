@@ -28,7 +28,7 @@ from harness.statistics.bootstrap import bootstrap_means
 from harness.tracking.tracker import LoggedRun, Tracker, member_tag
 
 FOLDS, REPEATS, SEED = 10, 5, 0
-MOST = 200  # a quick command reads the scores by query only if there are at most this many runs
+MOST = 200  # `expected_of_run` reads the scores by query only if there are at most this many runs
 LUCK = 0.0005  # if the best score exceeds the expected score by at most this, nothing is said about luck
 
 How = Literal["private", "replay", "choice", "unknown"]
@@ -233,7 +233,7 @@ def of_experiment(
 ) -> Expected | None:
     """Return the score to expect of the best run of an experiment; None with fewer than two comparable runs.
 
-    asked: `asked.runs` is ignored. most: see `RunFamily.expected`. replay: of a sweep that is not logged yet, or None.
+    asked: `asked.runs` is ignored. most: see `RunFamily.expected`. replay: a replay that is not logged yet, or None.
     """
     try:
         check_by_query(asked.metric)
@@ -253,7 +253,7 @@ def of_experiment(
 
 
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
-    """Return the replay of a sweep whose best trial is comparable with the best run and scores as well, or None.
+    """Return the replay of a sweep whose best trial is comparable with the best run and scores no less, or None.
 
     If there are several such sweeps, take the sweep with the most trials among the runs.
     """

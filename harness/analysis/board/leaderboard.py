@@ -50,7 +50,7 @@ class Row:
 
     run: the index of the run in `BoardRuns.runs`. value: the score that decides the order.
     group: "same" if the test finds no difference from the best run; None if nothing was tested.
-    difference: the mean of this run minus the mean of the best run, over the queries that count in both.
+    difference: the mean of this run minus the mean of the best run, over the queries on which both have a value.
     p, p_holm: from the paired randomisation test against the best run, without and with Holm's correction; NaN for the
         best run itself and if labels come partly from a model.
     ms: milliseconds per query, without a language model's time; None if unknown.
@@ -233,7 +233,7 @@ def _cheaper(best: Row, other: Row) -> Words | None:
 
 
 def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
-    """Return sentences about a run: its expected score, the mean of the best values by query, its main loss."""
+    """Return sentences about a run: its expected score, the score with the best run for each query, its main loss."""
     ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # the measures of text tasks are not means over items
     return (*([expected.words] if expected else []), *ceiling, *_lost(runs, place))
 
@@ -257,8 +257,8 @@ def _ceiling(runs: BoardRuns, place: int) -> Words:
 def _lost(runs: BoardRuns, place: int) -> list[Words]:
     """Return [a sentence about the most frequent loss]; [] if losses are unknown or there are none.
 
-    Measures other than modified_map@3, such as precision@k, may stay below 1 for a perfect list. For such a measure,
-    the sentence counts the queries with values below 1 instead of the queries with losses.
+    A list without a loss has a modified_map@3 of 1, but may have a lower value of another measure, such as precision@k.
+    For other measures, the sentence therefore counts the queries with values below 1, not the queries with losses.
     """
     counts = Counter(runs.losses[place][runs.losses[place] > 0].tolist())
     if not counts:

@@ -85,7 +85,7 @@ class KeyMatters:
 
     @property
     def tells(self) -> bool:
-        """Whether the key has a clear effect. Its share decides; if no other key varies, its values' intervals do."""
+        """Whether the key has a clear effect. Its share decides or, if no other key varies, its values' intervals."""
         if self.total is not None:
             return self.total.low > 0
         worst = min(self.levels, key=lambda level: level.mean)
@@ -130,8 +130,8 @@ def _group(
 ) -> KeyGroup:
     """Compare keys among the runs that have them. All keys must occur in the same runs.
 
-    having: bool [R], the runs. keys: as `comparable` returns them. axes: all varied keys, as `varied` returns them.
-    values: float64 [R, Q], finite, best run first.
+    having: bool [R], the runs with the keys. keys: as `comparable` returns them.
+    axes: all varied keys, as `varied` returns them. values: float64 [R, Q], finite, best run first.
     """
     own = values[having]
     found = effects(np.stack([key.places[having] for key in keys], axis=1), own)
@@ -380,14 +380,17 @@ class Plateau:
 
     @property
     def at_end(self) -> Literal["", "least", "greatest"]:
-        """The end of the tried values where the best value lies; "" if at neither, or by chance or construction."""
+        """The end of the tried values at which the best value lies.
+
+        "" if it lies at neither end, or if it may lie there by chance or only because the measure grows with the key.
+        """
         if not self.clear or 0 < self.best < len(self.values) - 1:
             return ""
         return "least" if self.best == 0 else "" if self.grows else "greatest"
 
     @property
     def beside(self) -> int:
-        """The index of the better value next to the plateau. If all values are on it, the index of the best value."""
+        """The index of the better of the values next to the plateau; of the best value if all are on the plateau."""
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 
@@ -396,7 +399,7 @@ class Plateau:
         first, last, best = self.values[self.low], self.values[self.high], self.values[self.best]
         if not self.clear:
             where = over or ", with all else as in the best run"
-            return f"{name}: scores of {self.values[0]} to {self.values[-1]} differ no more than by chance{where}."
+            return f"{name}: from {self.values[0]} to {self.values[-1]}, scores differ no more than by chance{where}."
         gap = f"{self.values[self.beside]} is {self.below[self.beside]:.4f} below"
         reach = f"plateau from {first} to {last}, best at {best}"
         if self.shape == "spike":
@@ -410,7 +413,7 @@ class Plateau:
 def plateau_of(
     key: VariedKey, keys: Sequence[VariedKey], values: np.ndarray, averages: np.ndarray | None, grows: bool = False
 ) -> Plateau | None:
-    """Return the plateau or spike at the best value of a key; None unless it has at least LEAST values, all numbers.
+    """Return the plateau or spike at the best value of a key; None for fewer than LEAST values and for non-numbers.
 
     key: from `comparable`. keys: all keys, from `varied`. values: scores by query, float64 [R, Q], finite, best first.
     averages: float64 [L, Q], the mean score of each of the key's L values over the other keys; None if unknown.

@@ -111,9 +111,9 @@ def packed_places(places: np.ndarray) -> dict[str, Any]:
 def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
     """Pack the values and kinds of loss of R runs on Q queries as {table, cells}.
 
-    table: the distinct pairs (value or None, index of the kind of loss). Values have six decimals, or four if there
-        were more than LISTED pairs.
-    cells: [Q, R], the index in `table` of the pair of each query and run.
+    table: the distinct pairs (value or None, index of the kind of loss). Values have six decimals, or four if
+        there would be more than LISTED pairs.
+    cells: [Q, R], for each query and run, the index of its pair in `table`.
 
     values: float [R, Q], NaN if undefined. losses: int [R, Q].
     """

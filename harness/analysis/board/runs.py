@@ -43,8 +43,8 @@ class BoardRuns:
     query_ids: in ascending order.
     needs, multi_turn, public: bool [Q], see `ScoreTable`. For items, `needs` is true and `multi_turn` is false.
     values: float64 [R, Q], out of fold if something was learnt from labels; NaN if undefined.
-    losses: int8 [R, Q], the index in LOSSES of the list's kind of loss; 0 without a loss, for items, and if the measure
-        does not apply or is 1.
+    losses: int8 [R, Q], each list's kind of loss, as an index into LOSSES; 0 without a loss, for items, and where the
+        measure does not apply or is 1.
     notes: sentences about the runs, for example about runs that were left out.
     seed, resamples: used in tests of pairs.
     submissions: the runs of a text task, whose measures need sums over items; None for retrieval.
@@ -227,7 +227,7 @@ def _table(files: Ahead, run: LoggedRun, metric: str | None) -> ScoreTable:
     except BadInput as error:
         raise BadInput(f"Run {run.named}: {error}") from None
     if metric and metric not in table.values:
-        raise BadInput(f"Run {run.named} has no {metric} by query. Choose another measure or other runs: metric=NAME.")
+        raise BadInput(f"Run {run.named} has no {metric} by query. Choose another measure (metric=NAME) or other runs.")
     return table.by_id()
 
 

@@ -61,9 +61,9 @@ def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, l
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
     """Return a short name for each run, unique among these runs, for example `hybrid_light · auto`.
 
-    A name consists of the retriever and the gate. If names are equal, a few other settings that tell the runs apart are
-    added, but no value that more than half of these runs share. If names are still equal, the beginning of the run's id
-    is added. The run of a scored file keeps its own name.
+    A name consists of the retriever and the gate. If runs have equal names, values of a few other settings that tell
+    these runs apart are added. A value that more than half of them share is left out. If names are still equal, the
+    beginning of the run's id is added. The run of a scored file keeps its own name.
     """
     made = [run.params if run.has_settings else {} for run in runs]
     names = [
@@ -112,7 +112,7 @@ def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
 
 
 def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
-    """Return key -> what it adds to each run's name, such as `top 2`. Leave out keys with values beyond LONGEST."""
+    """Return key -> what it adds to each run's name, such as `top 2`. Leave out keys with a too long value."""
     called, found = _called(changed), {}
     for key, values in changed.items():
         if all(len(value or "") <= LONGEST for value in values):
@@ -173,7 +173,7 @@ class VariedKey:
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> VariedKey:
-        """Return the key. Put numbers that hardly recur into at most `bins` bins with about equally many runs each."""
+        """Return the key. If its numbers hardly recur, put them into at most `bins` bins of about equally many runs."""
         count = len(self.values)
         if self.numbers is None or count <= MOST_VALUES or RECUR * count <= self.having.sum():
             return self

@@ -53,7 +53,7 @@ def comparison_report(comparison: Comparison, details: bool = False, changed: bo
     """Return the report of a comparison.
 
     details: show all measures of all pairs. Otherwise, only the first pair has tables of its own.
-    changed: show the queries or items that differ most. The page of a board shows them in any case.
+    changed: show the queries or items that differ most. A board leaves them out here, since its page shows them anyway.
     """
     tables = [_runs(comparison).without_empty(), *_settings(comparison), *_differences(comparison, details)]
     pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
@@ -194,7 +194,7 @@ def _shake_up(comparison: Comparison) -> Table:
         *(Column(name, "percent", 0) for name in ("falls", "stays", "rises")),
         Column("ranks moved on average", "value", 2),
     ]
-    note = f"{comparison.metric} and ranks are from the actual split, the other columns from {draws:,} random splits."
+    note = f"{comparison.metric} and ranks are from the actual split. Other columns are from {draws:,} random splits."
     return Table("How ranks move from public to private", columns, rows, [note])
 
 

@@ -71,7 +71,7 @@ CHECKED_NOTE = (
 class ComparedRun:
     """A retrieval run to compare.
 
-    table: the scores by query, in the order of their ids. predictions, config: the files of the run.
+    table: the scores by query, in the order of the query ids. predictions, config: the files of the run.
     checked: the values by people's and by a model's labels on the same queries; None without labels by a model.
     """
 
@@ -158,13 +158,13 @@ class RetrievalRuns:
         return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return (measures that count the same queries in all runs, notes). Raise BadInput unless `metric` is one."""
+        """Return (measures defined on the same queries in all runs, notes). Raise BadInput unless `metric` is one."""
         first, *others = [run.values for run in self.runs]
         applies = [name for name, values in first.items() if not np.isnan(values).all()]
         shared = [name for name in applies if all(name in values for values in others)]
         same = [name for name in shared if all((np.isnan(v[name]) == np.isnan(first[name])).all() for v in others)]
         if metric not in same:
-            reason = "does not count the same queries in every run"
+            reason = "is not defined on the same queries in every run"
             if parse_measure(metric).family is MeasureFamily.POOLED:
                 reason = "has no value by query"
             elif metric not in shared:

@@ -64,7 +64,7 @@ class Ceiling:
 
 
 def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[Ceiling]:
-    """Return the ceiling of each part, in the order of the pipeline.
+    """Return the gain if each part in turn were perfect, in the order of the pipeline.
 
     elsewhere: float64 [Q], the best value of each query in any other run of the experiment; None without other runs.
     """

@@ -244,7 +244,7 @@ def _mixtures(setup: Setup) -> Iterator[Proposal]:
 
 
 def _mixture_shares(setup: Setup) -> Iterator[tuple[str, str | None, float]]:
-    """Yield (retriever, encoder or None for its default, share) of mixtures of rankings other than the run's."""
+    """Yield (retriever, encoder or None for its default, share) for mixtures of rankings that the run does not use."""
     names, own, lexical = setup.names, setup.choices.get("encoder"), bool(setup.names & {"bm25", "bigram"})
     adds = 0.0 if "bigram" in names else setup.bigrams
     left = -setup.bigrams if "bigram" in names else 0.0  # the gain from leaving out bigrams

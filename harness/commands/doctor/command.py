@@ -242,7 +242,7 @@ def _cache_report(found: CacheListing, rows: int) -> Report:
     if found.pruned.entries:
         lines.append(f"Pruned {found.pruned.text()}.")
     if found.damaged:
-        lines.append(f"Damaged: {counted(found.damaged, 'entry')}. Pruning removes them, and use rebuilds them.")
+        lines.append(f"Damaged: {counted(found.damaged, 'entry')}. Pruning removes them. They are rebuilt when needed.")
     if found.foreign:
         lines.append(f"{found.foreign} folders do not belong to the cache, and are never pruned.")
     if found.busy:

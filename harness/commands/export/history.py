@@ -276,7 +276,7 @@ def history_report(found: History) -> Report:
     whole = submissions_table(found)
     notes = [*whole.notes]
     if any(row.local_kind == "out of fold" for row in rows):
-        notes.append("out of fold: a gate or fusion learned from labels, but a query's own label was not used for it.")
+        notes.append("out of fold: for each query, a gate or fusion learned from the labels of other queries.")
     if any(math.isnan(row.local) for row in rows):
         notes.append("A dash under `here`: the run lacks this measure, or used other queries.")
     shown = whole.for_medium("screen").without_empty()

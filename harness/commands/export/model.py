@@ -70,7 +70,7 @@ class ServedRun:
 
 @dataclass(frozen=True)
 class RegisteredModel:
-    """A run as a version of a registered model. before: which version had the alias until then. serve: a command."""
+    """A run as a registered version. before: the version that had the alias before. serve: a command to serve it."""
 
     name: str
     version: int
@@ -179,7 +179,7 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
     """Return one row per query: query_id, whether to retrieve, the gate's signal, and the documents, the best first.
 
     table: has a column `query` with texts, or a column `messages` with lists of {role, content}. The column `query_id`
-    is optional: its default is the number of the row, counted from 0. Raise BadInput, naming the row, for other input.
+    is optional: its default is the number of the row, counted from 0. For other input, raise BadInput with the row.
     """
     from pandas import DataFrame
 
@@ -343,7 +343,7 @@ def _requirements(plan: Plan) -> list[str]:
 
 def _turns(row: Mapping[str, Any], where: str) -> tuple[Turn, ...]:
     if ("query" in row) == ("messages" in row):
-        raise BadInput(f"{where}: give either `query`, a text, or `messages`, a list of {{role, content}}.")
+        raise BadInput(f"{where}: give either `query` (a text) or `messages` (a list of {{role, content}}).")
     if "query" in row:
         return (Turn("user", field(row, "query", str, where)),)
     messages = row["messages"]

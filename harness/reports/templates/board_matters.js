@@ -101,7 +101,7 @@ if (DATA.matters) {
     const one = key.plateau, at = (place) => rounded(one.values[place]);
     const over = one.along === "average" ? say({ en: ", on average over the other keys", ko: "(다른 키에 대한 평균)" }) : say({ en: ", with all else as in the best run", ko: "(나머지는 최고 실행과 같음)" });
     const none = key.total?.low === 0 || (!key.total && !one.clear);
-    if (none || !one.clear) return say({ en: `${none ? "No clear effect: scores" : "Scores"} of ${at(0)} to ${at(one.values.length - 1)} differ no more than by chance${over}.`,
+    if (none || !one.clear) return say({ en: `${none ? "No clear effect: from" : "From"} ${at(0)} to ${at(one.values.length - 1)}, scores differ no more than by chance${over}.`,
       ko: `${none ? "뚜렷한 효과 없음: " : ""}${at(0)}부터 ${at(one.values.length - 1)}까지의 차이는 우연과 구별되지 않습니다${over}.` });
     const below = number(one.below[one.beside]), beyond = one.at_end ? say({ en: ` ${at(one.best)} is the ${one.at_end} value tried: go beyond it.`, ko: ` ${at(one.best)}은(는) 시도한 값 가운데 가장 ${one.at_end === "least" ? "작은" : "큰"} 값입니다. 그 너머도 시도해 보세요.` }) :
       one.grows && one.best === one.values.length - 1 ? say({ en: " The measure grows with the key by construction, so larger values need no trial.", ko: " 이 지표는 정의상 이 값과 함께 커지므로 그 너머를 시도할 까닭은 되지 않습니다." }) : "";

@@ -222,7 +222,7 @@ def test_a_plateau_ends_where_a_value_is_more_than_a_standard_error_below():
         ({4: 0.7, 5: 0.8, 6: 0.6}, "spike", "", "spike at 5 alone; 4 is 0.1000 below."),
         ({4: 0.5, 5: 0.8, 6: 0.5, 7: 0.8}, "spike", "", "spike at 5 alone; 4 is 0.3000 below."),
         ({4: 0.79, 5: 0.8, 6: 0.79}, "flat", "",
-         "scores of 4 to 6 differ no more than by chance, with all else as in the best run."),
+         "from 4 to 6, scores differ no more than by chance, with all else as in the best run."),
         ({4: 0.8, 5: 0.7, 6: 0.6}, "spike", "least",
          "spike at 4 alone; 5 is 0.1000 below. 4 is the least value tried: go beyond it."),
         ({4: 0.6, 5: 0.7, 6: 0.8}, "spike", "greatest",
@@ -238,7 +238,7 @@ def test_a_best_value_within_chance_is_no_spike():
     found = shape({4: 0.76, 5: 0.8, 6: 0.76})  # .04 below, 1.7 standard errors
     assert (found.shape, found.clear, found.at_end) == ("spike", False, "")
     assert found.sentence("top_k") == (
-        "top_k: scores of 4 to 6 differ no more than by chance, with all else as in the best run."
+        "top_k: from 4 to 6, scores differ no more than by chance, with all else as in the best run."
     )
     assert shape({4: 0.75, 5: 0.8, 6: 0.75}).clear
 
