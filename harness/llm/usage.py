@@ -53,7 +53,7 @@ class ReplyLog:
     def __init__(self, folder: Path | None, turn: Holding = nullcontext) -> None:
         self._turn = turn
         self._log = _log(folder / FILE, folder.with_name(f"{folder.name}.lock")) if folder else None
-        self._others: set[Path] = set()  # files from other machines that have been read
+        self._others: set[Path] = set()  # files of other machines, already read
         self._found: dict[str, list[Completion]] = defaultdict(list)
         self._position = START
         self._add: Callable[..., None] = lambda row: None
@@ -211,7 +211,7 @@ def estimated_tokens(text: str) -> float:
 
     Compared with the tokenizer of Mistral Nemo (131,072 entries), the estimate is 6 % too high for Korean encyclopedia
     texts, 3 % too high for Python, and 8 to 16 % too low for Markdown. A tokenizer of 32,000 entries (Mistral 7B) needs
-    1.9 times as many tokens for Korean, and 1.2 to 1.3 times as many for code and English.
+    1.9 times the estimate for Korean, and 1.2 to 1.3 times the estimate for code and English.
     """
     return len(text.encode("utf-8", "surrogatepass")) / BYTES
 

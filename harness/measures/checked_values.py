@@ -1,4 +1,4 @@
-"""Score ranked lists by people's labels and by a model's labels of the same queries. Store both in `checked.csv`."""
+"""Score ranked lists by people's labels and by a model's labels of the same queries; `checked.csv` has the scores."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class _Scorer:
 
 
 def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
-    """Average each query's values over `several`. Keep its greatest count of unjudged documents."""
+    """Average each query's values over `several`. Of its counts of unjudged documents, keep the greatest."""
     first = several[0]
 
     def mean(name: str, of: str) -> np.ndarray:

@@ -223,7 +223,7 @@ class Judged:
         gains = np.where(self.holes.first & ~self.known, 1.0, self.gains)
         return Judged(gains, self.repeats, self.returned, self.ideal, self.needs)
 
-    # All measures and cut-offs share the properties below. Most are running totals, float64 [Q, K + 1]: column k is the
+    # All measures and cut-offs use the properties below. Most are running totals, float64 [Q, K + 1]: column k is the
     # total over the first k ranks. Read a column with `at(totals, k)`.
 
     @cached_property

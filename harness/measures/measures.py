@@ -103,7 +103,7 @@ def _score(judged: Judged, k: int = SHOWN) -> np.ndarray:
 def _withheld(final: Judged, candidates: Judged | None, keep: np.ndarray | None) -> np.ndarray:
     empty = final.returned == 0
     if candidates is not None:
-        empty &= candidates.returned > 0  # Without candidates, the list was already empty before the gate.
+        empty &= candidates.returned > 0  # A list without candidates was already empty before the gate.
     return empty if keep is None else empty & ~keep
 
 

@@ -1,7 +1,7 @@
 """Measures of ranked lists: one function each, from judged lists to one number per query.
 
 `harness.measures.judged` defines hits, ranks and repeats; k is the cut-off, or None. `Measure.values` sets the value of
-queries that need no retrieval; the functions ignore these queries. With TREC or BEIR labels, a query without a relevant
+queries that need no retrieval; the functions here ignore them. With TREC or BEIR labels, a query without a relevant
 document counts as 0, as in trec_eval.
 
 In the examples, `[1, 0, 1] of 2` is a list whose first and third documents are hits; 2 documents are relevant in total.
@@ -201,8 +201,8 @@ _EVERY_SIZE = ("top_k", "depth", "dataset.chunk.size", "dataset.chunk.overlap")
 def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / characters of evidence, in [0, 1].
 
-    Overlapping characters count once; titles do not count. Empty list: 0. Different chunkings of the same
-    texts can be compared. Without k: Smith & Troynikov 2024, "Evaluating Chunking Strategies for Retrieval".
+    Overlapping characters count once; titles do not count. Empty list: 0. Different chunkings of the same texts can be
+    compared. Without k, this is the recall of Smith & Troynikov 2024, "Evaluating Chunking Strategies for Retrieval".
     Evidence [90, 110), documents [0, 100) and [80, 180): span_recall@1 = 10/20, span_recall@2 = 20/20.
     """
     assert judged.shown is not None
@@ -288,7 +288,7 @@ def abstention_auroc(judged: Judged) -> tuple[float, int]:
     """How often the gate's signal is higher for a query that needs retrieval than for one that does not.
 
     The average over all pairs of such queries, ties counting half: the area under the ROC curve (Hanley & McNeil 1982),
-    whatever the threshold. NaN, from 0 queries, if there is no signal or only one kind of query.
+    whatever the threshold. (NaN, 0) if there is no signal, or if all queries or none need retrieval.
     Example: signals 3 and 1 where retrieval is needed, 2 where it is not; one of two pairs is in order -> 1/2.
     """
     if judged.signal is None or judged.needs.all() or not judged.needs.any():
@@ -318,7 +318,7 @@ def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
 def bpref(judged: Judged) -> np.ndarray:
     """Mean over the R relevant documents, in [0, 1]: a returned one counts 1 - min(n, R) / min(N, R), any other 0.
 
-    n: number of documents above it that were judged not relevant. If n = 0, it counts 1.
+    n: number of documents above the returned one that were judged not relevant. If n = 0, the returned one counts 1.
     N: number of all documents judged not relevant.
     Unjudged documents play no part. Empty list: 0. (Buckley and Voorhees 2004; trec_eval.)
     `[0, 1, -, 1] of 2, 3` -> ((1 - 1/2) + (1 - 1/2)) / 2 = 0.5.
@@ -356,7 +356,7 @@ def infap(judged: Judged) -> np.ndarray:
 # NAME_condensed: the measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
 # `[-, 1, 0] of 1, 1` (the first document is unjudged) -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
 # NAME_upper: the measure if all unjudged documents in the list were relevant, in [0, 1]. With complete labels, the
-# measure would lie between NAME and NAME_upper. Only measures that further relevant documents never lower have it.
+# measure would lie between NAME and NAME_upper. NAME must be a measure that more relevant documents never lower.
 # `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
 _OF_LISTS = {
     "condensed": ("condensed", (hit, recall, precision, mrr, map_, ndcg)),

@@ -25,7 +25,7 @@ class ScoreTable:
 
     values: measure -> float64 [Q], NaN where the measure does not apply.
     oof: measure -> its out-of-fold values, float64 [Q]; empty if nothing was learnt.
-    loss: for each query, the kind of loss of the list that the run wrote, one of `KINDS`; None without the column.
+    loss: for each query, the kind of loss of the list that the run wrote, one of `KINDS`; None if there is no column.
     """
 
     query_ids: tuple[str, ...]

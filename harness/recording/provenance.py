@@ -19,7 +19,7 @@ from harness.tasks.scored_file import TextPlan
 
 @functools.cache
 def requirements() -> str:
-    """Return a line `name==version` for every installed distribution; of two versions of one, take the first."""
+    """Return a line `name==version` for every installed distribution. If one has two versions, take the first."""
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
@@ -63,7 +63,7 @@ def _git(*words: str) -> str | None:
         keys = said("config", "--list", "--name-only").splitlines()
         filters = {key.rpartition(".")[0] for key in keys if key.startswith("filter.")}
         off = [f"{name}.{how}" for name in sorted(filters) for how in ("clean=", "process=", "required=false")]
-        if any("=" in name for name in filters):  # git's option -c cannot switch off such a filter
+        if any("=" in name for name in filters):  # git's option -c cannot set a key with "=" in its name
             return None
         settings = ["core.fsmonitor=false", f"core.hooksPath={os.devnull}", *off]
         return said(*(word for setting in settings for word in ("-c", setting)), *words)

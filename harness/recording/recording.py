@@ -238,7 +238,7 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
 
 
 def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
-    """Yield the claims of dead processes of this host. Set `work` to None for a folder outside `outputs`."""
+    """Yield the claims of dead processes of this host, with `work` None if a claim's folder is outside `outputs`."""
     for found in locks.abandoned(outputs / ".claims", ProcessWork):
         folder = found.work.folder if found.work else None
         if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:

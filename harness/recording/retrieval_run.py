@@ -50,7 +50,7 @@ CHARTED = (
     "loss/", "ceiling/", "gate/threshold", "index_recall/", "ms_per_query/", "latency_", "seconds/", "queries/scored",
     "count/",
 )  # fmt: skip
-UNSAID = recipes(SweepConfig)  # not params: config groups that only set other keys, or choose the trials
+UNSAID = recipes(SweepConfig)  # these config groups are not params: they only set other keys, or choose the trials
 
 
 def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:

@@ -61,7 +61,7 @@ def with_fonts(figure: Figure) -> Figure:
 
     for text in figure.findobj(Text):
         text.set_fontfamily(list(fonts()[0]))
-        text.set_parse_math(False)  # keeps a `$` in a label literal
+        text.set_parse_math(False)  # draws a `$` in a label as a `$`
     for panel in figure.axes:
         panel.spines[["top", "right"]].set_visible(False)
     return figure

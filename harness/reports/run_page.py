@@ -67,7 +67,7 @@ Facts = Sequence[tuple[str, str]]
 Table = Mapping[str, Sequence[Any]]
 REPORT = "report.html"
 FILES = {
-    REPORT: "the page of this run, with its measures and every query or the worst items; it needs no network",
+    REPORT: "the page of this run, with measures and queries (for a text task, the worst items); it needs no network",
     "queries.json": "one row per query: signal, decision, hits, score and documents",
     "items.json": "the worst items, one row each",
     "overview.png": "rank of the first relevant document, and where the score is lost",
@@ -494,7 +494,7 @@ def _headline(of: Evaluation) -> str:
     if said := checked_notes(of.scores):
         text += f"\n\n{' '.join(map(marked, said))}"
     if of.held_out:
-        text += f"\n\n`{OOF}` is out of fold: nothing was learnt from the query's own label."
+        text += f"\n\n`{OOF}` marks out-of-fold scores: nothing was learnt from the label of the query itself."
     return text
 
 

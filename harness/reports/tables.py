@@ -33,7 +33,7 @@ FOLDED = 10  # a column of long texts keeps at least this many characters
 BROKEN = 14  # a terminal breaks headings longer than this between words, since the numbers below are narrower
 KEY, AT_DOTS = re.compile(r"[a-z]\w*(\.\w+)*"), re.compile(r"(?<=\.)")
 IN_HEADINGS = re.compile(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes cells that begin with these characters
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes cells that begin with these for formulas
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -268,7 +268,7 @@ def markdown(table: Table) -> str:
 
 
 def markdown_screen(table: Table) -> str:
-    """Return the rows in Markdown as on a screen, without the caption and the notes."""
+    """Return the rows as they look on a screen, but in Markdown. Leave out the caption and the notes."""
     shown = on_screen(table)
     return _aligned(shown.columns, [[_lines(str(cell)) for cell in row] for row in shown.rows])
 

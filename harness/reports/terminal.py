@@ -26,7 +26,7 @@ RANGES = {
 
 
 def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
-    """Yield lines about a run's measurements other than scores. A time has its range; one line names the machine."""
+    """Yield lines about a run's measurements other than scores. Times have ranges, and one line names the machine."""
     for name, value in measured.items():
         kind, slash, part = name.partition("/")
         if kind == MS:

@@ -41,7 +41,8 @@ class DesignEstimate:
 
     value: NaN if undefined.
     low, high: 95 % interval; NaN without one.
-    pairs: the number of (query, document) pairs; for alpha, the number of grades of pairs with several raters.
+    pairs: the number of (query, document) pairs; for Krippendorff's alpha, the number of grades of pairs that several
+        people have graded.
     note: why there is no value or no interval, or "".
     """
 
