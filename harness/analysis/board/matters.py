@@ -380,10 +380,7 @@ class Plateau:
 
     @property
     def at_end(self) -> Literal["", "least", "greatest"]:
-        """The end of the tried values at which the best value lies.
-
-        "" if it lies at neither end, or if it may lie there by chance or only because the measure grows with the key.
-        """
+        """The end of the tried values with the best value; "" if at neither, maybe by chance, or due to `grows`."""
         if not self.clear or 0 < self.best < len(self.values) - 1:
             return ""
         return "least" if self.best == 0 else "" if self.grows else "greatest"
