@@ -295,7 +295,7 @@ class Ranker:
         self._scores: dict[tuple[tuple[tuple[str, str], float], ...], np.ndarray] = {}
 
     def learn(self, fusion: Weights, used: np.ndarray) -> list[Weights]:
-        """Correct the weights of `fusion` by learning from the queries `used`, bool [n], once for each of STRENGTHS."""
+        """Correct the weights of `fusion`: learn from the queries in `used`, bool [n], once for each of STRENGTHS."""
         rows = used[self._owner]
         if not rows.any():
             return [fusion] * len(STRENGTHS)

@@ -112,7 +112,7 @@ def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def split(needs: np.ndarray, count: int, seed: int, number: int) -> np.ndarray:
-    """Return each query's fold, int [n], of at most `count`. Each value of `number` below 1,000 gives a new split."""
+    """Split n queries into at most `count` folds: int [n]. Each value of `number` below 1,000 gives a new split."""
     return folds(needs, min(count, len(needs)), 1000 * seed + number)
 
 

@@ -44,7 +44,7 @@ class Decision:
 
 
 class Gate(Protocol):
-    """Decides which queries get documents. To add a gate, write a class like this and a file in conf/gate/.
+    """Decides which queries get documents. To add a gate, write a class like this, and a file in conf/gate/.
 
     learns: whether `decide` needs a payoff.
     parts: the shared components of a config that the gate uses, among "tokenizer", "encoder" and "llm".

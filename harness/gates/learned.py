@@ -31,7 +31,7 @@ STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to try for the 
 
 @dataclass(eq=False)
 class Learner:
-    """Base class of gates that learn. To add a gate, write a subclass with `rules` and a file in conf/gate/.
+    """Base class of gates that learn. To add a gate, write a subclass with a method `rules`, and a file in conf/gate/.
 
     signals: names of signals; None for all fast signals. sources: component rankings to read; None for all.
     k: number of top ranks that some signals read, at least 2.

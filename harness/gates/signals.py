@@ -94,8 +94,8 @@ def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callabl
     """Register a function as the signal with the function's name. The arguments are fields of `SignalSpec`.
 
     The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking. A slow
-    function computes in `inputs.remember`, a cache. Its docstring must give the
-    formula, degenerate cases and the source.
+    function computes in `inputs.remember`, a cache. The docstring of every function must give the formula, degenerate
+    cases and the source.
     """
 
     def register(compute: Compute) -> Compute:
@@ -320,7 +320,7 @@ def random_queries(texts: Sequence[str], queries: Sequence[Query], count: int = 
     worded = np.flatnonzero(np.fromiter((bool(text) and not text.isspace() for text in texts), bool, len(texts)))
     if not len(worded):
         raise BadInput(
-            "The gate signal background draws words from the documents, but all of them are blank. "
+            "gate.signal=background draws words from the documents, but all documents are blank. "
             "Choose another signal, or check the documents."
         )
     generator = np.random.default_rng(0)

@@ -169,7 +169,7 @@ class Chat:
 
         If a reply is unusable, but is neither a refusal nor cut off, its request is sent again, up to three times in
         all. If no reply is usable, the last is returned with its problem. Raise Failed if the endpoint does not answer
-        or if the first ten replies are unusable. After that, send no more requests, but keep replies under way.
+        or if the first ten replies are unusable. Then send no more requests, but keep the replies to those under way.
 
         read: returns the value of a text, or raises WrongReply. Its result must depend only on the text.
         label: name of the work in progress bars and messages, such as "judging".
@@ -199,7 +199,7 @@ class Chat:
         return self._estimate(asked, {key for key in asked if self._log[key]})
 
     def taken(self, prompts: Sequence[Prompt]) -> Usage:
-        """Sum the usage of all logged replies to these prompts. Unusable ones and those of other processes count."""
+        """Sum the usage of logged replies to these prompts, including unusable ones and those of other processes."""
         found = Usage(self._model.money)
         for key in {*self._requests(prompts)[0]}:
             for completion in self._log[key]:
@@ -366,7 +366,7 @@ def _checked_address(base_url: str) -> Address:
     """Return the address. Raise BadInput if it is wrong; the message must not show secrets in the address."""
     address = Address.of(base_url.rstrip("/"), "llm.base_url")
     if urlsplit(address.url).query:
-        raise BadInput("base_url contains a query, which would be logged with the run. Remove it.")
+        raise BadInput("base_url contains a query (the part after ?), which would be logged with the run. Remove it.")
     if not address.encrypted:
         raise BadInput(
             f"base_url={base_url}: http would send the key and the prompts unencrypted. Use https, or http to this "
