@@ -238,7 +238,7 @@ class Proportion:
 
     def __post_init__(self) -> None:
         if not 0 <= self.count <= self.of > 0:
-            raise ValueError(f"count ({self.count}) must be from 0 to of ({self.of}), and of must be above 0.")
+            raise ValueError(f"`count` ({self.count}) must be from 0 to `of` ({self.of}), and `of` must be above 0.")
 
     @property
     def share(self) -> float:

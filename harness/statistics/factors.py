@@ -120,7 +120,7 @@ class _Model:
         return self.rank - _rank(self.gram[np.ix_(others, others)]) == own.stop - own.start
 
     def mixture(self, coefficients: np.ndarray) -> np.ndarray:
-        """Return the sum of the `mixed` parts, which cannot be told apart: float64 [rows, Q], scaled like others."""
+        """Return the sum of the `mixed` parts, which cannot be told apart: float64 [rows, Q], divided by √rows."""
         fitted = sum(self.design[:, self.columns[keys]] @ coefficients[self.columns[keys]] for keys in self.mixed)
         return (fitted - np.mean(fitted, axis=0)) / math.sqrt(len(self.design))
 
@@ -264,7 +264,7 @@ def _squared_errors(part: np.ndarray, others: np.ndarray, tested: np.ndarray) ->
 
 
 def _slopes(kernel: np.ndarray) -> np.ndarray:
-    """Project each query's deviation from the part's mean over queries on the direction of this mean, float64 [Q]."""
+    """Return how far each query lies from the part's mean over queries, in the direction of this mean, float64 [Q]."""
     rows = kernel.mean(axis=1)
     square = rows.mean()
     return (rows - square) / math.sqrt(square) if square > 0 else np.zeros(len(rows))

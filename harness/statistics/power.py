@@ -160,7 +160,7 @@ class FlipTest:
     def smallest_difference(self, population: Population, queries: int, power: float) -> float | None:
         """Return the least mean difference, in the observed direction, that `queries` queries find with this power.
 
-        Return None if no weights of the observed differences, as in `with_mean`, give such a mean.
+        Return None if the observed differences cannot be weighted, as in `with_mean`, to have such a mean.
         """
         side = 1 if population.mean >= 0 else -1
         mirrored = Population(side * population.values[::side], population.shares[::side])
@@ -197,7 +197,7 @@ class FlipTest:
         return high if high < most or power_at(most) >= power else None
 
     def _samples(self, population: Population, queries: int) -> np.ndarray:
-        """Return each sample's differences, float32 [REPEATS, K], padded with 0. More queries append differences."""
+        """Return each sample's differences, float32 [REPEATS, K], padded with 0. Greater `queries` only add some."""
         from scipy.stats import binom
 
         generator = np.random.default_rng(self.seed)
@@ -320,9 +320,9 @@ def needed_between(
 ) -> tuple[int | None, int | None]:
     """Return the 95 % interval of the number of queries needed, the lower end first.
 
-    An end is None if no number is enough, or if more than MOST queries are needed. Each end is x / y times the number
-    that Student's test needs for an end of the effect's interval. For the observed effect, `test` needs x queries and
-    Student's test needs y.
+    An end is None if no number is enough, or if more than MOST queries are needed. For each end of the effect's
+    interval, Student's test needs a number of queries. This number is multiplied by x / y: for the observed effect,
+    `test` needs x queries, and Student's test needs y.
 
     known: the observed differences [n]. needed: the number of queries that `test` needs to find the mean of `known`.
     """

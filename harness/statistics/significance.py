@@ -30,7 +30,7 @@ class Difference:
     mean: the first run's measure minus the second's; NaN if undefined.
     low, high: 95 % bootstrap interval; NaN without one.
     effect: Cohen's d for paired samples, mean / standard deviation (ddof 1) of the differences. 0 if all differences
-        are 0. NaN if all equal one other number, or for fewer than two items. None if the measure is not a mean.
+        are 0. NaN if all are equal but not 0, or for fewer than two items. None if the measure is not a mean.
     p: the p of a two-sided randomisation test, in (0, 1].
     p_holm: p after Holm's correction over the pairs compared in this measure; NaN before the correction.
     p_t: p of the paired t-test; 1 if all differences are 0; NaN or None if `effect` is.
@@ -78,7 +78,7 @@ def differences(
 def tally_differences(
     runs: Sequence[Tallies], seed: int = SEED, resamples: int = RESAMPLES, pairs: Sequence[Pair] | None = None
 ) -> dict[Pair, list[Difference]]:
-    """Compare runs like `differences`, but from tallies. All runs must have the same items in the same order."""
+    """Do the same as `differences`, but from tallies. All runs must have the same items in the same order."""
     pairs = pairs_of(len(runs)) if pairs is None else pairs
     return _corrected({(a, b): paired_sums(runs[a], runs[b], seed, resamples) for a, b in pairs})
 
@@ -118,7 +118,7 @@ def randomisation_test(
 
     statistic: gives the differences between the runs after swaps.
     n: the number of items to swap; leave out items that change nothing.
-    slack: float64 [M], or one number for all; a distance up to this much smaller than the observed one counts as equal.
+    slack: float64 [M], or one number for all; distances at most this far below the observed one count as equal to it.
     """
 
     def distances(swaps: np.ndarray) -> np.ndarray:

@@ -3,8 +3,9 @@
 A line is the JSON object of a row, with the additional last field `check`, a checksum of the rest. A process that is
 killed while it appends leaves at most one partial line. Readers skip this line, and the next writer removes it.
 
-A machine shares its log `replies.log` by sending new lines every SEND_SECONDS as an object `<writer>-<position of its
-first byte in the log>.log`. Other machines fetch the object to a file of the same name and never change it.
+Every SEND_SECONDS, a machine sends the new lines of its log `replies.log` to the bucket, as an object named
+`<writer>-<position of its first byte in the log>.log`. Other machines fetch the object to a file of the same name and
+never change it.
 """
 
 from __future__ import annotations

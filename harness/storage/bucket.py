@@ -137,7 +137,7 @@ class Bucket:
     def _files(self) -> Any:
         server = bucket_address()
         name_host(server or "https://amazonaws.com", "AWS_ENDPOINT_URL" if server else "store.path")
-        return _file_system(os.getpid(), server)  # by process, since a client does not survive a fork
+        return _file_system(os.getpid(), server)  # one for each process, since no client survives a fork
 
     def _ask(self, method: str, verb: str, name: str, unless: Sequence[str] = (), **arguments: Any) -> Any:
         """Return the reply to a request; None for an error code in `unless`. name: "" for the whole bucket."""
