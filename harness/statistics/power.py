@@ -197,7 +197,7 @@ class FlipTest:
         return high if high < most or power_at(most) >= power else None
 
     def _samples(self, population: Population, queries: int) -> np.ndarray:
-        """Return each sample's differences, float32 [REPEATS, K], padded with 0. Greater `queries` only add some."""
+        """Return each sample's differences, float32 [REPEATS, K], padded with 0. With more `queries`, samples grow."""
         from scipy.stats import binom
 
         generator = np.random.default_rng(self.seed)
