@@ -36,7 +36,7 @@ class RunRow:
 
     shown: the run, or the best trial of the sweep. The row has the objective and the params of `shown`.
     trials: the number of the sweep's trials so far; None for a run.
-    differs: name -> value of the params in which the runs of this command differ within the row's group.
+    differs: name -> value of this row's params that differ among the runs of the same command in its group.
     """
 
     json_too = ("run_id", "name", "verb", "status", "began", "objective", "best_run_id")
@@ -181,7 +181,7 @@ class ListedExperiment:
 
 @dataclass(frozen=True)
 class ListedExperiments:
-    """The experiments of a store, the latest first. left_out: the number that is not listed."""
+    """The experiments of a store, the latest first. left_out: how many more the store has."""
 
     experiments: Sequence[ListedExperiment]
     left_out: int
@@ -230,7 +230,7 @@ def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) ->
             f"experiment_name={name!r}: no such experiment in {shown_address(tracker.uri)}.{did_you_mean(name, known)} "
             "`harness runs experiment_name=null` lists all."
         )
-    return None  # the user named no experiment: this is the default name
+    return None  # The user named no experiment, and the default one does not exist: list all.
 
 
 def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
@@ -286,7 +286,7 @@ def _score(one: Objective | None) -> list[Cell]:
 def _varied(rows: Sequence[RunRow]) -> list[set[str]]:
     """Return for each row the names of params that differ among the runs of the same command.
 
-    A run without a param differs from the others, except for keys of a component, such as `retriever.bigram.k1`.
+    A missing param counts as another value, unless it is a key of a component, such as `retriever.bigram.k1`.
     """
     verbs = [row.shown.tags.get("harness.verb") for row in rows]
     found = {}
@@ -302,7 +302,7 @@ def _varies(name: str, peers: Sequence[Mapping[str, str]]) -> bool:
 
 
 def _age(began: int) -> str:
-    """Return how long ago a time in milliseconds since 1970 was, such as `3 h`."""
+    """Return how long ago a run began, such as `3 h`. began: in milliseconds since 1970."""
     minutes = max(0, int(time.time() - began / 1000)) // 60
     unit, size = next(((unit, size) for unit, size in (("d", 1440), ("h", 60)) if minutes >= size), ("min", 1))
     return f"{minutes // size:,} {unit}"

@@ -58,7 +58,7 @@ def ui(config: UiConfig, invocation: Invocation) -> CommandAnswer:
 
 def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
     command = ["-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
-    # Uvicorn, which MLflow starts, puts the working folder first on the import path unless it gets another folder.
+    # Uvicorn, which MLflow starts, would put the working folder first on the import path. Name another folder.
     command += ["--uvicorn-opts", shlex.join(["--app-dir", sysconfig.get_path("stdlib")])]
     if tracker.artifacts:
         command += ["--artifacts-destination", tracker.artifacts]  # for runs that are logged through this server
@@ -69,7 +69,7 @@ def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
 
 
 def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
-    """Return the paths of the pages of an experiment and of its latest sweep, if any, by their keys in the JSON."""
+    """Return key in the JSON document -> path of a page: of the experiment, and of its latest sweep, if any."""
     pages = {"url": tracker.page(experiment)}
     sweeps = tracker.runs(experiment, {"harness.verb": "sweep"})
     if sweeps and "sweep.page" in sweeps[0].tags:

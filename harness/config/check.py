@@ -83,7 +83,7 @@ def with_metrics(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_places(values: Mapping[str, Any]) -> None:
-    """Raise BadInput for places that cannot hold files and keys that repeat the (perhaps secret) tracking address."""
+    """Raise BadInput if a place cannot hold files, or a key repeats the tracking address, which may be secret."""
     outputs, uri = values["outputs"], values.get("tracking.uri") or ""
     if "://" in outputs:
         raise BadInput("outputs must be a folder of this machine, not an address. Only store.path may be in a bucket.")

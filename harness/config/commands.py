@@ -95,7 +95,7 @@ class DataKeys(Keys):
 
 
 class PoolKeys(Keys):
-    depth: int = key(10, "documents per query from the top of each run's list, before its gate", least=1, most=1000)
+    depth: int = key(10, "documents per query from the top of each run's list; gates are ignored", least=1, most=1000)
     sample: int = key(5, "random documents per query from the rest of the runs' lists", least=0, most=1000)
 
 
@@ -104,26 +104,26 @@ class JudgeKeys(Keys):
 
 
 class AuditKeys(Keys):
-    queries: int = key(40, "the number of queries to draw: a pilot of ten, then the rest; raise it for more", least=1)
+    queries: int = key(40, "the number of queries to draw: a pilot of ten, then the rest", least=1)
     seed: int = seeded(OF_DRAW)
 
 
 class PromptKeys(Keys):
     fact: Path | None = key(None, "a prompt for factual questions: {questions}, {text}; optional: {note}, {examples}")
-    search: Path | None = key(None, "a prompt for keyword queries; the same placeholders as fact")
+    search: Path | None = key(None, "a prompt for keyword queries; placeholders as in `fact`")
     conversation: Path | None = key(
-        None, "a prompt for conversations whose last turn is unclear without the first; the same placeholders as fact"
+        None, "a prompt for conversations whose last turn is unclear without the first; placeholders as in `fact`"
     )
     none: Path | None = key(
         None, "a prompt for messages that need no search: {questions}, {situation}; optional: {examples}"
     )
     unanswerable: Path | None = key(
-        None, "a prompt for questions that the text does not answer; the same placeholders as fact"
+        None, "a prompt for questions that the text does not answer; placeholders as in `fact`"
     )
 
 
 class FilterKeys(Keys):
-    copied: float = key(0.7, "the largest share of a question's morpheme 4-grams from the document", least=0, most=1)
+    copied: float = key(0.7, "how much of a question may be copied: a share of its morpheme 4-grams", least=0, most=1)
     duplicate: float = key(0.85, "the similarity at which two questions count as the same", least=0, most=1)
 
 
@@ -142,7 +142,7 @@ class TrackedConfig(CommonConfig):
 
 
 class TaskConfig(TrackedConfig):
-    """A command about the runs of one experiment. The task sets the defaults of its measures."""
+    """A command about the runs of one experiment. The task sets some defaults, such as that of `metrics`."""
 
     task: Node | None = component()
     metrics: tuple[str, ...] | None = key(FROM_GROUP, "measures to compute, such as [map@3,ndcg@10], or all")
@@ -210,7 +210,7 @@ class SweepConfig(RunConfig):
     )
     trials_per_job: int | None = key(
         None,
-        "the maximum number of trials per job; null: no limit in one process, else 1 with a sampler, else 25",
+        "the maximum number of trials per job; null: no limit in one process; otherwise 1 with a sampler, 25 without",
         least=1,
         roles=FIXED | ASIDE,
     )
@@ -284,7 +284,7 @@ class AdviseConfig(RankingConfig):
 
 
 class PowerConfig(FilesConfig):
-    runs: tuple[str, ...] | None = key(None, "two run ids or files; null: the best run and the next with other scores")
+    runs: tuple[str, ...] | None = key(None, "two run ids or files; null: the two best runs with different scores")
     power: float = key(0.8, "the wanted probability of finding the difference", least=0.5, most=0.99)
     alpha: float = key(0.05, "the largest p at which a difference counts as found", least=0.001, most=0.2)
 
