@@ -125,7 +125,7 @@ def compose(command: str, words: Sequence[str], silent: bool = False) -> Checked
 
 
 def check_flags(words: Sequence[str], refused: tuple[str, ...] = ("-", "hydra.", "hydra/")) -> None:
-    """Raise BadInput for words that only the command line may give. refused: the beginnings of such words."""
+    """Raise BadInput for words that are allowed only on the command line. refused: the beginnings of such words."""
     for word in words:
         if word.startswith(refused) and not word.startswith("--config-dir="):
             raise BadInput(f"{word} is for the command line. From Python, give only KEY=VALUE and --config-dir=FOLDER.")
@@ -153,7 +153,7 @@ def master(request: Request, multirun: bool = True) -> tuple[DictConfig, Leashed
 
 
 def shared_by_trials(request: Request) -> tuple[DictConfig, LeashedLoader]:
-    """Return a sweep's whole Hydra config, without the swept keys, and a loader. Call it within `hydras_state`."""
+    """Return (a sweep's whole Hydra config without the swept keys, a loader). Call it within `hydras_state`."""
     from hydra.core.hydra_config import HydraConfig
 
     parsed = [_parsed(one) for one in request.overrides]
@@ -263,7 +263,7 @@ class Composer:
         self._composed = functools.lru_cache(MOST)(lambda words, variables: Composed.of(load(list(words))))
 
     def __call__(self, fixed: Sequence[str], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the resolved config and the choices. `overrides` come after `fixed`, which several configs share."""
+        """Return the resolved config and the choices. Several configs share `fixed`; `overrides` come after it."""
         from hydra.core.hydra_config import HydraConfig
 
         hydras = [one for one in (*fixed, *overrides) if not self._sets_value(_parsed(one))]
@@ -279,7 +279,7 @@ class Composer:
         return config, dict(composed.choices)
 
     def whole(self, overrides: Sequence[str]) -> DictConfig:
-        """Return Hydra's whole config. Apply only the `applicable` overrides."""
+        """Return Hydra's whole config. Leave out overrides that do not fit the choices."""
         from omegaconf import open_dict
 
         kept = self.applicable(overrides)

@@ -5,8 +5,8 @@ Each line is `key: value`, with the keys of the command line:
     dataset: contest
     dataset.path: data
 
-The file may come from a stranger. It may set only keys of shipped configs, only to single values or lists of them, and
-no key that only the command line may set (see `consent`).
+The file may come from a stranger. It may set only keys of shipped configs, and not those that only the command line may
+set (see `consent`). Each value must be a single value or a list of single values.
 """
 
 from __future__ import annotations

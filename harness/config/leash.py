@@ -179,10 +179,10 @@ class LeashedLoader(ConfigLoaderImpl):
         others = [one for one in overrides if one not in inner]
         try:
             config = super().load_configuration(config_name, others, run_mode, from_shell, validate_sweep_overrides)
-        except (ValueError, RecursionError, AssertionError) as error:  # for example, a number has thousands of digits
+        except (ValueError, RecursionError, AssertionError) as error:  # for example, for a number of 5,000 digits
             if isinstance(error, BadInput | OmegaConfBaseException | HydraException):
                 raise
-            asserted = isinstance(error, AssertionError)  # Hydra checks the list `defaults` by an assert
+            asserted = isinstance(error, AssertionError)  # Hydra checks the list `defaults` with an assert
             why = "a line of a list `defaults` names no choice" if asserted else error
             raise BadInput(f"The config cannot be read: {why}.") from error
         plain: Any = OmegaConf.to_container(config, resolve=False)

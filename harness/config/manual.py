@@ -65,7 +65,7 @@ class Manual:
 
 
 def is_inner(override: str, is_group: Callable[[str], bool]) -> bool:
-    """Return whether an override sets a key inside a group, which some choices of the group may lack."""
+    """Return whether an override sets a key inside a group. Some choices of the group may lack the key."""
     key = override.partition("=")[0]
     group, dot, _ = key.partition(".")
     return bool(dot) and group != "hydra" and is_group(group) and not is_group(key)

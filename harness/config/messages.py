@@ -211,7 +211,7 @@ def _hydra_message(error: BaseException, command: str, words: Sequence[str]) -> 
     if refused:
         return refused.group(1)
     if unknown := re.search(r"Could not override '([^']+)'", text):
-        inner = re.search(rf"full_key: ({re.escape(unknown.group(1))}\.\S+)", text)  # the key may be inside the value
+        inner = re.search(rf"full_key: ({re.escape(unknown.group(1))}\.\S+)", text)  # the value may be a mapping
         return unknown_key((inner or unknown).group(1), command, words)
     choice = re.search(r"Could not find '([^']+)'\n\nAvailable options in '([^']+)':\n((?:\t.*\n?)+)", text)
     if choice:

@@ -25,7 +25,7 @@ NOTHING = ("null", "~", "")  # the spellings of null in YAML
 def unfolded(name: str, words: Sequence[str], folders: Sequence[Path] = ()) -> tuple[list[Setting], list[str]]:
     """Return the settings of the recipes that a command's overrides choose, and the other overrides.
 
-    Raise BadInput for an unknown recipe, and for a recipe with a key of no command. name: the command's primary config.
+    Raise BadInput for an unknown recipe, and for a recipe with a key that no command has. name: the primary config.
     """
     own = manual.manual(name)
     if GROUP in own.groups:

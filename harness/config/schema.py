@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal, Self
 from harness.errors import BadInput, did_you_mean
 
 Node = Mapping[str, Any]  # the config of one component; `build` makes the component
-LARGEST = 10**15  # the limit of keys without `most`; floats represent all smaller integers exactly
+LARGEST = 10**15  # the largest value of a key without `most`; floats represent all smaller integers exactly
 REQUIRED = "???"  # marks a key without a default
 
 
@@ -71,7 +71,7 @@ class Key:
 
     @property
     def is_text(self) -> bool:
-        """Return whether every value is a text. For such a key, `experiment_name=2024` means "2024"."""
+        """Return whether every value is a text. For such a key, the value 2024 means the text "2024"."""
         return all(one in (str, Path, type(None)) for one in _kinds(self.hint))
 
     @property
