@@ -166,7 +166,7 @@ def with_role(cls: type, role: Role) -> tuple[str, ...]:
 
 
 def recipes(cls: type) -> tuple[str, ...]:
-    """Return the groups of a class that only set other keys, and those that have one value for a whole sweep."""
+    """Return two kinds of groups: those that only set other keys, and those that have one value for a whole sweep."""
     return tuple(name for name, one in schema_groups(cls).items() if one.recipe or Role.FIXED in one.roles)
 
 

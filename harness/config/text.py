@@ -29,7 +29,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def short_id(run_id: str) -> str:
-    """Return the first 8 digits of an id, which tables and sentences show and commands accept."""
+    """Return the first 8 digits of an id. Tables and sentences show these digits, and commands accept them."""
     return run_id[:8]
 
 

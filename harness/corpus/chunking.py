@@ -1,7 +1,7 @@
 """Cut a text into chunks. A chunk is a run of whole sentences, limited in size, that overlaps the previous chunk.
 
 Sentences are merged greedily, as in LangChain's `CharacterTextSplitter` with `keep_separator="end"`. There are two
-differences: a sentence longer than the size is cut, because an encoder would read only its beginning, and white space
+differences. A sentence longer than the size is cut, because an encoder would read only its beginning. White space
 around a chunk is removed.
 
 A document's note is a sentence about its file, made from a template, such as "이 문서는 'Tesla'에 대한 정보를 담고

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from harness.data.files import listing
 from harness.errors import BadInput, did_you_mean
 
-# Wildcards leave out these temporary files. Only the same plain first character finds one: `T*` finds Thumbs.db.
+# Patterns leave out these temporary files unless both begin with the same plain character: `T*` finds Thumbs.db.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
 _SHOWN = 100  # maximum number of problems in a message
 

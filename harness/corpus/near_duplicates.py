@@ -89,7 +89,7 @@ class _Signed:
         return self._folder / f"band{band}"
 
     def buckets(self, band: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (documents whose key in a band is shared, bucket of each of them), both int64, sorted by bucket."""
+        """Return (documents that share a band's key with others, bucket of each), both int64, sorted by bucket."""
         keys = np.fromfile(self._band(band), np.uint64)
         documents = np.flatnonzero(np.diff(self._offsets))  # the documents that are not empty
         documents = documents[np.argsort(keys[documents], kind="stable")]

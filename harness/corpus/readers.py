@@ -11,8 +11,8 @@ tabs separate the cells of a table row.
 PDF: the text of each page, in drawing order. Glyphs without a Unicode value, as in formulas, are left out if they are
 few; otherwise, the page is refused. Words hyphenated at the end of a line are joined.
 
-Plain text and Markdown are read as they are, markup included. Bytes are decoded by a byte order mark, as UTF-8, or as
-CP949 if the result is plainly Korean. No other encoding is guessed.
+Plain text and Markdown are read as they are, markup included. The encoding is that of the byte order mark, if any; else
+UTF-8; else CP949 if the result is plainly Korean. No other encoding is guessed.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Lines:
         self._parts: list[str] = []
         self._breaks = 0
         self._rows: list[int] = []  # for each open table row, the number of parts before it
-        self._edge = -1  # number of parts up to the tab before the current cell; -1 if none
+        self._edge = -1  # number of parts up to the tab that begins the current cell; -1 without such a tab
 
     def words(self, text: str) -> None:
         """Add text, but leave out repeated spaces, spaces at the ends of lines, and soft hyphens."""
@@ -148,7 +148,7 @@ class Lines:
         self._parts.append(text)
 
     def block(self, breaks: int = 1) -> None:
-        """Require at least `breaks` line breaks before the next text, but none right after the tab before a cell."""
+        """Require at least `breaks` line breaks before the next text, except right after the tab that begins a cell."""
         if len(self._parts) != self._edge:
             self._breaks = max(self._breaks, breaks)
 
@@ -406,7 +406,7 @@ class _Section:
 
 _MOST_PAGES = 10_000
 _FEW = 0.01  # maximum share of a page's glyphs that may lack a Unicode value
-# Symbol fonts number their bullets and arrows from U+F020 on. A lone character of these is a bullet; a run is letters.
+# Symbol fonts number their bullets and arrows from U+F020 on. Such a character alone is a bullet; several are letters.
 _BULLET = re.compile(r"(?<![\ue000-\uf8ff])[\uf020-\uf0ff](?![\ue000-\uf8ff])")
 _HYPHEN = re.compile(r"(?<=\w)\x02(?=\w)")  # pdfium's sign for a hyphen at the end of a line
 _UNREADABLE = re.compile(  # names of glyphs; control, replacement and private-use characters
