@@ -265,7 +265,7 @@ class FilesConfig(RankingConfig):
 class CompareConfig(FilesConfig):
     runs: tuple[str, ...] | None = key(None, "run ids, or their first digits, or files (with dataset=); null: the best")
     top: int = key(5, "without runs=: how many of the best runs to compare, each configuration once", least=2, most=26)
-    pairs: Literal["best", "all"] = key("best", "best: the best run against each other run | all: every pair")
+    pairs: Literal["best", "all"] = key("best", "best: the best run against every other run | all: every pair")
     fail_if: Literal["worse"] | None = key(None, "worse: for runs=[BASE,NEW], the exit code is 1 if BASE is better")
     resamples: int = key(10_000, "the number of bootstrap samples, and of sign flips", least=100, most=1_000_000)
     seed: int = seeded("the seed of the samples and flips")

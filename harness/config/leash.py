@@ -3,7 +3,7 @@
 Hydra imports, opens and calls whatever its section of a config names: logging factories, launchers, callbacks, packages
 of configs. So this section must stay as shipped, except for the launcher, the sweeper and the verbosity.
 
-Import this module only where it is used. It imports Hydra at the top, since launchers send `LeashedLoader` to workers.
+Import this module only where it is used. It imports Hydra at the top, since workers unpickle `LeashedLoader`.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class LeashedLoader(ConfigLoaderImpl):
             if isinstance(error, BadInput | OmegaConfBaseException | HydraException):
                 raise
             asserted = isinstance(error, AssertionError)  # Hydra checks the list `defaults` with an assert
-            why = "a line of a list `defaults` names no choice" if asserted else error
+            why = "an entry of a `defaults` list names no choice" if asserted else error
             raise BadInput(f"The config cannot be read: {why}.") from error
         plain: Any = OmegaConf.to_container(config, resolve=False)
         check_size(plain)

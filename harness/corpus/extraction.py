@@ -279,7 +279,7 @@ def reader_of(path: Path) -> Reader:
     if reader is None:
         raise _unknown(path, suffix, kind, advice)
     if not size:
-        raise BadInput(f"{path}: the file is empty. Fill it, or leave it out of files.")
+        raise BadInput(f"{path}: the file is empty. Add text to it, or leave it out of `files`.")
     if size > reader.largest:
         raise BadInput(
             f"{path}: the file has {size / _MB:,.0f} MB, but {reader.name} is limited to {reader.largest // _MB} MB. "
@@ -324,7 +324,7 @@ def _formed(reader: Reader, path: Path) -> Extracted:
         raise BadInput(f"{path} cannot be read: {error}.") from None
     formed = [unicodedata.normalize("NFC", _LINE_END.sub("\n", page.lstrip("\ufeff"))) for page in pages]
     if all(not page or page.isspace() for page in formed):
-        raise BadInput(f"{path}: the file holds no text, only white space. Fill it, or leave it out of files.")
+        raise BadInput(f"{path}: the file holds no text, only white space. Add text to it, or leave it out of `files`.")
     starts, at = [], 0
     for page in formed:
         starts.append(at)

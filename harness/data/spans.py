@@ -84,7 +84,7 @@ class Places:
     def covers(self, evidence: Span) -> dict[str, float]:
         """Return doc_id -> greatest share of the evidence that one place of the document contains, in (0, 1].
 
-        Documents are in the order in which these places begin.
+        Documents are in the order in which their places with this share begin.
         """
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):

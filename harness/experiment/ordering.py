@@ -29,7 +29,7 @@ Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class LearntOrder:
-    """The rule that a fusion learnt from labels, and candidates ordered by rules learnt from a part of the labels."""
+    """A fusion's rule from all labels, and the candidates in the order of rules that know only a part of the labels."""
 
     def __init__(self, learning: Learning, plan: Plan, session: Session) -> None:
         self._learning, self._plan, self._session = learning, plan, session

@@ -1,4 +1,4 @@
-"""Candidates of the queries that a fusion learns from, their features, and the objective of any order of candidates."""
+"""The data from which a fusion learns: candidates of labelled queries, their features, and the value of any order."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Fit optimal thresholds for many weightings of the queries at once, and evaluate thresholds on held-out queries.
 
-A rule turns a query's signal into the number of documents to show. Its *levels* are such numbers, from the most to the
-least confident: (3, 0) shows three documents or none, (1, 2, 3, 0) one, two, three or none. Neighbouring levels are
-separated by a threshold. A query gets the first level whose threshold its signal reaches. The payoff of each level is
+A rule turns a query's signal into the number of documents to show. Its *levels* are these numbers, from the highest
+signal to the lowest: (3, 0) shows three documents or none, (1, 2, 3, 0) one, two, three or none. A threshold separates
+neighbouring levels. A query gets the first level whose threshold its signal reaches. The payoff of each level is
 known for each query, so all thresholds can be tried after sorting the queries once. A weighting says how often a
 bootstrap sample or a training fold contains each query.
 

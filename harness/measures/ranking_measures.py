@@ -123,7 +123,7 @@ def precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / k, in [0, 1], even for lists shorter than k (trec_eval `P`). Empty list: 0.
 
     Without k: hits / length of the list (trec_eval `set_P`).
-    `[1, 0] of 1` -> precision@4 = 1/4, precision = 1/2.
+    The list `[1, 0]` with 1 relevant document in all -> precision@4 = 1/4, precision = 1/2.
     """
     return ratio(at(judged.hits, k), judged.returned if k is None else k)
 
@@ -132,7 +132,7 @@ def precision(judged: Judged, k: int | None = None) -> np.ndarray:
 def precision_retrieved(judged: Judged, k: int | None = None) -> np.ndarray:
     """Hits in the first k / documents in the first k, in [0, 1] (set precision). Empty list: 0.
 
-    Lists shorter than k score higher than with `precision`: `[1, 0] of 1` -> precision_retrieved@4 = 1/2.
+    Lists shorter than k score higher than with `precision`: `[1, 0]` -> precision_retrieved@4 = 1/2.
     """
     return ratio(at(judged.hits, k), _returned(judged, k))
 

@@ -303,7 +303,7 @@ class _Blocks:
         self.starts = np.linspace(0, queries, MOST, endpoint=False).astype(int)
 
     def kernel(self, rows: np.ndarray) -> np.ndarray:
-        """Return a part's kernel. rows: float64 [n, Q], the part, scaled so that its squares add up to its variance."""
+        """Return a part's kernel. rows: float64 [n, Q], its effects; the squares of a column add up to its variance."""
         if self.queries > MOST:
             rows = np.add.reduceat(rows[:, self.order], self.starts, axis=1) * (MOST / self.queries)
         return rows.T @ rows

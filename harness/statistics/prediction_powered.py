@@ -262,7 +262,7 @@ def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool)
 
 
 class _Spread(NamedTuple):
-    """The spread of a stratum's residuals. weight: the factor of `variance` in the variance of the estimate."""
+    """The spread of a stratum's residuals. weight: its factor in the sum that is the estimate's variance."""
 
     weight: float
     variance: float

@@ -33,7 +33,7 @@ class Difference:
         are 0. NaN if all are equal but not 0, or for fewer than two items. None if the measure is not a mean.
     p: the p of a two-sided randomisation test, in (0, 1].
     p_holm: p after Holm's correction over the pairs compared in this measure; NaN before the correction.
-    p_t: p of the paired t-test; 1 if all differences are 0; NaN or None if `effect` is.
+    p_t: p of the paired t-test; 1 if all differences are 0; NaN where `effect` is NaN, and None where it is None.
     exact: whether the test counts all ways to swap items, not only a sample.
     note: what limits the interval or the test, or "".
     """

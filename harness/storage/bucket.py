@@ -145,7 +145,7 @@ class Bucket:
         return self._run(lambda: self._files._call_s3(method, **asked), f"{verb} {self._url(name)}", unless)
 
     def _run(self, work: Callable[[], Coroutine[Any, Any, Any]], doing: str, unless: Sequence[str] = ()) -> Any:
-        """Return the result of `work`, or None like `_ask`. doing: names the work in messages, such as "read s3://..."."""
+        """Return the result of `work`; None for an error code in `unless`. doing: `work` in words, as in "read s3://..."."""
         loop = self._files.loop
         from fsspec.asyn import sync
 

@@ -97,7 +97,7 @@ def _systems(parts: Sequence[SweepSummary]) -> list[System]:
 class SweepSummary:
     """The trials of a sweep and their results, keyed by number.
 
-    run_id: the id of the parent run. skipped: the keys of trials that finished before this start.
+    run_id: the id of the parent run. skipped: the keys of trials that had finished when this start began.
     expected: the score expected on new queries, for the experiment's best run that is comparable with these trials.
     apart: swept key -> the values that separate these trials from the other groups.
     groups: a summary for each group of comparable trials; () if all are comparable. With groups, `best` is None.

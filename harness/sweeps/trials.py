@@ -316,7 +316,7 @@ def claim_sweep(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class JournalLine:
-    """A trial's result. token: identifies the start of the sweep during which the line was written."""
+    """A trial's result. token: identifies the process that wrote the line, one for each start of the sweep."""
 
     token: str
     result: TrialResult

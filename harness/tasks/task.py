@@ -65,7 +65,7 @@ class TextTask(Protocol):
 
     measures: the names that `measure` returns, including the objective.
     counts: the item counts whose sums are shown to people.
-    subset: measure -> the count that is 1 for items that enter the measure, else 0. Without it, all items enter.
+    subset: measure -> the name of a count: 1 for items that enter the measure, else 0. Other measures take all items.
     version: the version of the measures; runs of different versions are not compared.
     """
 

@@ -85,8 +85,8 @@ class SumOfPoints(ABC):
             points, weight = self.points(name, ranking), self._weight(name)
             part[:] = weight * points.absent
             part.ravel()[slots] = weight * points.returned
-        # Points are added in ascending order. So the sum does not depend on the order of the rankings, and documents
-        # with the same points from different rankings tie. A sum of two points needs no sorting.
+        # Points are added in ascending order. So the sum does not depend on the order of the rankings: documents
+        # with the same points tie, whichever ranking gave which points. A sum of two points needs no sorting.
         if len(parts) > 2:
             parts.sort(axis=0)
         return np.add.reduce(parts, axis=0)

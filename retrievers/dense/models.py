@@ -1,7 +1,7 @@
 """Files, identity, device and batches of neural models. Nothing here loads a model.
 
-Annotations are evaluated in this module (it has no `from __future__ import annotations`), because dataclasses of other
-modules inherit them.
+This module has no `from __future__ import annotations`: dataclasses of other modules inherit its fields, and could not
+resolve annotations in the form of texts.
 """
 
 import hashlib

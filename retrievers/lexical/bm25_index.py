@@ -16,7 +16,7 @@ counts.npy:      int64 [V], the number of documents with each term.
 terms.txt:       the terms in ascending order, joined, UTF-8.
 term_ends.npy:   int64 [V + 1], 0, then the byte offset in terms.txt where each term ends.
 numbers.npy:     int32 [V], the number of each term, in the order of terms.txt.
-KEY.npy:         int32, the numbers of the terms of one survey; KEY is the sha256 of its vocabulary.json.
+KEY.npy:         int32, for each term of one survey, its number; KEY is the sha256 of the survey's vocabulary.json.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def plain_value(text: str) -> int | float | str:
 
 
 def words_of_run(params: Mapping[str, str], config: Mapping[str, Any], config_dir: str | None = None) -> CommandLine:
-    """Return the command line that repeats a logged run in this folder. Raise BadInput if there is none.
+    """Return the command line that, in the working folder, repeats a logged run. Raise BadInput if there is none.
 
     params, config: the logged params and the resolved config of the run.
     """

@@ -158,7 +158,7 @@ class Ledger:
                 answers = {part: score for part in PARTS if (score := getattr(line.answer, part)) is not None}
                 found[sha256] = replace(one, answers={**one.answers, **answers}, files=files)
             else:
-                raise BadInput(f"{self.file} has scores for the file {sha256:.12}…, but not its export.")
+                raise BadInput(f"{self.file} has scores for the file {sha256:.12}…, but no line of its export.")
         return found
 
     def require_free(self, line: Export) -> None:

@@ -162,7 +162,7 @@ def _worth(more: Worth, checked: int) -> Table:
             "has judged them in full, and the measure scores them."
         )
     if math.isnan(more.now.together):
-        notes.append(f"Intervals need at least {LEAST} checked queries, and values that are not nearly all equal.")
+        notes.append(f"No intervals: they need {LEAST} checked queries, and values that differ.")
     halves = [Column(name, "value", 3) for name in ("± with the model's labels", "± with people's labels alone")]
     columns = [Column(""), Column("checked queries", "count"), *halves]
     caption = f"Uncertainty of {more.metric} of run {more.run}: half the width of its 95 % interval"

@@ -276,7 +276,7 @@ class Progress:
 @dataclass(frozen=True)
 class RaterAgreement:
     """The agreement of two raters. counts: [a][b] is the number of pairs with grade a by the first rater and grade b by
-    the second rater. For needs for retrieval, "grade" 1 stands for "needed" and 0 for "not needed"."""
+    the second rater. If they judged the need for retrieval, the grades are 1 for yes and 0 for no."""
 
     first: str
     second: str

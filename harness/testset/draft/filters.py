@@ -21,8 +21,8 @@ from harness.testset.draft.drafts import Draft, Rejection
 from retrievers.base import Document, Progress, Query
 from retrievers.lexical.tokenize import CONTENT_TAGS, KIWI_TAGS, STOP_WORDS, Kiwi
 
-# Words for a text that only the model has seen. `(?<!\w)이` must not match `많이 글을`. After `글`, only a particle or
-# the end of the word matches, since `이 글로벌` begins like `이 글로`. `위 내용물` is a medical term.
+# Words for a text that only the model has seen. `(?<!\w)이` must not match `많이 글을`. After `글`, the word ends or a
+# particle follows: `이 글로벌` must not match. `위 내용물` is a medical term.
 _SHOWN = (
     "본문|지문|구절|문단|단락|텍스트|컨텍스트|발췌문|문서|문장|기사|자료|내용(?!물)|"
     r"글(?=[을은의에이]|과 |에서|[\s?.,]|$)"
@@ -276,7 +276,7 @@ def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
     `least`, they share such a word.
     """
     counts = Counter(word for case in cases for word in case.asked)
-    by_word: dict[str, list[int]] = {}  # word -> indices in `order` of drafts that stay
+    by_word: dict[str, list[int]] = {}  # word -> the drafts that stay, as indices of `order`
     by_text: dict[str, int] = {}
     found: dict[int, Draft] = {}
     order = sorted(range(len(cases)), key=lambda number: cases[number].draft.kind == "unanswerable")

@@ -122,7 +122,7 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
 
 
 def shuffled(asked: Iterable[Item], reviewer: str) -> list[Item]:
-    """Return the items by query, needs for retrieval first. Only the reviewer's name and the ids decide the order."""
+    """Return the items by query, the need for retrieval first. The reviewer's name and the ids decide the order."""
 
     def place(one: Item) -> tuple[Any, ...]:
         within = one.doc_id is not None, _digest(reviewer, one.query_id, one.doc_id or "", str(one.round))

@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
-        if status != 200:  # Otherwise, an unread rest of this request would be read as the next request.
+        if status != 200:  # The rest of this request would be read as the next one.
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)

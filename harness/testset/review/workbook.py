@@ -308,7 +308,7 @@ def _unpacked(packed: zipfile.ZipFile, part: zipfile.ZipInfo, most: int, path: P
 
 
 def _prolog(where: str) -> Callable[[bytes], None]:
-    """Return a function that reads an XML document block by block. It raises BadInput for a declared document type."""
+    """Return a function that reads an XML document block by block. It raises BadInput for a DOCTYPE."""
     from xml.parsers import expat
 
     parser, elements = expat.ParserCreate(), list[str]()

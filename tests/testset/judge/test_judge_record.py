@@ -27,7 +27,7 @@ def test_records_of_several_judges_stand_side_by_side(tmp_path):
     content = json.loads(path.read_text())
     assert content["judges"][RECORD.by]["controls"]["stuffed"]["high"] == pytest.approx(0.48989, abs=1e-5)  # 0 of 4
     path.write_text(path.read_text().replace('"count": 0', '"count": 5'))
-    with pytest.raises(BadInput, match=r"judge\.json.*count \(5\) must be from 0"):
+    with pytest.raises(BadInput, match=r"judge\.json.*count` \(5\) must be from 0"):
         read_records(tmp_path)
 
 
