@@ -35,8 +35,8 @@ URI, TOKEN = "HARNESS_MILVUS_URI", "HARNESS_MILVUS_TOKEN"
 register(TOKEN)
 ADDRESSES = f"give {URI} as http://host:port or https://host:port, or as a path that ends in .db for milvus-lite"
 INSTALL = "pip install -c constraints.txt -e '.[milvus]'"
-CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds to connect, for a short call, and to index, load or search
-SETTLING = 50  # maximum number of times that rows are counted again, every 0.2 s, while there are too few
+CONNECT, PATIENCE, WORKING = 5.0, 120.0, 1800.0  # seconds: to connect; for a short call; to index, load or search
+SETTLING = 50  # maximum number of recounts, one every 0.2 s, while a collection seems to lack rows
 MESSAGE = 15 << 20  # maximum number of bytes of rows in a message; servers accept 64 MB, and some proxies 16 MB
 MOST_CANDIDATES = 16_384  # maximum number of documents that Milvus returns per query
 HASHED = 1 << 16  # number of rows hashed at a time

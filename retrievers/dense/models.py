@@ -167,7 +167,7 @@ def fingerprint(source: ModelSource) -> dict[str, str]:
 
 
 def device_for(device: str | None) -> str:
-    """Return `device`, or for None the first available of cuda, mps, cpu. Raise BadInput if torch does not find it."""
+    """Return `device`; for None, the first available of cuda, mps, cpu. Raise BadInput if torch does not find it."""
     if device == "cpu" or (device is None and not _may_have_gpu()):
         return "cpu"
     torch = _torch()  # importing torch is slow, and useless without a GPU
@@ -199,7 +199,7 @@ def dtype_for(dtype: str, device: str | None) -> str:
 
 
 def token_batches(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Yield batches of indices, longest texts first: at most `limit` tokens with padding, or one longer text."""
+    """Yield batches of indices, longest texts first, of at most `limit` tokens with padding. A longer text is alone."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
@@ -214,7 +214,7 @@ def batches_by_length(
     limit: int,
     done: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
-    """Group N inputs of similar length into batches of at most `limit` tokens. Yield each batch's indices, int64 [n].
+    """Group N inputs by length into batches of at most `limit` tokens. Yield each batch's indices, int64 [n].
 
     The longest inputs come first. CHUNK inputs at a time are tokenized, just before their batches are yielded. Batches
     do not depend on `done`, so an interrupted computation resumes with the same batches.
@@ -317,7 +317,7 @@ def _snapshot(source: ModelSource, **options: Any) -> Path:
 
 
 def _ask_hub(source: ModelSource, download: bool = False) -> Path | None:
-    """Raise BadInput if the hub lacks the model. If `download`, return its downloaded folder, else None."""
+    """Raise BadInput if the hub lacks the model. If `download`, download the model and return its folder, else None."""
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError
 

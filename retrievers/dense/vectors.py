@@ -24,7 +24,7 @@ Links = Annotated[int, AtMost(512, "the index stores m links per document")]
 Bits = Annotated[int, AtMost(12, "faiss supports no more")]
 SEED = 1234  # seed of k-means
 BATCH = 64  # number of queries that an approximate index searches at a time
-TRAINING = 39  # least number of vectors per list of an inverted file; with fewer, faiss warns of poor training
+TRAINING = 39  # minimum number of vectors per list of an inverted file; with fewer, faiss warns of poor training
 DOCUMENTS, QUERIES = 2048, 1024  # number of documents and of queries in one matrix product of scores
 ROOM = 1 << 23  # maximum number of candidates in memory, over all queries
 
@@ -72,7 +72,7 @@ class VectorIndex(Protocol):
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
         """Return the k best documents per query; a query of zeros gets none.
 
-        A smaller k gives the same documents, cut to the first k.
+        A smaller k gives the first documents of the same list.
 
         queries: float32 [Q, D]. Raise ValueError unless they are finite.
         measure: whether to measure the index's quality as well, which takes time.
@@ -233,7 +233,7 @@ class _Inverted(Approximate):
     def _prober(self, folder: Path) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         centroids = load_array(folder, "centroids")
         nprobe, longest = min(self._nprobe, len(centroids)), greatest_length(centroids)
-        return lambda queries: exact(queries, centroids, longest, nprobe)  # so a query's lists depend on no other query
+        return lambda queries: exact(queries, centroids, longest, nprobe)  # a query's lists depend on no other query
 
 
 class IVFFlat(_Inverted):
@@ -269,7 +269,7 @@ class IVFPQ(_Inverted):
     nlist, nprobe: as in IVFFlat.
     m: number of parts into which a vector is cut, a divisor of D.
     bits: number of bits per part, 4 to 12; needs 2 ** bits documents or more. A document takes m * bits / 8 bytes.
-    candidates: number of documents per query that are scored exactly, the best by their codes; at least k.
+    candidates: number of documents per query, the best by their codes, that are scored exactly; at least k.
     """
 
     recorded_as = "index/ivf_pq"
@@ -338,7 +338,7 @@ def checked_count(name: str, value: int, least: int = 1, most: int = 1 << 20) ->
 
 
 def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k <= N best of all documents, as `rank_candidates` does. longest: the greatest length of a vector."""
+    """Return the k best of all N >= k documents, like `rank_candidates`. longest: the greatest length of a vector."""
     from threadpoolctl import threadpool_limits
 
     vectors, batch = read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
@@ -414,7 +414,7 @@ def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: i
 
 
 def _room(k: int) -> int:
-    return 4 * max(k, 64)  # with room for several times k candidates, the kernel rarely drops any
+    return 4 * max(k, 64)  # with room for several times k candidates, the kernel rarely has to drop some
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:

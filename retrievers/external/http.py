@@ -300,7 +300,7 @@ def _texts(template: Any) -> Iterator[str]:
 
 
 class Missing(LookupError):
-    """A path leads to no value in a reply. The message says where the path ends."""
+    """A path leads to no value in a reply. The message says where in the reply the path fails."""
 
 
 class _Step(NamedTuple):

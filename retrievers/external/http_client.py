@@ -58,7 +58,7 @@ class TooLarge(Exception):
 class Connections:
     """The open connections of a client. Servers on other machines are reached through the environment's proxy, if any.
 
-    The timeout that a socket has when a reply begins limits the whole reply, headers included.
+    A socket's timeout at the start of a reply limits the time for the whole reply, headers included.
     """
 
     def __init__(self, address: Address, parallel: int) -> None:
