@@ -469,7 +469,7 @@ def worth(
     judged: JudgedSet, pool: Pool, sample: AuditSample, measure: Measure, relevant_from: int, seed: int = 0
 ) -> Worth | None:
     """Estimate how far checking more queries would narrow the interval of the best run's mean. Return None if no run
-    was pooled, no model has judged, or people have settled no query. seed: seed of the imagined samples."""
+    was pooled, no model has judged, or people have settled no query. seed: seed of the random draws."""
     if not judged.of_models:
         return None
     checked = _checked(judged, sample, relevant_from)
@@ -508,8 +508,8 @@ def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Chec
 
 def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
     """Return the sample as if people had checked `more` further queries. A linear regression on the model's values
-    predicts people's value for each of these queries. The residual of a random checked query is added: one of the same
-    stratum or, if this stratum has none, of any stratum."""
+    predicts people's value for each of these queries. To this value, the residual of a random checked query is added.
+    That query is of the same stratum or, if this stratum has no checked query, of any stratum."""
     known = sample.checked & ~np.isnan(sample.people)
     slope = 0.0
     if known.any():

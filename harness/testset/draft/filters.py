@@ -21,8 +21,8 @@ from harness.testset.draft.drafts import Draft, Rejection
 from retrievers.base import Document, Progress, Query
 from retrievers.lexical.tokenize import CONTENT_TAGS, KIWI_TAGS, STOP_WORDS, Kiwi
 
-# Words for a text that only the model has seen. `(?<!\w)이` must not match `많이 글을`. After `글`, the word ends or a
-# particle follows: `이 글로벌` must not match. `위 내용물` is a medical term.
+# Words for a text that only the model has seen. `(?<!\w)이` must not match `많이 글을`. `글` matches only before a
+# particle or at the end of a word, so not in `이 글로벌`. `내용(?!물)` leaves out `위 내용물`, a medical term.
 _SHOWN = (
     "본문|지문|구절|문단|단락|텍스트|컨텍스트|발췌문|문서|문장|기사|자료|내용(?!물)|"
     r"글(?=[을은의에이]|과 |에서|[\s?.,]|$)"
@@ -57,7 +57,7 @@ _THINGS = (
 _REFERENCE_KO = rf"(?:이|그|저|해당|동|당) ?(?:{_THINGS})(?=[은는이가을를의에도과와]|들|[\s?.,]|$)"
 _PRONOUN_KO = "(?:이것|그것|저것|이는|그는|그녀|그들|이들|여기|거기|저기|그때|이때|그곳|이곳)"
 _PRONOUNS_EN = ("its", "he", "his", "she", "her", "they", "their", "this", "these", "those")
-_REFERENCE_EN = "|".join([*_PRONOUNS_EN, *map(str.capitalize, _PRONOUNS_EN)])  # but not the abbreviation ITS
+_REFERENCE_EN = "|".join([*_PRONOUNS_EN, *map(str.capitalize, _PRONOUNS_EN)])  # not in capitals: ITS is an abbreviation
 _ASKING_EN = r"(?:[Ww](?:hat|ho|here|hen|hy|hich)|[Hh]ow) "
 _VERB_EN = r"(?:[Ii]s|[Aa]re|[Ww]as|[Ww]ere|[Dd]oes|[Dd]o|[Dd]id|[Hh]as|[Hh]ave|[Cc]an|[Ww]ill) "
 BEGINS_WITH_REFERENCE = re.compile(
@@ -168,9 +168,9 @@ def sift(
 ) -> tuple[list[Draft], list[Rejection]]:
     """Return (drafts that pass, rejections), each in the order of `drafts`.
 
-    If several drafts ask the same, the first stays; drafts of the kind `unanswerable` count as last. A draft may be in
-    the language of its document or of the examples. documents: all documents that the drafts name, by id. examples:
-    real queries. progress: counts the analysed texts.
+    If several drafts ask the same, only the first is kept. Drafts of the kind `unanswerable` come last in this order. A
+    draft may be in the language of its document or of the examples. documents: all documents that the drafts name, by
+    id. examples: real queries. progress: counts the analysed texts.
     """
     cases = _cases(drafts, documents, examples, filters, progress)
     rejected: dict[int, Rejection] = {}
@@ -269,14 +269,14 @@ CHECKS: Mapping[str, Callable[[_Case], str]] = {
 
 
 def _duplicates(cases: Sequence[_Case], least: float) -> dict[int, Draft]:
-    """Return position of a duplicate -> the draft that stays.
+    """Return position of a duplicate -> the draft that is kept instead.
 
     Only drafts that share a rare word are compared (prefix filtering: Chaudhuri, Ganti & Kaushik 2006). The rare words
-    of a draft of n words are its n - ceil(least * n) + 1 rarest. If the Jaccard similarity of two drafts is at least
-    `least`, they share such a word.
+    of a draft of n words are its n - ceil(least * n) + 1 rarest words. If the Jaccard similarity of two drafts is at
+    least `least`, they share a rare word.
     """
     counts = Counter(word for case in cases for word in case.asked)
-    by_word: dict[str, list[int]] = {}  # word -> the drafts that stay, as indices of `order`
+    by_word: dict[str, list[int]] = {}  # rare word -> the kept drafts with this word, as indices into `order`
     by_text: dict[str, int] = {}
     found: dict[int, Draft] = {}
     order = sorted(range(len(cases)), key=lambda number: cases[number].draft.kind == "unanswerable")
@@ -301,8 +301,8 @@ def _same(one: _Case, other: _Case, least: float) -> bool:
 
 
 def _flagged(case: _Case) -> Draft:
-    """Flag a conversation if its last turn refers to no earlier turn, and if it already has each word that an earlier
-    turn of the user shares with the document."""
+    """Flag a conversation whose last turn refers to no earlier turn, and contains all words that the user's earlier
+    turns share with the document."""
     draft = case.draft
     if draft.kind != "conversation" or REFERENCE.search(draft.question):
         return draft

@@ -344,7 +344,7 @@ def work(config: JudgeConfig) -> JudgingWork:
     check_conversations(judge.prompt, [asked[query_id] for query_id in dict.fromkeys(pair.query_id for pair in pairs)])
     made = controls(sources, needed, found)
     if not kept and not any(one.by == judge.by for one in judged.judgements):
-        made = []  # This judge has judged nothing in the test set, and has nothing to judge.
+        made = []  # A judge without judgements and without pairs to judge gets no controls.
     language = "" if config.prompt else language
     return JudgingWork(folder, pool, judge, language, judged, kept, len(pending) - len(kept), made, found)
 

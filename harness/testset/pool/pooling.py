@@ -52,8 +52,8 @@ def pooled(
 ) -> tuple[PooledPair, ...]:
     """Return the pairs of a pool, sorted by query and document: the pairs in `before`, and pairs from the sources.
 
-    If a pair was drawn before, and now also comes from a run, evidence or a near-duplicate, its `pi` becomes 1. While
-    a query still has drawn documents, none are drawn again. The drawn documents are a sample of all documents that
+    If a pair was drawn before, and now also comes from a run, evidence or a near-duplicate, its `pi` becomes 1. If a
+    query still has drawn documents, no more are drawn for it. The drawn documents are a sample of all documents that
     ranked below the pooled depth at the time of the draw.
     query_ids: the test set's queries; pairs of other queries are left out.
     """
