@@ -84,7 +84,7 @@ class EstimatedDifference:
 
 @dataclass(frozen=True, eq=False)
 class CheckedSample:
-    """The values of Q queries by people's and by the model's labels.
+    """A measure's values for Q queries, by people's labels and by the model's.
 
     people, model: float64 [Q]; NaN where the measure does not apply by these labels, and in `people` for unchecked
         queries.
@@ -203,7 +203,7 @@ def _strata(sample: CheckedSample) -> Iterator[_Stratum]:
     for stratum in np.unique(strata).tolist():
         inside = strata == stratum
         parts = ((people, inside & checked), (model, inside & checked), (model, inside & ~checked))
-        # NumPy adds up a contiguous row in the same order as a one-dimensional array.
+        # Contiguous, so that NumPy adds up a row in the same order as a one-dimensional array, with equal rounding.
         yield _Stratum(float(inside.mean()), *(np.ascontiguousarray(of[:, rows]) for of, rows in parts))
 
 
@@ -262,7 +262,7 @@ def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool)
 
 
 class _Spread(NamedTuple):
-    """The spread of a stratum's residuals. weight: its factor in the sum that is the estimate's variance."""
+    """The spread of a stratum's residuals. weight: the factor of `variance` in the sum over the strata."""
 
     weight: float
     variance: float

@@ -1,7 +1,7 @@
 """Read, list and conditionally write the objects in a bucket, with s3fs. Each error names a remedy.
 
-Credentials, region and server come from the environment: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY or the machine's
-role, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL. No message shows them.
+The environment gives the region (AWS_DEFAULT_REGION), the server (AWS_ENDPOINT_URL) and the credentials
+(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; otherwise the machine's role). No message shows the credentials.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from harness.storage.entries import CacheEntry, FolderEntries, fill, missing_ent
 from retrievers.base import Ranking, load_array
 
 LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable with the path of the folder of local copies
-FLUSH_SECONDS = 5.0  # time between two writes of newly scored pairs; a killed process loses the pairs of this time
+FLUSH_SECONDS = 5.0  # time between two writes of newly scored pairs; a killed process loses those since the last write
 AT_ONCE = 4  # number of segments of scored pairs that are fetched in parallel
 
 
@@ -45,7 +45,7 @@ def existing_cache(path: str) -> Cache | None:
 
 
 def local_copy(place: BucketPlace) -> Path:
-    """Return the folder of this machine's copy, which differs for each bucket, prefix and server."""
+    """Return the folder of this machine's copy of a bucket. Each bucket, prefix and server has its own folder."""
     usual = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "retrieval-harness"
     folder = Path(os.environ.get(LOCAL) or usual).absolute()
     return folder / f"{place.bucket}-{hashlib.sha256(f'{bucket_address()} {place.url}'.encode()).hexdigest()[:16]}"
