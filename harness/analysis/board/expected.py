@@ -253,7 +253,7 @@ def of_experiment(
 
 
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
-    """Return the replay of a sweep whose best trial is comparable with the best run and scores no less, or None.
+    """Return the replay of a sweep whose best trial is comparable with the best run and scores no less; None if none.
 
     If there are several such sweeps, take the sweep with the most trials among the runs.
     """
@@ -273,7 +273,7 @@ def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
 
 
 def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
-    """Return the mean over queries if each query has the score of the run that is best on the other folds.
+    """Return the mean over queries if each query has the score of the run that is best on the folds without it.
 
     If several runs are tied, the query has the mean of their scores.
     values: of R runs on n >= 2 queries, float64 [R, n].

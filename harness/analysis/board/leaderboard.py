@@ -91,7 +91,7 @@ class Row:
 class Pick:
     """A recommendation. run: the index of the recommended run.
 
-    instead: the index of a much cheaper run that does not differ significantly from that run; None without one.
+    instead: the index of a much cheaper run that does not differ significantly from the recommended run, or None.
     """
 
     run: int
@@ -233,7 +233,7 @@ def _cheaper(best: Row, other: Row) -> Words | None:
 
 
 def facts(runs: BoardRuns, place: int, expected: Expected | None) -> tuple[Words, ...]:
-    """Return sentences about a run: its expected score, the score with the best run for each query, its main loss."""
+    """Return sentences: what to expect of a run, the score if each query had its best run, and the run's main loss."""
     ceiling = [] if runs.submissions else [_ceiling(runs, place)]  # the measures of text tasks are not means over items
     return (*([expected.words] if expected else []), *ceiling, *_lost(runs, place))
 

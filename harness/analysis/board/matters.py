@@ -31,7 +31,7 @@ LEAST_QUERIES = 10  # with fewer queries, no shares are computed
 WORTH_SAYING = 0.01  # a pair of keys with a smaller share is not shown
 SEED, RESAMPLES = 0, 2000
 MOST_MAPPED = 10  # at most this many keys have heat maps: the keys that matter most
-MOST_CELLS = 1000  # larger heat maps are left out
+MOST_CELLS = 1000  # heat maps with more cells are left out
 SHOWN = 5  # a terminal shows at most this many keys
 COLUMNS = (
     Column("key"),
@@ -85,7 +85,7 @@ class KeyMatters:
 
     @property
     def tells(self) -> bool:
-        """Whether the key has a clear effect. Its share decides or, if no other key varies, its values' intervals."""
+        """Whether the key has a clear effect, by its share or, if no other key varies, by its values' intervals."""
         if self.total is not None:
             return self.total.low > 0
         worst = min(self.levels, key=lambda level: level.mean)
@@ -220,10 +220,10 @@ class Map:
 
 @dataclass(frozen=True, eq=False)
 class Matters:
-    """The keys that matter among runs.
+    """The keys whose values differ between the runs, and how much they matter.
 
     left_out: the number of queries without a value in some run.
-    groups: keys of the same runs are in the same group; the group with the most runs comes first.
+    groups: keys that the same runs have are in the same group; the group with the most runs comes first.
     axes: every key that varies, with its original values. In `groups`, numbers may be binned.
     """
 
@@ -380,14 +380,14 @@ class Plateau:
 
     @property
     def at_end(self) -> Literal["", "least", "greatest"]:
-        """The end of the tried values with the best value; "" if at neither, maybe by chance, or due to `grows`."""
+        """Which end of the tried values is best, if this is not due to chance or to `grows`; otherwise ""."""
         if not self.clear or 0 < self.best < len(self.values) - 1:
             return ""
         return "least" if self.best == 0 else "" if self.grows else "greatest"
 
     @property
     def beside(self) -> int:
-        """The index of the better of the values next to the plateau; of the best value if all are on the plateau."""
+        """The index of the better of the two values next to the plateau; `best` if all values are on the plateau."""
         outside = [place for place in (self.low - 1, self.high + 1) if 0 <= place < len(self.values)]
         return min(outside, key=lambda place: self.below[place], default=self.best)
 

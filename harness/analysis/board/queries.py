@@ -33,7 +33,7 @@ DIGITS, FEWER_DIGITS = 6, 4  # decimals of a value, see LISTED
 LISTED = 65_536  # with more distinct pairs (value, kind of loss), values have FEWER_DIGITS instead of DIGITS
 _DEFLATED = -15  # zlib's wbits for raw deflate, the format that browsers call "deflate-raw"
 MISSED = 5  # besides the first DEPTH documents of a list, at most this many relevant documents are shown
-RELEVANT = 20  # if a query has more relevant documents, the page may have only this many, with the highest grades
+RELEVANT = 20  # the page always has the relevant documents of a query with the highest grades, up to this many
 BLOCK = 64  # the number of documents that are packed together
 TEXTS, LEAST_TEXT = 6_000_000, 90  # at most TEXTS characters of documents in all; no text is cut below LEAST_TEXT
 QUERY_TEXT = 300  # a query's title on the page has at most this many characters
@@ -66,7 +66,7 @@ class Notice:
 
 
 def read_again(runs: Sequence[LoggedRun], tracker: Tracker) -> tuple[list[ReadAgain], list[int], list[Notice]]:
-    """Read each dataset once. Return (the data, the index of each run's data, notices about data not read)."""
+    """Read each dataset once. Return (the data, the index of each run's data, notices about unread data)."""
     keys = [tuple(run.tags.get(part) for part in PARTS) for run in runs]
     distinct = list(dict.fromkeys(keys))
     found, notes = [], []
@@ -130,7 +130,7 @@ def packed_matrix(values: np.ndarray, losses: np.ndarray) -> dict[str, Any]:
 
 
 def details(runs: BoardRuns, tracker: Tracker, folder: Path) -> dict[str, Any]:
-    """Return `Collected.details`, with notices about missing files and data. Raise BadInput for damaged files."""
+    """Return the data of single queries, with notices about what is missing. Raise BadInput for damaged files."""
     logged = [one.run for one in runs.runs]
     data, data_of, notices = read_again(logged, tracker)
     collected = Collected(runs, data)
@@ -207,7 +207,7 @@ class Collected:
         self._queries = [_Query() for _ in runs.query_ids]
         self._lists = np.zeros((len(runs.query_ids), len(runs.runs)), np.int32)
         self._texts = np.zeros_like(self._lists)
-        self._documents: dict[tuple[int, str], int] = {}  # (index of the data, doc_id) -> index
+        self._documents: dict[tuple[int, str], int] = {}  # (index of the data, doc_id) -> index of the document
         self._contents: dict[tuple[int, str], str] = {}  # texts from predictions, used if the data cannot be read again
         self._asked = {q.query_id: q.turns for one in data if one.dataset for q in one.dataset.queries}
         self._words = [

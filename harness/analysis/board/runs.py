@@ -80,7 +80,7 @@ class BoardRuns:
         return np.array([one.measure(one.table.sum(axis=0)[None])[0, 0] for one in self._tallies(rows)])
 
     def gap(self, place: int, rows: np.ndarray) -> float:
-        """Return the score of a run minus the score of the best run, over the queries of `rows` that count in both."""
+        """Return the score of a run minus that of the best run, over the queries of `rows` where both have a value."""
         if self.submissions is None:
             return known_mean((self.values[place] - self.values[0])[rows])
         means = self.means(rows)
@@ -156,7 +156,7 @@ def of_tables(found: Chosen, metric: str, scored: Sequence[ScoreTable]) -> Board
     values = np.stack([table.oof.get(metric, table.values[metric]) for table in scored])
     unknown = [""] * len(first.query_ids)
     losses = np.array([[CODES[kind] for kind in table.loss or unknown] for table in scored], np.int8)
-    if metric != LOSING:  # LOSING defines the losses; such a list may still be the best by `metric`
+    if metric != LOSING:  # losses are those of LOSING; a list with a loss may still score 1 in `metric`
         losses = np.where(values < 1 - CLOSE, losses, 0).astype(losses.dtype)
     return BoardRuns(
         metric=metric,

@@ -206,7 +206,7 @@ def varied(params: Sequence[Params]) -> list[VariedKey]:
 
 
 def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
-    """Bin numbers and drop each key whose value follows from the value of another key. Return the other keys.
+    """Bin numbers and drop each key whose value follows from the value of another key. Return the keys that are left.
 
     If several keys split the runs in the same way, keep one, preferably the choice of a config group. The kept key
     names the dropped keys in `also`.
