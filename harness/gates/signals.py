@@ -29,7 +29,7 @@ class GateInputs(Protocol):
     """The data that a gate may read. Rankings and signals have one row per query (Q).
 
     Implementations compute slow values only when a method is called. Slow signals are kept as long as their
-    `GateInputs` exist, all other signals as long as their ranking exists.
+    `GateInputs` exist. All other signals are kept as long as their ranking exists.
     """
 
     @property
@@ -124,7 +124,7 @@ def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.n
 def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
     """Return all pairs (source, signal) to try. The source is None if the signal reads only the query."""
     all_sources = list[str | None](sources)
-    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # two rankings have only one agreement: try it once
+    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # two rankings share one agreement: try it once
     tried: dict[Reads, list[str | None]] = {"query": [None], "ranking": all_sources, "rankings": all_sources[:compared]}
     return [(source, name) for name in names for source in tried[signal_spec(name).reads]]
 
@@ -222,10 +222,10 @@ def wig(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @signal("rankings", places=True)
 def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """Overlap of the first k documents with those of another component ranking; mean over all others; in [0, 1].
+    """Overlap of the first k documents with the first k of each other component ranking; the mean, in [0, 1].
 
     The overlap of two lists is the number of common documents / length of the longer list; 0 if both lists are empty.
-    Little overlap indicates a query that is hard for this corpus (Aslam and Pavlu 2007, who compare scores).
+    Little overlap indicates a query that is hard for this corpus. Aslam and Pavlu (2007) compare scores instead.
     """
     others = [ranking for name, ranking in inputs.rankings.items() if name != source]
     if not others:

@@ -169,7 +169,7 @@ class Chat:
 
         If a reply is unusable, but is neither a refusal nor cut off, its request is sent again, up to three times in
         all. If no reply is usable, the last is returned with its problem. Raise Failed if the endpoint does not answer
-        or if the first ten replies are unusable. Then send no more requests, but keep the replies to those under way.
+        or if the first ten replies are unusable. Even then, keep the replies to requests under way.
 
         read: returns the value of a text, or raises WrongReply. Its result must depend only on the text.
         label: name of the work in progress bars and messages, such as "judging".
@@ -215,7 +215,7 @@ class Chat:
         return UsageEstimate(len(missing), len(asked) - len(missing), given, taken, self.spent.price.of(given, taken))
 
     def _requests(self, prompts: Sequence[Prompt]) -> tuple[list[str], dict[str, _Asked]]:
-        """Return (each prompt's key, key -> prompt and request). A key is a sha256 of all that decides the reply."""
+        """Return each prompt's key, and key -> (prompt, request). A key is a sha256 of all that decides the reply."""
         keys, asked = [], {}
         for prompt in prompts:
             body = self._model.body(prompt)
@@ -354,7 +354,7 @@ def _with_schema(turns: Sequence[Turn], schema: Schema) -> list[Turn]:
 
 
 def checked_request(request: Any, key: str) -> dict[str, Any]:
-    """Return the fields of a request. Raise BadInput if one is in `RESERVED`. key: config key of the fields."""
+    """Return the fields of a request. Raise BadInput if `RESERVED` has one of them. key: config key of the fields."""
     if not isinstance(request, Mapping):
         raise BadInput(f"{key}={request!r:.60} must be a group of fields, such as {key}.max_tokens=16.")
     if reserved := RESERVED & set(request):

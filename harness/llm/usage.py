@@ -47,7 +47,7 @@ class ReplyLog:
     processes take turns to hold the lock `FOLDER.lock`.
 
     folder: folder of the log; None: keep replies only in memory.
-    turn: a second lock to hold while adding, from `Cache.adding`.
+    turn: a second lock, from `Cache.adding`, to hold while adding.
     """
 
     def __init__(self, folder: Path | None, turn: Holding = nullcontext) -> None:

@@ -5,8 +5,8 @@ queries that need no retrieval; the functions here ignore them. With TREC or BEI
 document counts as 0, as in trec_eval.
 
 In the examples, `[1, 0, 1] of 2` is a list whose first and third documents are hits; 2 documents are relevant in total.
-`[1, -, 0] of 2, 3` is a list of a relevant, an unjudged and a not relevant document; in total, 2 documents were judged
-relevant and 3 not relevant.
+`[1, -, 0] of 2, 3` is a list whose first document is relevant, the second unjudged and the third not relevant. In
+total, 2 documents were judged relevant, and 3 were judged not relevant.
 """
 
 from __future__ import annotations
