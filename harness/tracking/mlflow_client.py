@@ -243,7 +243,7 @@ def require_sound(database: Path, outputs: Path, thorough: bool = False) -> None
 def name_places(database: Path, chosen: bool) -> None:
     """Print the remote hosts where a database keeps files, or raise BadInput to ask for the user's consent.
 
-    chosen: whether the user has named the database. Naming it is the consent.
+    chosen: whether the user has named the database. Naming it counts as consent.
     """
     for address in addresses(database):
         if not chosen:

@@ -66,7 +66,7 @@ def write_spans(client: MlflowClient, run_id: str, experiment_id: str, traces: S
 
 
 def _stored(trace: Trace) -> list[MlflowSpan]:
-    """Return a trace as MLflow's spans, the root first."""
+    """Return a trace as MLflow's spans, with the root span first."""
     from mlflow.tracing.constant import SpanAttributeKey, TraceTagKey
 
     tags = {**trace.tags, TraceTagKey.TRACE_NAME: trace.root.name}

@@ -58,7 +58,7 @@ def begin_once(
     """Return a RUNNING run, and whether the server may begin a second run for the same request.
 
     MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. This function
-    sends the request once, and repeats it only if no run with the claim in `tags` is found.
+    sends the request once, and repeats it only if no RUNNING run has the same tag `CLAIM`.
     """
     from mlflow.exceptions import MlflowException
 
@@ -303,7 +303,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def run(self, run_id: str) -> LoggedRun:
-        """Return the run with this id in any experiment, or the only run whose id begins with these 4 or more digits.
+        """Return the run with this id in any experiment. A unique beginning of 4 or more digits also names a run.
 
         Raise BadInput if no run or more than one run is found, or if the run was deleted.
         """

@@ -52,7 +52,7 @@ def measured(logged: Mapping[str, float], name: str, select_on: str = "all") -> 
 
 
 def objective_metrics(one: Objective | None) -> dict[str, float]:
-    """Return the metrics that log an objective, without those that are NaN."""
+    """Return name -> value of the metrics in which an objective is logged. Leave out NaN values."""
     values = (one.value, one.low, one.high) if one else ()
     found = dict(zip(OBJECTIVE_METRICS, values, strict=False))
     if one and one.estimate:
@@ -60,7 +60,7 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
-CLAIM = "harness.claim"  # tag with the name of the run's claim, by which a later command finds a dead process's run
+CLAIM = "harness.claim"  # tag with the name of the run's lock file, by which later commands find a dead process's run
 NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # maximum number of characters; MLflow cuts longer tags
 

@@ -122,7 +122,7 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
 
 
 def shuffled(asked: Iterable[Item], reviewer: str) -> list[Item]:
-    """Return the items by query, the need for retrieval first. The reviewer's name and the ids decide the order."""
+    """Group the items by query, with the need for retrieval first. The reviewer's name and the ids decide the order."""
 
     def place(one: Item) -> tuple[Any, ...]:
         within = one.doc_id is not None, _digest(reviewer, one.query_id, one.doc_id or "", str(one.round))
@@ -137,8 +137,8 @@ def _digest(*parts: str) -> str:
 
 def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, str]:
     """Return the items of an audit. Pairs that were judged only for repair are asked again, since they were not drawn
-    at random. In the second round, a reviewer is asked about pairs that other people judged first. If nothing else is
-    left, the reviewer is asked again about pairs that this reviewer judged first."""
+    at random. In the second round, a reviewer is asked about pairs that only other people judged in the first round. If
+    nothing else is left, the reviewer is asked again about pairs that this reviewer judged in the first round."""
     first: list[Item] = []
     second: list[Item] = []
     for query_id in audit.drawn:
@@ -232,7 +232,7 @@ class ReviewLedger:
         self._read_on()
 
     def changes(self, by: str, since: int) -> tuple[list[Judgement], int]:
-        """Return (the judge's judgements after the revision `since`, the present revision). Of each pair and round,
+        """Return (the judge's judgements after the revision `since`, the present revision). For each pair and round,
         return only the last judgement. A revision is the number of the judge's judgements that have been read."""
         with self._lock:
             self._read_on()

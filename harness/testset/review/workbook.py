@@ -47,7 +47,7 @@ _MEANINGS: dict[str, dict[str, Value]] = {  # sheet -> text of an answer in lowe
     },
     PAIRS: {**{str(grade): grade for grade in GRADES}, UNKNOWN: UNKNOWN},
 }
-_SHOWN = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # XML has no control characters.
+_SHOWN = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}  # XML forbids these characters.
 _SHOWN |= {0xFFFE: "\ufffd", 0xFFFF: "\ufffd"}
 _ESCAPED = re.compile(r"_(?=x[0-9A-Fa-f]{4}_)")  # Excel would read _x0041_ as A.
 
@@ -276,8 +276,8 @@ def _check_parts(packed: zipfile.ZipFile, path: Path) -> None:
 
 
 def _limits(packed: zipfile.ZipFile, path: Path) -> dict[str, int]:
-    """Return part of the zip file -> maximum size in bytes, which depends on the part's type. If the workbook gives a
-    part several types, the lowest limit counts."""
+    """Return name of a part of the zip file -> its maximum size in bytes, which depends on the part's type. If the
+    workbook gives a part several types, the lowest limit counts."""
     from xml.etree import ElementTree
 
     _unpacked(packed, packed.getinfo(_TYPES), _MOST_PART, path)
