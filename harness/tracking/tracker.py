@@ -141,12 +141,12 @@ class LoggedRun:
 
     @property
     def called(self) -> str:
-        """Return the run's short name, used in lists of runs: a scored file's name, or any other run's short id."""
+        """Return the run's short name for lists: its name if it only scored a file, otherwise its short id."""
         return self.short_id if self.has_settings else self.name
 
     @property
     def has_settings(self) -> bool:
-        """Return whether the run's params led to its results. A scored file's params only say how it was scored."""
+        """Return whether the run's params led to its results. If the run scored a file, they only say how."""
         return self.tags.get("harness.verb") != "score"
 
     @property

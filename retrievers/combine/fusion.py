@@ -37,7 +37,7 @@ class PooledCandidates(NamedTuple):
 
 
 class RankPoints(NamedTuple):
-    """Points of a ranking: float64 [Q, K] for documents that it returned, and [Q, 1] or a number for all others."""
+    """Points that a ranking gives: float64 [Q, K] for documents that it returned, [Q, 1] or a number for others."""
 
     returned: np.ndarray
     absent: np.ndarray | float = 0.0
@@ -197,7 +197,7 @@ class CombMNZ(WeightedSum):
 
 
 def _shares(ranking: Ranking, least: float | None = None) -> np.ndarray:
-    """Return (score - least) / (best - least); 0 at pads, and if best = least. least: None: each row's lowest score."""
+    """Return (score - least) / (best - least), or 0 at pads and if best = least. least: by default, each row's own."""
     present = ranking.docs >= 0
     if least is None:
         least = np.min(ranking.scores, axis=1, keepdims=True, where=present, initial=np.inf)
@@ -258,7 +258,7 @@ def pool_candidates(*rankings: Ranking) -> PooledCandidates:
     order = np.argsort(joined, axis=1)
     ascending = np.take_along_axis(joined, order, axis=1)
     columns = np.zeros(joined.shape, np.int64)
-    columns[:, 1:] = np.cumsum(ascending[:, 1:] != ascending[:, :-1], axis=1)  # repeats in a row share a column
+    columns[:, 1:] = np.cumsum(ascending[:, 1:] != ascending[:, :-1], axis=1)  # a row's equal documents share a column
     candidates = np.full(joined.shape, len(doc_ids), np.int32)
     np.put_along_axis(candidates, columns, ascending, axis=1)
     slots = np.empty_like(columns)

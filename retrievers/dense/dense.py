@@ -57,7 +57,7 @@ class Dense:
     recorded_as = "retriever/dense"
     version = 1
     packages: tuple[str, ...] = ()
-    resumes = True  # the encoder resumes; all other work is fast and done again
+    resumes = True  # the encoder resumes; all other work is repeated, since it is fast
     sharding = "independent"
 
     def __init__(

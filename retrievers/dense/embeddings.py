@@ -109,7 +109,7 @@ def _assemble(file: BinaryIO, blocks: Blocks, owners: np.ndarray, width: int) ->
 
 
 def _owners(texts: Sequence[str]) -> np.ndarray:
-    """Return, for each text, the row of the first text equal to it, int64 [N]. Only the rows returned are encoded."""
+    """Return, for each text, the row of the first text equal to it, int64 [N]. Only these rows are encoded."""
     first: dict[str, int] = {}
     return np.fromiter((first.setdefault(text, row) for row, text in enumerate(texts)), np.int64, len(texts))
 
