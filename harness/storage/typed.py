@@ -85,7 +85,7 @@ def _encoded_fields(one: Any) -> dict[str, Any]:
 
 
 def require_path(text: str | None) -> None:
-    """Raise ValueError for text that cannot be a path: with a zero byte or half a surrogate pair."""
+    """Raise ValueError for text that cannot be a path because it has a zero byte or half a surrogate pair."""
     try:
         valid = b"\0" not in os.fsencode(text or "")
     except UnicodeEncodeError:

@@ -19,9 +19,9 @@ from harness.sweeps.axes import Axis, Interval
 
 _Others = tuple[tuple[str, str], ...]  # (key, value) pairs of a trial, for some of its swept keys
 
-# numbers of n trials -> the objective of each trial for each query, float64 [n, Q]
+# n trial numbers -> the objective of each of these trials for each query, float64 [n, Q]
 ByQuery = Callable[[Sequence[int]], np.ndarray]
-NEAR = 0.05  # a value lies at an interval's end if less than this share of the interval is between them
+NEAR = 0.05  # a value counts as an interval's end if it is closer to the end than this share of the interval
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """Return the tied trial with the most steps to a worse trial or an axis's end, and the reason in words."""
+    """Return the tied trial that is the most steps away from worse trials and axes' ends, and the reason in words."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []

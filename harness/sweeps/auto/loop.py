@@ -56,7 +56,7 @@ class AutoLoop:
         self._sweep, self._budget = sweep, seconds
         self._log = StepLog(sweep.folder / "steps.jsonl")
         self._numbers: dict[Words, int] = {}
-        self._made: set[str] = set()  # what the systems tried so far have computed
+        self._made: set[str] = set()  # names of the cache entries of the systems tried so far
         began = time.perf_counter()
         self._space, self._costs = space_and_costs(sweep)
         self._untried = list(self._space.left_out)

@@ -187,7 +187,7 @@ class SpaceFinder:
 
 
 def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
-    """Put the baseline first. Sort the others by promise per second. Work that an earlier system also needs is free."""
+    """Put the baseline first, then the others by `promise` per second. Work that an earlier one also does takes 0 s."""
     always = replace(costs, cache=None)  # a restart finds more in the cache, but must keep the order
     first, *left = found
     ordered, made = [first], set(first.work.makes)
