@@ -35,8 +35,8 @@ SHOWN = 10  # how many of the best trials are listed
 class System:
     """A value for each swept key, except the keys that separate the groups of comparable trials.
 
-    values: the score of each group's trial with these values; NaN if a group has none.
-    mean: the mean over the groups; NaN if a value is missing or the groups have different rules.
+    values: the score of each group's trial with these `overrides`; NaN if a group has none.
+    mean: the mean score over the groups; NaN if a score is missing or the groups have different rules.
     """
 
     overrides: tuple[str, ...]
@@ -300,7 +300,7 @@ class SweepSummary:
         return sum(self.results[number].key not in self.skipped for number in self.finished)
 
     def axes(self) -> dict[str, list[float | str | None]]:
-        """Return swept key -> its value in each trial, None if absent. If they are all numbers, they are floats."""
+        """Return swept key -> its value in each trial, None if absent; floats if all values of the key are numbers."""
         rows = [swept_values(trial.overrides) for trial in self.trials.values()]
         keys = dict.fromkeys(key for row in sorted(rows, key=len, reverse=True) for key in row)
         return {key: _numbers([row.get(key) for row in rows]) for key in keys if key not in self.apart}
@@ -393,8 +393,8 @@ class SweepSummary:
 
 
 def objective_values(result: TrialResult, objectives: Sequence[SweepObjective], select_on: str) -> list[float]:
-    """Return the values of a trial's objectives; NaN if absent. Scores are on the queries that rank runs (`select_on`),
-    and other values, such as times, on all queries."""
+    """Return the values of a trial's objectives; NaN if absent. Scores come from the queries that rank runs
+    (`select_on`), and other values, such as times, from all queries."""
     parts = ["all" if name.startswith(LESS_IS_BETTER) else select_on for name, _ in objectives[1:]]
     others = (measured(result.metrics, name, part) for (name, _), part in zip(objectives[1:], parts, strict=True))
     return [one.value if one else np.nan for one in (result.objective, *others)]

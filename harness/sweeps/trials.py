@@ -308,7 +308,7 @@ def sweep_lock(folder: Path) -> Iterator[str]:
 
 
 def claim_sweep(folder: Path) -> str:
-    """Claim a sweep with a new token, and return the token. Workers with an older token stop after their trial."""
+    """Claim a sweep with a new token, and return the token. Workers with an older token finish their trial and stop."""
     token = secrets.token_hex(8)
     write_text(folder / "owner", token)
     return token
@@ -316,7 +316,7 @@ def claim_sweep(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class JournalLine:
-    """A trial's result. token: identifies the process that wrote the line, one for each start of the sweep."""
+    """A trial's result. token: identifies the start of the sweep whose worker wrote the line."""
 
     token: str
     result: TrialResult

@@ -93,7 +93,7 @@ class _Aligned(NamedTuple):
 class JudgedEdits:
     """N sentences with the verdicts on all their places.
 
-    counts: int64 [N, 4], the numbers of places with tp, fp, fn and fr. Under `token`, fp includes fr.
+    counts: int64 [N, 4], the numbers of places with tp, fp, fn and fr. Under scheme `token`, fp includes fr.
     wanted, made: bool [N], whether the reference (wanted) or the prediction (made) differs from the source.
     """
 

@@ -201,7 +201,7 @@ class Answers:
         self.subset = {name: group for group, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Compare both files. An item counts 1 in each group that contains it, and its value in each measure."""
+        """Compare both files. An item's counts are 1 for each of its groups, and its value for each measure."""
         expected, predicted = read_references(references), read_answers(predictions)
         check_pairs(predictions, predicted, references, expected)
         texts = [predicted[item_id] for item_id in expected]

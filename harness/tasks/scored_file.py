@@ -76,7 +76,7 @@ class ScoredFile:
 
     @cached_property
     def values(self) -> np.ndarray:
-        """The measure `shown` of each single item, float64 [N]; NaN if undefined."""
+        """The value of the measure `shown` for each single item, float64 [N]; NaN if undefined."""
         return self.task.measure(self.judged.item_counts)[self.shown]
 
     def means_by_kind(self, measure: str) -> dict[str, tuple[int, float]]:
