@@ -12,7 +12,7 @@ from urllib.parse import unquote
 HIDDEN = "[key]"
 SHORTEST = 6  # minimum number of characters of a secret; shorter values are placeholders for services that need no key
 WORD = 8  # secrets with fewer characters are matched only as whole words
-READ, SHOWN = 20_000, 60  # maximum number of characters to search for secrets, and to show in a message
+READ, SHOWN = 20_000, 60  # how many characters of a value are searched for secrets, and how many are shown
 
 _USER, _PASSWORD = "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"
 _VARIABLES = {  # libraries read these variables; if a value is an address, only its login is secret

@@ -32,7 +32,7 @@ TOGETHER = 8  # number of rankings merged at a time
 class Summed(Retriever, Protocol):
     """Weighs the terms of a shard by statistics of the whole corpus, in two passes.
 
-    surveyed_by: the arguments that surveys and summaries use. Surveys are reused unless one of these changes.
+    surveyed_by: the retriever's arguments on which surveys depend. Surveys are reused unless one of these changes.
     """
 
     surveyed_by: tuple[str, ...]

@@ -101,7 +101,7 @@ def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, l
 
 @njit(cache=True, nogil=True)
 def _next_block(docs, cursors, ends):
-    """Return the first document of the next block that has a posting; -1 if no posting is left."""
+    """Return the first document of the next block in which any term has a posting; -1 if no posting is left."""
     base = NO_DOC
     for t in range(len(cursors)):
         if cursors[t] < ends[t]:
@@ -157,7 +157,7 @@ def keep_best(docs, scores, size, k, kth):
         ties -= scores[i] > kth
     kept = 0
     for i in range(size):
-        tied = (scores[i] == kth) & (ties > 0)  # of the candidates with score kth, the first stay
+        tied = (scores[i] == kth) & (ties > 0)  # of the candidates with the score kth, the first stay
         docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
         kept += tied | (scores[i] > kth)
         ties -= tied

@@ -9,14 +9,14 @@ vocabulary.json: the terms of the shard, in the order of first use.
 counts.npy:      int64 [V], the number of the shard's documents with each term.
 survey.json:     {documents, terms}: the number of documents, and the sum of their lengths.
 
-The summary of the corpus is a folder with these files. Terms are numbered by first use, as in an index without shards:
+The id of a term is its place in the order of first use. The summary of the corpus is a folder with these files:
 
 summary.json:    {documents, terms}, as above.
 counts.npy:      int64 [V], the number of documents with each term.
 terms.txt:       the terms in ascending order, joined, UTF-8.
 term_ends.npy:   int64 [V + 1], 0, then the byte offset in terms.txt where each term ends.
-numbers.npy:     int32 [V], the number of each term, in the order of terms.txt.
-KEY.npy:         int32, for each term of one survey, its number; KEY is the sha256 of the survey's vocabulary.json.
+numbers.npy:     int32 [V], the id of each term, in the order of terms.txt.
+KEY.npy:         int32, the id of each term of one survey; KEY is the sha256 of the survey's vocabulary.json.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from retrievers.base import cores, in_parts, load_array, order_rows, read_only
 from retrievers.lexical.tokenize import Tokens
 
 CHUNK = 1 << 16  # number of postings scored at a time, to limit temporary arrays
-KNOWN = 8  # number of query vocabularies whose look-up is cached, so that the process's other shards reuse it
+KNOWN = 8  # number of query vocabularies whose term ids are cached, because each shard of a process needs them
 
 
 class Parameters(NamedTuple):
@@ -164,10 +164,10 @@ def mean_length(terms: int, documents: int) -> float:
 
 
 class SparseEngine:
-    """Adds up precomputed, memory-mapped scores of postings with compiled kernels.
+    """Searches an index of precomputed scores, which are memory-mapped. Compiled kernels add the scores up.
 
     _bm25_kernels describes the postings. An index of the whole corpus also has vocabulary.json and floors.npy. An index
-    of a shard has terms.npy instead: the numbers of its terms in the summary of the corpus.
+    of a shard has terms.npy instead: the ids of its terms in the summary of the corpus.
     """
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
