@@ -28,7 +28,7 @@ class _Stage:
 
 _stages: list[_Stage] = []  # outermost first
 _watcher: threading.Thread | None = None
-_listener: Progress | None = None  # if set, it receives the progress of counted work, and none is shown
+_listener: Progress | None = None  # if set, it gets the progress of counted work, which is then not shown
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def told(listener: Progress) -> Iterator[None]:
 
 @contextmanager
 def watch(label: str) -> Iterator[Progress]:
-    """Yield `progress(done, total, unit)`, where a total of 0 means unknown. Any bar appears with the first call."""
+    """Yield `progress(done, total, unit)`, where total 0 means unknown. A bar appears once `progress` is called."""
     if _listener is not None:
         yield _listener
     elif sys.stderr.isatty():

@@ -287,8 +287,8 @@ def abstention_f1(judged: Judged) -> tuple[float, int]:
 def abstention_auroc(judged: Judged) -> tuple[float, int]:
     """How often the gate's signal is higher for a query that needs retrieval than for one that does not.
 
-    The average over all pairs of such queries, ties counting half: the area under the ROC curve (Hanley & McNeil 1982),
-    whatever the threshold. (NaN, 0) if there is no signal, or if all queries or none need retrieval.
+    The share of all pairs of such queries; a tie counts half. This is the area under the ROC curve (Hanley & McNeil
+    1982) and needs no threshold. (NaN, 0) if there is no signal, or if all queries or none need retrieval.
     Example: signals 3 and 1 where retrieval is needed, 2 where it is not; one of two pairs is in order -> 1/2.
     """
     if judged.signal is None or judged.needs.all() or not judged.needs.any():
@@ -307,7 +307,7 @@ EPSILON = 0.00001  # trec_eval's INFAP_EPSILON, which smooths the share of relev
 def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
     """Judged documents in the first k / documents in the first k, in [0, 1] (ir_measures `Judged`).
 
-    NaN for an empty list. Not equal to 1 - trec_eval's `unj`: `unj` counts missing ranks as judged.
+    NaN for an empty list. trec_eval's `unj` differs from 1 - this share, since it counts missing ranks as judged.
     `[1, -] of 1, 0` -> judged@1 = 1, judged@4 = 1/2.
     """
     share = ratio(at(running_totals(judged.known), k), _returned(judged, k))
@@ -318,7 +318,7 @@ def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
 def bpref(judged: Judged) -> np.ndarray:
     """Mean over the R relevant documents, in [0, 1]: a returned one counts 1 - min(n, R) / min(N, R), any other 0.
 
-    n: number of documents above the returned one that were judged not relevant. If n = 0, the returned one counts 1.
+    n: number of documents judged not relevant that rank above the returned one. If n = 0, the returned one counts 1.
     N: number of all documents judged not relevant.
     Unjudged documents play no part. Empty list: 0. (Buckley and Voorhees 2004; trec_eval.)
     `[0, 1, -, 1] of 2, 3` -> ((1 - 1/2) + (1 - 1/2)) / 2 = 0.5.

@@ -173,7 +173,7 @@ def require_unchanged(
 
 
 AT_ONCE = 8  # number of simultaneous downloads
-AHEAD = 64  # the maximum number of files to download before they are read
+AHEAD = 64  # the maximum number of files to download ahead of their use
 
 
 class Ahead:

@@ -226,7 +226,7 @@ def claim_run(
 
 @contextmanager
 def scratch_folder(outputs: Path) -> Iterator[Path]:
-    """Make an empty folder in `outputs` for this block. If this process dies, the next command removes the folder."""
+    """Make an empty folder in `outputs` for a `with` block. If the process dies, the next command removes it."""
     folder = outputs / f"scratch-{secrets.token_hex(6)}{UNFINISHED}"
     claim = claim_work(outputs, ProcessWork(str(folder), scratch=True))
     try:

@@ -76,11 +76,11 @@ def retrieval_trial_key(
 ) -> str:
     """Return the sha256 of all that decides a run's numbers: data, versions, and config (without paths and `runtime`).
 
-    texts: digest of the query texts. If a language model writes the queries, the writer's identity takes its place,
+    texts: digest of the query texts. If a language model writes the queries, the writer's identity is used instead,
         since the key is needed before the model is asked.
 
     The key includes `answer`, since answers are submitted. It includes the shard size if this may slightly change a
-    retriever's scores. With `cache: false` in a retriever, each process has another key, so it reuses no old numbers.
+    retriever's scores. With `cache: false` in a retriever, each process has its own key, so it reuses no old numbers.
     """
     read = plan.made("gate").parts
     shared = [group for group in plan.active if group in ("fusion", "rerank", "answer", *read)]

@@ -113,7 +113,7 @@ def open_run_files(
 ) -> FileRuns | None:
     """Return the scores of the files in `words`; None if `words` contains no file.
 
-    Raise BadInput if some words are not files, or if a file cannot be scored.
+    Raise BadInput if only some words are files, or if a file cannot be scored.
     folder: the folder for the scores. seed: the seed of the split.
     """
     named = [word for word in words if not ID.fullmatch(word)]

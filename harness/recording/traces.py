@@ -159,7 +159,7 @@ class Tracer:
         for rank, (doc_id, score) in enumerate(ranking.row(row)[:DOCUMENTS], start=1):
             document = self.dataset.by_id[doc_id]
             graded = {} if grades is None else {"relevance": grades.get(doc_id, 0)}
-            about: dict[str, Any] = {**graded}  # the relevance comes first, since MLflow's lists show one entry
+            about: dict[str, Any] = {**graded}  # the relevance comes first, since MLflow's lists show only one entry
             about |= {"rank": rank, "score": round(score, 6), "doc_id": doc_id, "title": document.title}
             text = document.text if len(document.text) <= CONTENT else document.text[: CONTENT - 1] + "…"
             shown.append({"page_content": text, "metadata": about, "id": doc_id})

@@ -50,7 +50,7 @@ def label_rows(panel: Axes, labels: Iterable[str]) -> None:
 
 
 # Matplotlib's default font has no Hangul. The first of these fonts that is installed is used, otherwise any installed
-# font with Hangul. Without such a font, Hangul is romanised: shipping a font would more than double the package.
+# font with Hangul. Without one, Hangul is romanised. No font is shipped: it would more than double the package's size.
 HANGUL = ("Noto Sans CJK KR", "Noto Sans KR", "NanumGothic", "Malgun Gothic", "Apple SD Gothic Neo", "AppleGothic")
 BOXES = "Last Resort"  # this font of matplotlib draws a box for every character
 
