@@ -197,7 +197,8 @@ class CombMNZ(WeightedSum):
 
 
 def _shares(ranking: Ranking, least: float | None = None) -> np.ndarray:
-    """Return (score - least) / (best - least), or 0 at pads and if best = least. least: by default, each row's own."""
+    """Return (score - least) / (best - least), or 0 at pads and if best = least. least: None for each row's lowest
+    score."""
     present = ranking.docs >= 0
     if least is None:
         least = np.min(ranking.scores, axis=1, keepdims=True, where=present, initial=np.inf)
