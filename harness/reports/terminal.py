@@ -223,4 +223,4 @@ def counted_queries(scores: Scores) -> str:
         if counts[name]:
             text += f"; {counts[name]} {name}"
     apart = counts.get("unanswerable")
-    return f"{text}{f'; {apart} unanswerable, scored apart' if apart else ''}."
+    return f"{text}{f'; {apart} unanswerable, scored separately' if apart else ''}."

@@ -61,7 +61,7 @@ def test_a_scored_file_shows_how_much_was_judged_and_unanswerable_queries_apart(
     shown = harness(*SCORE[:-1], "predictions=b.jsonl").out
     assert "judged@3" in shown
     assert "unanswerable_abstention" in shown
-    assert "1 unanswerable, scored apart." in shown
+    assert "1 unanswerable, scored separately." in shown
     lines(folder / "plain.jsonl", [{"eval_id": "q1", "relevant": ["d1"]}])
     refused = harness(*SCORE, "predictions=a.jsonl", "dataset.qrels=plain.jsonl", "metrics=[bpref]")
     assert refused.code == 2
