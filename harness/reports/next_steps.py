@@ -33,7 +33,7 @@ class Place:
     def command(self, verb: str, *words: str, metric: str | None = None) -> str:
         """Return `harness VERB` with these words and the words it needs to find the same runs, quoted for the shell.
 
-        Words that repeat a default, such as one of `harness.yaml`, are left out. metric: None for the default.
+        Words that repeat a default, such as a setting in `harness.yaml`, are left out. metric: None for the default.
         """
         name, task = primary(verb), self.choices.get("task") or RETRIEVAL
         own = manual.manual(name)

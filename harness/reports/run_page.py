@@ -88,7 +88,7 @@ FILES = {
 
 
 def overview(scores: Scores, file: Path, held_out: Scores | None = None) -> None:
-    """Draw a histogram of the first relevant rank before the gate, and the score with its losses."""
+    """Draw a histogram of the first relevant document's rank before the gate, and the score with its losses."""
     figure = new_figure(WIDTH, 3.4, constrained=False)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     figure.subplots_adjust(left=0.07, right=0.99, top=0.9, bottom=0.15, wspace=0.15)

@@ -33,7 +33,7 @@ FOLDED = 10  # a column of long texts keeps at least this many characters
 BROKEN = 14  # a terminal breaks headings longer than this between words, since the numbers below are narrower
 KEY, AT_DOTS = re.compile(r"[a-z]\w*(\.\w+)*"), re.compile(r"(?<=\.)")
 IN_HEADINGS = re.compile(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet takes cells that begin with these for formulas
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads cells that begin with these as formulas
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#", "_": r"\_", "%": r"\%",
     "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "<": r"\textless{}", ">": r"\textgreater{}",
@@ -227,7 +227,7 @@ def terminal_table(table: Table, width: int) -> RichTable:
 
 
 def _breaks(cells: Iterable[str]) -> bool:
-    """Return whether a terminal may break these texts over lines. It may if any is long or has several words."""
+    """Return whether a terminal may break these texts over lines. It may if one is long or has several words."""
     return any(len(line) > WHOLE or " " in line for one in cells for line in one.split("\n"))
 
 

@@ -41,8 +41,8 @@ class DesignEstimate:
 
     value: NaN if undefined.
     low, high: 95 % interval; NaN without one.
-    pairs: the number of (query, document) pairs; for Krippendorff's alpha, the number of grades of pairs that several
-        people have graded.
+    pairs: the number of (query, document) pairs. For Krippendorff's alpha, it is the number of grades, without those
+        of pairs that only one person has graded.
     note: why there is no value or no interval, or "".
     """
 

@@ -129,8 +129,8 @@ def bca(
 
     observed: float64 [M], the statistics computed from all items.
     resampled: float64 [M, resamples], the statistics of items drawn with replacement.
-    influence: float64 [M, n]: how far the value without each item lies below the mean of these values, times any
-        positive factor.
+    influence: float64 [M, n], for each item: how far the value without this item lies below the mean of all n such
+        values, times any positive factor.
     constant: bool [M], whether every draw gives the same value.
     slack: float64 [M]; smaller differences are rounding errors.
     entering: int [M], the number of items that enter each statistic; None: all, and notes say "queries", not "items".

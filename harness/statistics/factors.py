@@ -213,7 +213,7 @@ def importance(found: Effects) -> Importance:
     total = {}
     for key, kernel in own.items():
         more = share(sum((one for keys, one in together.items() if key in keys), start=kernel), whole)
-        # The total is at least the key's own share, though the estimate for the pairs may be below 0.
+        # The total is at least the key's own share, even if the estimate for the pairs is below 0.
         total[key] = Share(max(alone[key].value, more.value), more.low, max(alone[key].value, more.high))
     order = sorted(together, key=lambda keys: -_variance(together[keys]))
     variance = _variance(whole)

@@ -27,8 +27,8 @@ from harness.statistics.significance import FEW, RESAMPLES, SEED, Difference, di
 REPEATS = 3000  # number of samples; power then has a standard error of 0.007
 FLIPS = 1000  # number of random flips of the signs of a sample
 EXACT = 11  # with at most this many differing queries, all flips are counted
-FLIPPED = 150  # with more differing queries in a sample, flipped sums are treated as normal
-SAMPLED = 3000  # with more differing queries, Student's test gives the answer
+FLIPPED = 150  # beyond this many differing queries in a sample, flipped sums are treated as normal
+SAMPLED = 3000  # beyond this many differing queries, Student's test gives the answer
 MOST = 10_000_000  # maximum number of queries to give as an answer
 _ENOUGH = 0.004  # a search ends if power is this close to the wanted power
 _CLOSE = 0.003  # a search also ends if the relative width of its bracket is at most this
@@ -197,7 +197,7 @@ class FlipTest:
         return high if high < most or power_at(most) >= power else None
 
     def _samples(self, population: Population, queries: int) -> np.ndarray:
-        """Return each sample's differences, float32 [REPEATS, K], padded with 0. With more `queries`, samples grow."""
+        """Return each sample's differences, float32 [REPEATS, K], padded with 0. More `queries` only extend them."""
         from scipy.stats import binom
 
         generator = np.random.default_rng(self.seed)
@@ -221,7 +221,7 @@ class FlipTest:
 
     @cached_property
     def _all_signs(self) -> np.ndarray:
-        """All flips of EXACT signs, float32 [F, EXACT]. The first sign stays +: flipping all does not change |sum|."""
+        """All flips of EXACT signs, float32 [F, EXACT]. The first stays +: flipping all signs does not change |sum|."""
         flips = np.arange(1 << (EXACT - 1))[:, None] >> np.arange(EXACT - 1) & 1
         return np.hstack([np.ones((len(flips), 1), np.float32), 1 - 2 * flips.astype(np.float32)])
 
@@ -249,7 +249,7 @@ class TellingApart:
 
     sd: the standard deviation of the differences (ddof 1).
     wanted: the wanted power, 0 to 1.
-    queries_needed: queries that find the observed difference with the wanted power; None if more than MOST are needed.
+    queries_needed: number of queries that find the observed difference with the wanted power; None if above MOST.
     low, high: 95 % interval of `queries_needed`. None: the effect may be 0, or more than MOST queries are needed.
     smallest_difference: the smallest difference that today's queries find with the wanted power, or None.
     power_now: the power of today's queries for the observed difference.
@@ -320,9 +320,9 @@ def needed_between(
 ) -> tuple[int | None, int | None]:
     """Return the 95 % interval of the number of queries needed, the lower end first.
 
-    An end is None if no number is enough, or if more than MOST queries are needed. For each end of the effect's
-    interval, Student's test needs a number of queries. This number is multiplied by x / y: for the observed effect,
-    `test` needs x queries, and Student's test needs y.
+    An end is None if no number is enough, or if more than MOST queries are needed. An end is the number of queries that
+    Student's test needs for an end of the effect's interval, times x / y. For the observed effect, `test` needs x
+    queries, and Student's test needs y.
 
     known: the observed differences [n]. needed: the number of queries that `test` needs to find the mean of `known`.
     """
