@@ -70,7 +70,7 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
-    """Return the two named runs, or the best run and the best other run that differs from it.
+    """Return the two named runs, or the best run and the next best with another value on some query.
 
     If a named run is a sweep, take its recommended trial. Raise BadInput unless the runs can be compared by query
     and all labels come from people.
@@ -82,7 +82,10 @@ def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
             raise BadInput(f"runs names {said}. Name the two to tell apart: 'runs=[ID,ID]'.")
         return _pair(tracker, asked, [run.run_id for run in recommended_runs(tracker, asked.runs)], [], folder)
     best, *others = (one.run.run_id for one in chosen_runs(tracker, asked).runs)
-    notes = [f"Of {counted(len(others) + 1, 'run')}, these are the best by {asked.metric} and the next that differs."]
+    notes = [
+        f"Of {counted(len(others) + 1, 'run')}, these are the best by {asked.metric} and the next best with another "
+        "value on some query."
+    ]
     if len(others) > 1:
         notes = [
             f"{notes[0]} They were chosen by their scores, so the lead is partly luck: the true difference is likely "

@@ -239,7 +239,7 @@ def _require_same_files(run: LoggedRun, plan: Plan) -> None:
                 chosen = plan.document[key][rest]
                 place = f"{name}.prompt={chosen}" if chosen else f"The shipped prompt ({name}.prompt=null)"
             raise BadInput(
-                f"{place} has changed since then: its sha256 was {then[:12]}… and is {sha256[:12]}…. Put it back."
+                f"{place} has changed since the run: its sha256 was {then[:12]}… and is {sha256[:12]}…. Put it back."
             )
 
 

@@ -36,7 +36,7 @@ class RunRow:
 
     shown: the run, or the best trial of the sweep. The row has the objective and the params of `shown`.
     trials: the number of the sweep's trials so far; None for a run.
-    differs: name -> value of this row's params that differ among the runs of the same command in its group.
+    differs: param -> its value in this row, for each param that varies among its group's runs of the same command.
     """
 
     json_too = ("run_id", "name", "verb", "status", "began", "objective", "best_run_id")
@@ -71,7 +71,7 @@ class RunRow:
 
     @property
     def best_run_id(self) -> str | None:
-        """The best trial of a sweep; None for a run."""
+        """The id of the sweep's best trial; None for a run, and for a sweep without an objective."""
         return self.shown.run_id if self.trials is not None and self.objective else None
 
     @property
@@ -286,7 +286,7 @@ def _score(one: Objective | None) -> list[Cell]:
 def _varied(rows: Sequence[RunRow]) -> list[set[str]]:
     """Return for each row the names of params that differ among the runs of the same command.
 
-    A missing param counts as another value, unless it is a key of a component, such as `retriever.bigram.k1`.
+    A missing param counts as a value of its own, unless it is a key of a component, such as `retriever.bigram.k1`.
     """
     verbs = [row.shown.tags.get("harness.verb") for row in rows]
     found = {}

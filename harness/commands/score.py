@@ -95,7 +95,7 @@ def _of_lists(config: ScoreConfig, invocation: Invocation) -> _Scored:
         note = run_page.write_scored(folder, Evaluation(scores, None, objective), source)
         record.end_tags[NOTE] = as_note(note)
 
-    # A ratio with denominator 0 has mean 0, as in the contest's reference values, and n = 0 in the summary.
+    # If a measure's denominator is 0, its mean is 0, as in the contest's reference values, and its n is 0 in `summary`.
     numbers: dict[str, Any] = {"metrics": {name: summary.mean for name, summary in scores.summary.items()}}
     numbers |= {"estimates": scores.estimates} if scores.checked else {}
     numbers |= {name: getattr(scores, name) for name in ("summary", "losses", "counts", "missing", "duplicates")}

@@ -1,7 +1,7 @@
 """`harness sweep`: run many trials under one parent run, and compute each retrieval once.
 
-Before anything runs, the config of every trial is composed and checked, and its trial key computed. Trials that need
-the same retrievals share a Hydra job; finished trials are skipped.
+Before anything runs, the config of every trial is composed and checked, and its trial key is computed. Trials that
+need the same retrievals share a Hydra job; finished trials are skipped.
 """
 
 from __future__ import annotations

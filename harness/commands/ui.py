@@ -69,7 +69,7 @@ def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
 
 
 def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
-    """Return key in the JSON document -> path of a page: of the experiment, and of its latest sweep, if any."""
+    """Return the paths of the experiment's page and, if it has a sweep, of its latest sweep's page, by JSON key."""
     pages = {"url": tracker.page(experiment)}
     sweeps = tracker.runs(experiment, {"harness.verb": "sweep"})
     if sweeps and "sweep.page" in sweeps[0].tags:

@@ -171,7 +171,7 @@ COMMANDS = {
     "testset audit": Command(
         "AuditConfig",
         "testset.audit:audit",
-        "Measure how often the model agrees with people, and people with each other.",
+        "Measure how often people agree with the model and with each other.",
         "testset=ts",
     ),
     "testset freeze": Command(

@@ -371,7 +371,7 @@ def test_a_shipped_prompt_that_has_changed_is_named(harness, toy, prove, client)
         then = client.get_run(run_id).data.tags[tag]
         client.set_tag(run_id, tag, "0" * 64)
         key = tag.removeprefix("prompt.") + ".prompt"
-        said = rf"The shipped prompt \({key}=null\) has changed since then: its sha256 was 0"
+        said = rf"The shipped prompt \({key}=null\) has changed since the run: its sha256 was 0"
         with pytest.raises(BadInput, match=said):
             prove(run_id)
         client.set_tag(run_id, tag, then)

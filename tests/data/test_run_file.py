@@ -167,7 +167,7 @@ def test_a_run_of_a_file_is_reproduced_until_the_file_changes(harness, mate, tmp
     file.write_text(file.read_text().replace('"d1", "d3"', '"d3", "d1"'))
     done = harness(*again)
     assert done.code == 2
-    assert f"{file} has changed since then: its sha256 was" in done.err
+    assert f"{file} has changed since the run: its sha256 was" in done.err
 
 
 UNKNOWN = "bad.trec:1: the dataset does not have these documents of the file: zz"

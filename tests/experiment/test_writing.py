@@ -184,7 +184,7 @@ def test_a_run_is_reproduced_from_cached_replies(harness, tracker, talk, tmp_pat
             assert said in done.err
 
     Path("mine.txt").write_text("Rewrite this: {conversation}")
-    refused("mine.txt has changed since then: its sha256 was")
+    refused("mine.txt has changed since the run: its sha256 was")
     Path("mine.txt").write_text("Rewrite:\n{conversation}")
     shutil.rmtree(tmp_path / "cache")
     refused(

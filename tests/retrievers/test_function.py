@@ -226,4 +226,4 @@ def test_a_function_runs_searches_and_reproduces(mine, harness, toy, tracker):
     assert allowed in harness(*again).refusal
     assert harness(*again, "format=json", allowed).json["reproduced"]
     file.write_text(file.read_text().replace("3.0", "4.0"))
-    assert "mine:search has changed since then" in harness(*again, allowed).refusal
+    assert "mine:search has changed since the run" in harness(*again, allowed).refusal

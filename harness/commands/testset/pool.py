@@ -35,13 +35,13 @@ from harness.testset.pool.pool import About, Pool, PooledRun
 from harness.testset.pool.pooling import Missed, Reusability, missed, reusability
 from harness.testset.review.resolution import resolve
 
-ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # A pair with several origins is counted for the first.
+ORIGINS = ("runs", "seeds", "near-duplicates", "sample")  # A pair with several origins counts for the first of them.
 REPEAT = "Once queries are judged in full, this command also says if the judgements are enough to score other runs."
 
 
 @dataclass(frozen=True, eq=False)
 class TestSet:
-    """A test set whose pool is made or extended. before: the pool until now, or None."""
+    """A test set whose pool the command makes or extends. before: the existing pool, or None."""
 
     __test__ = False  # Otherwise pytest would collect a class of this name.
 

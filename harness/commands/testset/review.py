@@ -144,7 +144,7 @@ def check_keys(config: ReviewConfig) -> None:
 def _read_workbook(config: ReviewConfig, path: Path, name: str) -> CommandAnswer:
     """Append all judgements in a workbook, or none if there is any mistake."""
     folder = config.testset
-    read_testset_manifest(folder, "testset")  # Check this first: locking the log creates a missing folder.
+    read_testset_manifest(folder, "testset")  # before the log is locked, which would create the folder
     with stage(f"reading {path}"), JudgementLog(folder).appending() as add:
         work = ReviewWork.read(config)
         found = read_workbook(path, name, work.judged, work.audit, judged_now())
