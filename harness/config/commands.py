@@ -68,7 +68,7 @@ class QueryKeys(Keys):
 
 class PruneKeys(Keys):
     unused_days: float | None = key(None, "delete entries that were not used for this many days", least=0)
-    keep_gb: float | None = key(None, "delete the least recently used entries until this many GB are left", least=0)
+    keep_gb: float | None = key(None, "delete least recently used entries until at most this many GB remain", least=0)
 
 
 class ChunkKeys(Keys):
@@ -293,7 +293,7 @@ class ExportConfig(RankingConfig):
     run: str | None = key(None, RUN_ID)
     submission: Path | None = key(None, "the file to write; it must not exist; null: a file in outputs", roles=WRITES)
     against: Path | None = key(None, "a sample submission; the new one must have the same ids in the same order")
-    model: bool = key(False, "true: register the run as an MLflow model to serve, with the alias champion")
+    model: bool = key(False, "true: register the run as an MLflow model that can be served, with the alias champion")
     model_name: str | None = named(None, "the name of the registered model; null: the experiment's name")
     allow: tuple[str, ...] = key((), "addresses and environment variables that the model may use", roles=ACTS)
     store: StoreKeys = inner(ASIDE)
@@ -383,7 +383,7 @@ class DraftConfig(AskingConfig):
     examples: Path | None = key(None, "real queries, to follow their style: JSON lines {eval_id, msg}, or a test set")
     prompts: PromptKeys
     filters: FilterKeys
-    easiness: bool = key(True, "true: let BM25 search for each draft, to mark easy drafts")
+    easiness: bool = key(True, "true: search with each drafted query by BM25, to mark easy ones")
     seed: int = seeded("the seed for drawing documents and examples")
 
 
@@ -438,4 +438,4 @@ class FreezeConfig(TestSetConfig):
 
 
 class InitConfig(RunConfig):
-    """The keys of `run`, which harness.yaml can set."""
+    """The command `init`, which writes keys of `run` to harness.yaml."""

@@ -103,7 +103,7 @@ class Request:
 
     def checked(self, plain: dict[str, Any], choices: Mapping[str, Any], given: Sequence[str]) -> Checked:
         """Return the checked config and its command line. given: the typed overrides; with `-m`, those of one job."""
-        plugins.permit(self.allowed)  # `of` permits them too, but maybe in another process
+        plugins.permit(self.allowed)  # again, since `of` may have run in another process
         config = check_values(with_metrics(plain), primary(self.command))
         words, before = tuple(map(unquoted, given)), tuple(map(unquoted, self.before))
         folder = str(self.flags.config_dir) if self.flags.config_dir else None
@@ -208,7 +208,7 @@ class Composed:
 
     plain: the resolved config. choices: config group -> choice. keys: the dotted keys of all nodes.
     interpolations: the unresolved values with `${...}`. section: Hydra's config, for `${hydra:...}`.
-    with_values: overrides that set values, not choices -> this config with these values.
+    with_values: overrides of values (not of choices) -> this config with these overrides.
     """
 
     config: DictConfig

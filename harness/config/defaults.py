@@ -55,15 +55,15 @@ class Defaults:
     replaced: tuple[str, ...] = ()
 
     def note(self) -> str:
-        """Return the note that the file is used; "" if none of its lines concerns the command."""
+        """Return the note that `harness.yaml` is used; "" if none of its lines concerns the command."""
         without = f", without {', '.join(self.replaced)}" if self.replaced else ""
         return f"Defaults: {FILE}{without}" if self.settings or self.replaced else ""
 
 
 def command_defaults(name: str, words: Sequence[str], folder: Path | None = None) -> Defaults:
-    """Return the defaults of a command. Raise BadInput, with file and line, for a bad file.
+    """Return the defaults of a command from `harness.yaml`. Raise BadInput, with file and line, for a bad file.
 
-    name: the command's primary config. folder: the folder of the file; None: the working folder.
+    name: the command's primary config. folder: the folder of `harness.yaml`; None: the working folder.
     """
     settings = read_defaults((folder or Path()) / FILE, config_folders(words))
     known = manual.manual(name)

@@ -203,7 +203,7 @@ def _entry(key: Node, value: Node, text: str, lines: Sequence[str]) -> Entry:
 
 
 def _comment(lines: Sequence[str], line: int, column: int) -> str:
-    place = lines[line].find("#", column) if line < len(lines) else -1  # a final block of text ends below the last line
+    place = lines[line].find("#", column) if line < len(lines) else -1  # the last value may end below the last line
     if place < 0:
         return ""
     found = [lines[line][place:]]

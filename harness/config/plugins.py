@@ -32,7 +32,7 @@ _allowed: ContextVar[tuple[str, ...]] = ContextVar("allowed", default=())
 
 @dataclass(frozen=True)
 class Plugin:
-    """An installed plug-in. name: of the entry point. folder: of the configs. problem: why it cannot be used, or ""."""
+    """An installed plug-in. name: its entry point. folder: its configs. problem: why it cannot be used, or ""."""
 
     name: str
     package: str

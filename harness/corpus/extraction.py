@@ -138,7 +138,7 @@ def serve(function: str, limits: tuple[int, int]) -> None:
     if held := _held():  # limited only on Linux: other systems ignore the limit or count reserved memory
         resource.setrlimit(resource.RLIMIT_AS, (held[0] + memory, held[0] + memory))
     for line in sys.stdin.buffer:
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # the signal at the end of this time ends the process
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # when this time is up, a signal ends the process
         _reply(replies, call, json.loads(line))
         signal.setitimer(signal.ITIMER_PROF, 0)
 

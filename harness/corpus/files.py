@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from harness.data.files import listing
 from harness.errors import BadInput, did_you_mean
 
-# Patterns leave out these temporary files unless both begin with the same plain character: `T*` finds Thumbs.db.
+# Temporary files. Only a pattern that begins with the same plain character as the entry finds them: `T*`, Thumbs.db.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
 _SHOWN = 100  # maximum number of problems in a message
 
@@ -122,7 +122,7 @@ class _Search:
         self.prefix = spelled.relative_to(here) if spelled.is_relative_to(here) else Path(spelled.name)
 
     def files(self, wild: tuple[str, ...]) -> Iterator[SourceFile]:
-        """Yield the files whose path below the base matches `wild`, the parts of a pattern from its first wildcard."""
+        """Yield the files whose path below the base matches `wild`, a pattern's parts from its first wildcard on."""
         waiting, seen = [(self.base, wild)], set()
         while waiting:
             folder, parts = waiting.pop()

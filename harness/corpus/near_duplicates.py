@@ -46,7 +46,7 @@ def find_near_duplicates(
     """Return the near-duplicates among `count` texts, in ascending order of (a, b).
 
     A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair. Its
-    `a` is the first text of the group if that is similar enough to `b`; otherwise, a chain of similar texts leads from
+    `a` is the first text of the group if the two are similar enough; otherwise, a chain of similar texts leads from
     `b` via `a` to the first text. Memory: about 100 bytes per text.
 
     folder: for temporary files as large as the texts plus 160 bytes per text.
@@ -163,7 +163,7 @@ class _Groups:
             beside.setdefault(b, []).append((a, similarity))
         members = np.array(sorted(beside), np.int64)
         firsts = self._roots(members)
-        linked: dict[int, tuple[int, float]] = {}  # document -> (next document towards the group's first, similarity)
+        linked: dict[int, tuple[int, float]] = {}  # document -> (next on the way to its group's first, similarity)
         reached = np.unique(firsts).tolist()
         roots = set(reached)
         for document in reached:  # breadth-first search: the loop appends to `reached`

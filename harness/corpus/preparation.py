@@ -155,7 +155,7 @@ class _Grouped(NamedTuple):
 
     ids: np.ndarray  # uint8 [places, ID_BYTES]
     spans: np.ndarray  # int32 [places, 2]
-    order: np.ndarray  # indices of places, grouped by document, ascending within each
+    order: np.ndarray  # indices of places, grouped by document, ascending within each document
     starts: np.ndarray  # where each document begins in `order`, and last the length of `order`
     firsts: np.ndarray  # index of each document's first place, ascending
 
