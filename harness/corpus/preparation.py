@@ -161,11 +161,11 @@ class _Grouped(NamedTuple):
 
 
 class Occurrences:
-    """All places of all chunks, in order of addition. `len` gives the number of documents."""
+    """The places of all chunks, in the order in which they were added. `len` gives the number of documents."""
 
     def __init__(self) -> None:
         self._sources: list[tuple[str, str, str]] = []  # (name of the file, note, id of the text)
-        self._ends = [0]  # number of chunks before each source, and last the number of all chunks
+        self._ends = [0]  # number of chunks before each source; at the end, the number of all chunks
         self._known: set[tuple[str, str]] = set()
         self._ids: list[np.ndarray] = [np.zeros((0, ID_BYTES), np.uint8)]
         self._spans: list[np.ndarray] = [np.zeros((0, 2), np.int32)]

@@ -417,7 +417,7 @@ _UNREADABLE = re.compile(  # names of glyphs; control, replacement and private-u
 def read_pdf(path: Path) -> list[str]:
     from pypdfium2 import PdfDocument, PdfiumError, raw
 
-    with suppress(PdfiumError):  # pdfium may report an earlier file's error again: cause a harmless one first
+    with suppress(PdfiumError):  # pdfium may repeat the error of an earlier file; this makes it a harmless one
         PdfDocument(b"no PDF")
     try:
         document = PdfDocument(path)

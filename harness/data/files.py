@@ -226,7 +226,7 @@ def identifier(row: Mapping[str, Any], key: str, where: str) -> tuple[str, int |
 
 
 def as_id(value: Any, key: str, where: str) -> tuple[str, int | None]:
-    """Convert a value to an id, like `identifier`. Raise BadInput unless it is a whole number or non-blank text."""
+    """Return a value as the pair of `identifier`. Raise BadInput unless it is a whole number or non-blank text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value), value
     if not isinstance(value, str) or not value.strip():
@@ -239,7 +239,7 @@ def finite_number(text: str, what: str, where: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not math.isfinite(value) or "_" in text:  # only Python reads 1_0 as 10
+    if not math.isfinite(value) or "_" in text:  # Python reads 1_0 as 10, but JSON and C do not
         raise BadInput(f"{where}: {what:.60} {text!r:.60} is not a finite number.")
     return value
 

@@ -46,8 +46,8 @@ def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
         if "not_relevant" in row or row.get("kind") == UNANSWERABLE:
             there = "not_relevant" if "not_relevant" in row else "kind"
             raise BadInput(
-                f"{where}: the row has the field {there}, but no field needs. Add needs: true, or needs: false if the "
-                "query needs no retrieval."
+                f"{where}: the row has the field {there}, but lacks the field needs. Add needs: true, or needs: false "
+                "if the query needs no retrieval."
             )
         return Label(query_id, bool(relevant), relevant)
     label = Label(
@@ -67,7 +67,7 @@ def _relevant(row: Mapping[str, Any], where: str) -> dict[str, float]:
     if isinstance(relevant, list):
         return dict.fromkeys(_ids(relevant, "relevant", where), 1.0)
     if not isinstance(relevant, dict):
-        raise BadInput(f"{where}: relevant is {relevant!r:.60}, but must be a list of ids or an object of grades.")
+        raise BadInput(f"{where}: relevant is {relevant!r:.60}, but must be a list of ids or {{docid: grade}}.")
     remedy = " Put documents judged not relevant into not_relevant, and leave out those that were not judged."
     for doc_id in relevant:
         as_id(doc_id, "an id in relevant", where)
@@ -124,7 +124,7 @@ def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
 def qrels_of(labels: Iterable[Label]) -> Qrels:
     """Return the labels of all queries.
 
-    If some labels say which documents were judged, and others do not, these others judge only their relevant documents.
+    If only some labels say which documents were judged, each other label counts as judging only its relevant documents.
     """
     rows = list(labels)
     answerable = [one for one in rows if one.kind != UNANSWERABLE]

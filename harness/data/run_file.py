@@ -66,7 +66,7 @@ class RunFile:
             log.warning("%s: %d of %d queries have no list and get an empty one.", self._path, lacking, len(queries))
         longest = max(map(len, self._lists.values()), default=0)
         if queries and longest < k:
-            deeper = "Ranks below the longest list are empty"
+            deeper = "Deeper ranks are empty"
             log.warning("%s: its longest list has %d documents, and depth is %d. %s.", self._path, longest, k, deeper)
         return Ranking.from_scores({query.query_id: self._lists.get(query.query_id, {}) for query in queries}, k)
 
@@ -91,7 +91,7 @@ class RunFile:
 
 
 def _known_sha256(path: Path) -> str:
-    """Return the sha256 of a file. Every trial needs it, so read the file again only if it has changed."""
+    """Return the sha256 of a file. Do not read the file again unless it has changed: a sweep asks often."""
     try:
         about = path.stat()
     except OSError:

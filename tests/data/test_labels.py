@@ -48,8 +48,8 @@ def test_rows_of_the_contest_do_not_say_what_was_judged(tmp_path):
 ROW = {"needs": True, "kind": "fact", "relevant": {"a": 2}, "not_relevant": ["b"], "basis": "human"}
 WRONG = [
     ({"needs": 1}, r"needs is 1, but must be true or false\."),
-    ({"needs": ...}, r"the row has the field not_relevant, but no field needs\. Add needs: true, or needs: false"),
-    ({"needs": ..., "not_relevant": ..., "kind": "unanswerable"}, r"the row has the field kind, but no field needs"),
+    ({"needs": ...}, r"the row has the field not_relevant, but lacks the field needs\. Add needs: true, or needs: "),
+    ({"needs": ..., "not_relevant": ..., "kind": "unanswerable"}, r"the row has the field kind, but lacks the field"),
     ({"needs": False}, r"needs is false, but kind fact means the opposite\. Correct one"),
     ({"needs": False, "kind": ""}, r"needs is false, but relevant names a\. Write needs: true, or move"),
     ({"kind": "none"}, r"needs is true, but kind none means the opposite"),
