@@ -245,7 +245,7 @@ class Matters:
         lines = [line for group in self.groups for line in _group_lines(group, self.runs, shown)]
         if shown:
             about = (
-                f"A share is the part of the variance of {self.metric} over the tried values that the key explains. "
+                f"A share says how much of the variance of {self.metric} over the tried values a key explains. "
                 "Intervals are over the queries. Means are adjusted for the other keys."
             )
             lines = [about, *lines]
@@ -324,7 +324,7 @@ def _group_lines(group: KeyGroup, runs: int, shown: Sequence[KeyMatters]) -> lis
         lines.append(f"The scores of these runs differ no more than by chance: it is unknown which of {names} matters.")
     if own and group.runs < runs:
         names = ", ".join(one.key.name for one in own)
-        lines.append(f"Only the {counted(group.runs, 'run')} that have these keys are compared here: {names}.")
+        lines.append(f"These keys are compared only among the {counted(group.runs, 'run')} that have them: {names}.")
     if own and group.rest and not group.whole:
         model = "keys and pairs of keys" if group.paired else "single keys"
         lines.append(f"Some combinations of values were not tried. A model of {model} fills in their scores.")

@@ -158,7 +158,7 @@ class RetrievalRuns:
         return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return (measures defined on the same queries in all runs, notes). Raise BadInput unless `metric` is one."""
+        """Return (measures defined on the same queries in all runs, notes). Raise BadInput if `metric` is not there."""
         first, *others = [run.values for run in self.runs]
         applies = [name for name, values in first.items() if not np.isnan(values).all()]
         shared = [name for name in applies if all(name in values for values in others)]
@@ -572,7 +572,7 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
 def _tested(
     runs: ScoredRuns, config: CompareConfig, names: Sequence[str], pairs: Sequence[Rows], family: np.ndarray | None
 ) -> tuple[list[PairedResult], int]:
-    """Return (a result for each pair and measure, over how many pairs the metric's p is corrected)."""
+    """Return (a result for each pair and measure, the number of pairs that the metric's p is corrected for)."""
     at = names.index(config.metric)
     found, estimated, count = runs.differences(names, config, pairs), runs.estimated(names, pairs), len(pairs)
     if estimated:  # drop the raw intervals, which ignore errors in the model's labels

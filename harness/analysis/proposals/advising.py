@@ -64,7 +64,7 @@ class Ceiling:
 
 
 def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[Ceiling]:
-    """Return the gain if each part in turn were perfect, in the order of the pipeline.
+    """Return the gain if one part of the pipeline were perfect, for each part in the order of the pipeline.
 
     elsewhere: float64 [Q], the best value of each query in any other run of the experiment; None without other runs.
     """
@@ -98,7 +98,7 @@ class Situation:
 
 @dataclass(frozen=True, eq=False)
 class OpenTrial:
-    """An untried configuration. values: one for each key of `Proposal.changes`. key: digest of what decides results."""
+    """An untried configuration. values: one for each key of `Proposal.changes`. key: the trial key."""
 
     values: tuple[str, ...]
     line: CommandLine
@@ -391,7 +391,7 @@ class Untold:
 
 
 def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
-    """Return the best other run with different values by query; None if that run differs significantly from `one`."""
+    """Return the best run whose values by query differ from those of `one`; None if it differs significantly."""
     by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # p depends on query order
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)[by_id]

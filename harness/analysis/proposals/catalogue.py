@@ -28,7 +28,7 @@ GATES = {"auto": 0.8, "depth": 0.75, "classifier": 0.7}
 STEMS = 0.25  # a tokenizer that knows the word forms of the language, in place of one that does not
 PLAIN = 0.02  # any other tokenizer
 BIGRAMS = 0.2  # BM25 on bigrams, if tokenizers split word forms inconsistently, or if no spaces separate words
-OTHER_BIGRAMS = -0.05  # BM25 on bigrams otherwise: n-grams help inflected words only (McNamee and Mayfield 2004)
+OTHER_BIGRAMS = -0.05  # BM25 on bigrams in other cases: n-grams help inflected words only (McNamee and Mayfield 2004)
 ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # encoders without a download, added to BM25
 MODEL = 0.3  # a large model on this machine, as an encoder or a reranker
 MODEL_ALONE = 0.2  # a large model as an encoder without BM25
@@ -60,7 +60,7 @@ class Proposal:
 
     kind: the kind of change. why: the evidence in one sentence; "" without evidence.
     changes: group or key -> its values. Several values make a sweep.
-    few: the combinations to try if all combinations are too many; () for one value of each key at a time.
+    few: the combinations that sweep=auto tries. (): the first values of all keys, then the second ones, and so on.
     bound: the most that the change can add to the objective. share: the part of the bound that it usually adds.
     exact: whether the change adds exactly the bound on these queries.
     cost: the cost to try it. verb, words: the command `harness VERB WORDS`, without words that name the tracking store.
@@ -190,7 +190,7 @@ def _gates(setup: Setup) -> Iterator[Proposal]:
     else:
         wrong, count = int(evidence.kept[needless].sum().round()), counted(int(needless.sum()), "query")
         name = setup.plan.gate.get("signal", "top_score")
-        told = f" The signal {name} tells both kinds of query apart: AUROC {signal:.3f}." if signal is not None else ""
+        told = f" Signal {name} says whether a query needs documents: AUROC {signal:.3f}." if signal is not None else ""
         why = f"{wrong} of {count} that need no documents get documents.{told}"
     for choice in (one for one in GATES if one != gate):
         bound = gain(evidence.shown.max(axis=1), evidence) if choice == "depth" else perfect
@@ -232,7 +232,7 @@ def _tokenizers(setup: Setup) -> Iterator[Proposal]:
 def _mixtures(setup: Setup) -> Iterator[Proposal]:
     names = setup.names
     if not names <= ADDED.keys():
-        return  # a component is none of these, such as a search engine
+        return  # some component is not in ADDED, for example a search engine
     for choice, encoder, share in _mixture_shares(setup):
         changes = {"retriever": [choice], **({"encoder": [encoder]} if encoder else {})}
         parts = COMPONENTS[choice]
@@ -343,7 +343,7 @@ def gain(values: np.ndarray, evidence: RunEvidence) -> float:
 
 
 def ranked(values: np.ndarray, evidence: RunEvidence, rows: np.ndarray | None = None) -> float:
-    """Return the gain if the lists shown had these values and the gate stayed the same.
+    """Return the gain in the mean if the lists shown had these values and the gate stayed the same.
 
     rows: bool [Q], the queries whose lists change; None for all. Queries that need no documents keep their values.
     """

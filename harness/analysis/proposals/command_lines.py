@@ -191,7 +191,7 @@ class NextCommands:
             changed = with_it
         scored = kind == "retriever" and self.invocation.choices["gate"] == "score"
         if scored and not any(word.startswith("gate.source=") for word in changed):
-            return [*changed, f"gate.source={next(iter(self.setup.plan.retriever))}"]  # the gate's source is unchanged
+            return [*changed, f"gate.source={next(iter(self.setup.plan.retriever))}"]  # keep the gate's source
         return changed
 
     def _adds(self, one: Proposal) -> bool:

@@ -79,7 +79,7 @@ def test_keys_of_some_runs_are_compared_among_them():
     k1 = keys(found)["retriever.bm25.k1"]
     assert (k1.alone, k1.reason) == (None, "only")
     assert np.diff([level.mean for level in k1.levels]) == pytest.approx([0.1, 0.1], abs=0.02)
-    assert "Only the 6 runs that have these keys are compared here: retriever.bm25.k1." in found.table.notes
+    assert "These keys are compared only among the 6 runs that have them: retriever.bm25.k1." in found.table.notes
     [both] = [one.means for one in found.maps if {one.first, one.second} == {"retriever", "retriever.bm25.k1"}]
     assert np.isnan(both).any()
 
