@@ -119,7 +119,7 @@ def read_lists(path: Path, by_rank: bool = False) -> dict[str, Scored]:
 
 
 def _contest_lists(path: Path, by_rank: bool) -> Iterator[tuple[str, Scored]]:
-    first: dict[bool, str] = {}  # True -> position of the first list with scores; False -> of the first without
+    first: dict[bool, str] = {}  # whether a list has scores -> position of the first such list
     for where, query_id, topk, scores in contest_rows(path):
         if len(set(topk)) < len(topk):
             twice = sorted({one for one in topk if topk.count(one) > 1})

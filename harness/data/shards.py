@@ -3,14 +3,14 @@
 A shard is a folder of n documents:
 
 documents.txt: id, title, text and source of each document, in UTF-8 without separators.
-ends.npy:      int64 [4 n + 1], 0, followed by the byte offset where each id, title, text and source ends.
-numbers.npy:   bool [n], whether the id is a number in the original file.
+ends.npy:      int64 [4 n + 1]: 0, then the byte offset where each id, title, text and source ends.
+numbers.npy:   bool [n]: whether the id is a number in the original file.
 
 A corpus is a folder with the ids of its D documents and the table of its shards (the shards are elsewhere):
 
 corpus.json:   {fingerprint, empty: {count, first}, shards: [[fingerprint, number of documents], ...]}.
 ids.txt:       all ids in ascending order, in UTF-8 without separators.
-id_ends.npy:   int64 [D + 1], 0, followed by the byte offset where each id ends.
+id_ends.npy:   int64 [D + 1]: 0, then the byte offset where each id ends.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ShardWriter:
 
     def add(self, document: Document, row: bytes) -> None:
         if document.native_id is not None and str(document.native_id) != document.doc_id:
-            raise ValueError(f"document {document.doc_id!r} has another native id: {document.native_id}")
+            raise ValueError(f"document {document.doc_id!r} has a different native id: {document.native_id}")
         end = self._ends[-1]
         for text in (document.doc_id, document.title, document.text, document.source):
             raw = text.encode()

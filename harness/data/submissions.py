@@ -50,7 +50,7 @@ def submission_rows(
 
 
 def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray, texts: Mapping[str, Document]) -> str:
-    """Return a submission without the documents' texts. lengths: documents to list for each query, int [Q]."""
+    """Return a submission without the documents' texts. lengths: the size of each query's list, int [Q]."""
     encoded = _encoded_lines(candidates)  # kept for later trials: if only `lengths` differ, most lines are equal
     longest = int(lengths.max(initial=0))
     if longest > encoded.depth:
@@ -67,7 +67,7 @@ def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray
 
 @dataclasses.dataclass
 class _EncodedLines:
-    """Submission lines of a ranking. rows: lists of up to `depth` documents. lines: (row, documents listed) -> line."""
+    """Submission lines of a ranking. rows: lists of up to `depth` documents. lines: (row, list length) -> line."""
 
     depth: int = -1
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)

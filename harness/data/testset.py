@@ -33,7 +33,7 @@ def find_again(
     The new place is the one that keeps the most characters of the prefix and suffix, counted outwards from the passage.
     text_of: text id -> text; called once for each text.
     """
-    found: list[tuple[int, list[Span]]] = [(-1, []) for _ in lost]  # (characters kept, best places: at most 2)
+    found: list[tuple[int, list[Span]]] = [(-1, []) for _ in lost]  # (characters kept, up to 2 best places)
     with watch("evidence: searching the texts") as progress:
         for done, text_id in enumerate(text_ids, start=1):
             text = text_of(text_id)
@@ -211,7 +211,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # the fingerprint already depends on them: it lacks their rows
+        counts_unanswerable=False,  # the fingerprint shows them by their missing rows
         evidence=evidence,
         places=spans,
         findings=tuple(findings),

@@ -29,7 +29,7 @@ Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class LearntOrder:
-    """A fusion's rule from all labels, and the candidates in the order of rules that know only a part of the labels."""
+    """The rule that a fusion learns from all labels, and candidates in the order of rules learnt from fewer labels."""
 
     def __init__(self, learning: Learning, plan: Plan, session: Session) -> None:
         self._learning, self._plan, self._session = learning, plan, session
@@ -58,7 +58,7 @@ class LearntOrder:
         return rerank(self._plan, self._learning.crossed(fold), self._session)
 
     def unseen(self, used: np.ndarray) -> np.ndarray:
-        """Return `Payoff.values` for the order that the fusion learns from the queries in `used`, bool [n], alone."""
+        """Return `Payoff.values` for the order that the fusion learns from only the queries in `used`, bool [n]."""
         key = np.packbits(used).tobytes()
         if key not in self._values:
             qrels = self._session.dataset.qrels

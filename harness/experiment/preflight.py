@@ -133,7 +133,7 @@ def _encoded(
 
 
 LOOKED_AT = 5  # number of documents to read from each query's ranking, besides the relevant documents
-WORDS, LETTERS = 3, 10  # minimum words and characters of a checked query; shorter ones may be in documents by chance
+WORDS, LETTERS = 3, 10  # a checked query has at least this many words and characters; shorter ones match by chance
 LEAST, SHARE = 3, 0.05  # minimum number and share of copied queries for a note; fewer may be a coincidence
 
 

@@ -100,7 +100,7 @@ def test_iterating_opens_one_shard_after_the_other_and_looking_up_keeps_some_ope
 
 
 def test_a_native_id_that_is_another_number_is_no_document(tmp_path):
-    with pytest.raises(ValueError, match="has another native id"):
+    with pytest.raises(ValueError, match="has a different native id"):
         written(tmp_path / "c", (Document("7", "", native_id=8),), [])
 
 
