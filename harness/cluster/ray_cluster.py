@@ -62,7 +62,7 @@ class RayCluster:
         self._address, self._cores, self._gpus = address, encoding_cores, float(encoding_gpus)
 
     def run(self, work: ShardWork[Any, ResultT], progress: Progress | None = None) -> list[ResultT]:
-        """Run as in `Cluster`. Also raise BadInput if the cluster cannot be joined or its nodes cannot do the work."""
+        """Do as `Cluster.run` does. Also raise BadInput if the cluster cannot be joined or its nodes are unfit."""
         if not work.jobs:
             return []
         connection = connect(self._address)

@@ -156,7 +156,7 @@ def _target(address: str | None) -> dict[str, Any]:
 
 
 def _require_cluster(asked: str, where: str) -> None:
-    """Raise BadInput unless Ray answers at an address. `ray.init` would try for two minutes."""
+    """Raise BadInput unless Ray answers at an address. Without this check, `ray.init` would try for two minutes."""
     if asked == "auto":
         return
     host, _, port = asked.rpartition(":")

@@ -113,7 +113,7 @@ def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
 def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
     """Compare runs pair by pair. Log the result, unless `runs` names files of rankings instead of logged runs."""
     kind = RunKind(config.task)
-    if config.metric is not None and not kind.task:  # the measures of a text task are known from its runs
+    if config.metric is not None and not kind.task:  # `TaskRuns.measures` checks those of text tasks
         measures.parse_measure(config.metric)
     with tempfile.TemporaryDirectory() as folder:
         files = run_files.open_run_files(config.runs or (), config, invocation, Path(folder) / "files", config.seed)

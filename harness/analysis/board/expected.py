@@ -44,7 +44,7 @@ class Expected:
     runs: the number of runs on which the value rests. of: the number of comparable runs.
     alone: whether all runs are trials of one sweep.
     private: the number of private queries averaged; 0 unless `how` is "private".
-    raw: whether the labels come partly from a model; then all values are means by the labels as they are.
+    raw: whether the labels come partly from a model; if so, the values are not corrected for its errors.
     """
 
     metric: str

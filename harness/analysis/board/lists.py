@@ -49,7 +49,7 @@ class Returned:
 
 @dataclass(frozen=True)
 class Retrieved:
-    """The lists and signals of a run before its gate. Trials do not log these.
+    """The lists and signals of a run before its gate. Most trials do not log these.
 
     candidates: query_id -> {doc_id: score}, best first. White space in ids is percent-encoded.
     signals: query_id -> the gate's signal. Queries without a signal are missing.
@@ -67,7 +67,7 @@ def files_of(runs: Sequence[LoggedRun]) -> list[tuple[LoggedRun, str]]:
     found = []
     for place, run in enumerate(runs):
         found.append((run, RunKind().predictions(run)))
-        if place < DETAILED and "sweep.trial" not in run.tags:  # trials do not log these two files
+        if place < DETAILED and "sweep.trial" not in run.tags:  # most trials do not log these two files
             found += [(run, RUN_FILE), (run, TABLE)]
     return found
 

@@ -158,7 +158,7 @@ def item_details(runs: BoardRuns, found: Submissions) -> dict[str, Any]:
     """Return the details of submissions to a text task.
 
     The dict `about` of each item has two keys: `texts`, the texts of the item, and `said`, the prediction of each run
-    in marked pieces, or None. Only the ITEMS items on which the runs differ most have texts and predictions.
+    as `TextTask.marked` returns it, or None. Only the ITEMS items on which the runs differ most have these values.
     """
     spread = np.nan_to_num(runs.values.max(axis=0) - runs.values.min(axis=0))
     listed = {*np.argsort(-spread, kind="stable")[:ITEMS].tolist()}

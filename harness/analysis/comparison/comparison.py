@@ -82,7 +82,7 @@ class PartDifference:
 class RunScores:
     """The scores of a run. For text tasks, `out_of_fold`, `as_written`, `losses` and `unanswerable` are None.
 
-    metrics: measure -> mean over the compared queries or items, by the labels as they are.
+    metrics: measure -> mean over the compared queries or items, not corrected for errors in a model's labels.
     intervals: measure -> 95 % bootstrap interval of the mean. Measures without an interval are left out.
     estimates: measure -> the mean that people's labels would give; None unless labels come partly from a model.
     out_of_fold: whether `metrics` and `losses` are out of fold, because the run learnt from the labels.

@@ -328,7 +328,7 @@ def _drift(row: HistoryRow, part: str) -> str:
 
 
 def _draw(found: History) -> None:
-    """Draw the leaderboard's scores (public: filled, private: hollow) over ours, with a line where both are equal."""
+    """Plot the leaderboard's scores (public: filled, private: hollow) against ours, and a line where both are equal."""
     from harness.reports.figure import new_figure, save, shortened, with_fonts
 
     assert found.picture

@@ -179,7 +179,7 @@ def answer(searcher: Searcher, table: DataFrame) -> DataFrame:
     """Return one row per query: query_id, whether to retrieve, the gate's signal, and the documents, the best first.
 
     table: has a column `query` with texts, or a column `messages` with lists of {role, content}. The column `query_id`
-    is optional: its default is the number of the row, counted from 0. For other input, raise BadInput with the row.
+    is optional: its default is the number of the row, counted from 0. Raise BadInput for other input.
     """
     from pandas import DataFrame
 
