@@ -83,7 +83,7 @@ class SummaryJob:
 
 
 def surveyor(node: Node) -> dict[str, Any]:
-    """Return the part of a retriever's identity that decides its surveys (counts per shard) and their sums."""
+    """Return the part of a retriever's identity on which its surveys (counts per shard) and their sums depend."""
     found, cls = component_identity(node), cast("type[Summed]", target_class(node, "retriever"))
     return found | {"arguments": {name: found["arguments"][name] for name in cls.surveyed_by}}
 

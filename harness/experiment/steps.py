@@ -273,7 +273,7 @@ def _require_contract(name: str, ranking: Ranking, session: Session, depth: int)
     for what, found in broken.items():
         if found:
             raise Failed(
-                f"retriever.{name} returned {what}. `harness doctor retriever=...` checks a retriever rule by rule."
+                f"retriever.{name} returned {what}. `harness doctor retriever=...` shows which rules it breaks."
             )
 
 

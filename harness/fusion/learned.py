@@ -246,7 +246,7 @@ class WeightGrid:
         self._squares = self.values**2
 
     def pick(self, used: np.ndarray) -> int:
-        """Return the index of a weighting: of those about as good as the best, the nearest to the fixed fusion.
+        """Among the weightings about as good as the best, return the index of the nearest to the fixed fusion.
 
         A weighting is about as good if its mean objective over the queries in `used`, bool [n], is lower than the best
         by at most one standard error of the paired difference (after Breiman et al. 1984).

@@ -83,7 +83,7 @@ class CandidatePool:
         return total
 
     def earned(self, scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return the objective of the m queries in `rows`, with candidates ordered by `scores`, float64 [m, C]."""
+        """Return the objective of the m queries in `rows` if `scores`, float64 [m, C], order their candidates."""
         ranked = np.argsort(np.where(self.present[rows], -scores, np.inf), axis=1, kind="stable")[:, : self._length]
         returned = np.minimum(self.present[rows].sum(axis=1), self._length)
         return self._measure.values(self._judged.take(rows).ordered(ranked, returned))

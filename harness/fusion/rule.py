@@ -136,7 +136,7 @@ def read_rule(file: str) -> FusionRule:
         most = max(map(abs, rule.weights.values()), default=0.0)
         if not 0 < most <= LARGEST:
             raise BadInput(
-                f"{file}: rule: the greatest weight of features is {most:g}, but must be above 0 and at most "
+                f"{file}: rule: the greatest absolute weight is {most:g}, but must be above 0 and at most "
                 f"{LARGEST:,.0f}."
             )
         return rule

@@ -20,7 +20,7 @@ from harness.errors import BadInput
 from harness.statistics.bootstrap import draws
 
 _CELLS = 1 << 20  # maximum number of weights processed at once, to limit the memory
-CLOSE = 1e-9  # sums of objectives with a smaller difference count as equal
+CLOSE = 1e-9  # sums of objectives are treated as equal if they differ by less
 RESAMPLES = 2000
 
 
@@ -66,7 +66,7 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
 
 
 def threshold_plateau(signal: np.ndarray, payoff: np.ndarray) -> tuple[float, float]:
-    """Return the range of the last threshold where the objective is within one standard error of its best value."""
+    """Return the range of last thresholds that keep the objective within one standard error of its best value."""
     _, bottom, top = _fit(np.ones((1, len(signal))), signal, payoff)
     return float(bottom[0]), float(top[0])
 

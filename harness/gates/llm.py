@@ -93,7 +93,7 @@ def read_answer(text: str) -> float:
     <think>…</think> block is skipped.
     """
     words = re.findall(r"\w+", without_thought(text).lower())
-    for label in ("json", "retrieve"):  # the label of a fenced block, and the key of the object
+    for label in ("json", "retrieve"):  # "json" labels a fenced block; "retrieve" is the key of the object
         words = words[1:] if words[:1] == [label] else words
     answers = {ANSWERS[word] for word in words[:3] if word in ANSWERS}
     if not words or words[0] not in ANSWERS or len(answers) > 1:

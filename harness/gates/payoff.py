@@ -85,7 +85,7 @@ class Payoff:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
 
     def within(self, used: np.ndarray) -> Payoff:
-        """Return the payoff for learning only from the queries in `used`, bool [n]. Its other values are invalid."""
+        """Return the payoff for learning only from the queries in `used`, bool [n]. Use no other query's values."""
         return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:

@@ -20,7 +20,7 @@ from harness.gates.payoff import Payoff
 from harness.gates.signals import GateInputs, signal_of, signal_spec
 from harness.storage.typed import encoded, row_as
 
-# Field of a rule -> other fields that must have as many values.
+# Field of a rule -> other fields that must have the same number of values.
 _PARALLEL = {"features": ("centre", "scale", "weights"), "embedding": ("embedding_centre", "embedding_scale")}
 _INFINITE = ("inf", "-inf")  # infinite thresholds, as `json_number` writes them
 
@@ -80,7 +80,7 @@ class Rule:
 
     @property
     def plain(self) -> bool:
-        """Whether the rule reads a single signal, unchanged."""
+        """Whether the rule's sum is one signal, unchanged."""
         return self == Rule(self.features[:1], self.k, self.levels, self.thresholds)
 
     def shown(self, signal: np.ndarray) -> np.ndarray:
