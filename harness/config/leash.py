@@ -3,7 +3,7 @@
 Hydra imports, opens and calls whatever its section of a config names: logging factories, launchers, callbacks, packages
 of configs. So this section must stay as shipped, except for the launcher, the sweeper and the verbosity.
 
-Import this module inside functions. It imports Hydra at the top, since workers unpickle `LeashedLoader`.
+Import this module inside functions. It imports Hydra at the top, since workers import `LeashedLoader` by name.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ from harness.measures.score_table import table_columns
 from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores, Summary
 from harness.recording import provenance
 from harness.recording.traces import check_traces
-from harness.reports import run_page
+from harness.reports.run_note import TABLE
+from harness.reports.run_page import write_run_page
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
 from harness.tracking.mlflow_client import shown_address, without_login
@@ -261,8 +262,8 @@ def write_page(
         shown = {"tracking.uri": shown_address}
         overrides = [f"{key}{sign}{shown.get(key, without_login)(value)}" for key, sign, value in parts]
     write_text(folder / "requirements.txt", provenance.requirements())
-    table, note = run_page.write_run_page(folder, record.name, run_id, plan, dataset, outcome, overrides)
-    record.tables[run_page.TABLE] = table
+    table, note = write_run_page(folder, record.name, run_id, plan, dataset, outcome, overrides)
+    record.tables[TABLE] = table
     record.end_tags[NOTE] = as_note(note)
 
 

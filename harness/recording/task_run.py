@@ -18,8 +18,10 @@ from harness.data.tables import csv_text
 from harness.recording import provenance, retrieval_run
 from harness.recording.logged_run import ValidRun, logged_config, logged_value, require_unchanged
 from harness.recording.retrieval_run import stored
-from harness.reports import task_page
 from harness.reports.figure import save
+from harness.reports.run_figures import draw_scored
+from harness.reports.run_note import task_note
+from harness.reports.run_page import task_page
 from harness.storage.atomic import write_text
 from harness.storage.cache import open_cache
 from harness.tasks.scored_file import FILES, ScoredFile, TextPlan, task_of
@@ -108,7 +110,7 @@ def _write_pages(folder: Path, record: RunRecord, plan: TextPlan, scored: Scored
     write_text(folder / "items.csv", csv_text(table))
     write_text(folder / "requirements.txt", provenance.requirements())
     by_kind = scored.means_by_kind(scored.shown)
-    save(task_page.draw_scored(scored.summary, by_kind, scored.shown, scored.totals), folder / "measures.png")
+    save(draw_scored(scored.summary, by_kind, scored.shown, scored.totals), folder / "measures.png")
     named = {
         "Task": scored.task.name,
         "Scheme": plan.node.get("scheme", ""),
@@ -117,11 +119,11 @@ def _write_pages(folder: Path, record: RunRecord, plan: TextPlan, scored: Scored
         "Items": f"{scored.counts['items']}, {scored.counts['public']} of them public",
     }
     facts = [(name, text) for name, text in named.items() if text]
-    write_text(folder / "report.html", task_page.task_page(scored, facts))
+    write_text(folder / "report.html", task_page(scored, facts))
     worst = np.argsort(scored.values, kind="stable")[:WORST]
     record.tables["items.json"] = {name: [cells[i] for i in worst] for name, cells in table.items()}
     files = [path.name for path in folder.iterdir()] + list(record.tables)
-    record.end_tags[NOTE] = as_note(task_page.task_note(scored, facts, files))
+    record.end_tags[NOTE] = as_note(task_note(scored, facts, files))
 
 
 def task_numbers(scored: ScoredFile) -> dict[str, float]:

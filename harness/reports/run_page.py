@@ -1,18 +1,16 @@
-"""Make the HTML page, the figures, the table of queries and the Markdown description of a finished run."""
+"""The HTML page and the table of queries of a finished run, and the page of a scored file of answers or corrections."""
 
 from __future__ import annotations
 
 import math
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.config.schema import Node
-from harness.config.text import counted, runnable, short_id
+from harness.config.text import runnable
 from harness.data.dataset import Dataset
 from harness.experiment import preflight
 from harness.experiment.plan import Plan
@@ -23,36 +21,33 @@ from harness.gates.signals import signal_spec
 from harness.measures.judged import judge_lists
 from harness.measures.measures import OOF, losses
 from harness.measures.objective import Objective
-from harness.measures.scores import Scores, Summary
+from harness.measures.scores import Summary
 from harness.reports import figure
 from harness.reports.evaluation import LOSSES, Evaluation, shown_losses
-from harness.reports.figure import COLOURS, WIDTH, new_figure, save
+from harness.reports.figure import save
 from harness.reports.gate_view import GateView, SignalRule, draw_gate, gate_view, given, signal_axis, view_payoff
 from harness.reports.markup import (
     TEMPLATES,
-    bullets,
     estimated,
     fill_page,
-    grid,
-    interval,
-    levels_text,
-    marked,
-    number,
     raw,
-    result,
     rounded_interval,
     rounded_or_none,
     snippet,
 )
-from harness.reports.terminal import checked_notes
+from harness.reports.run_figures import overview
+from harness.reports.run_note import TABLE, Facts, facts_of, run_note
 from harness.statistics.prediction_powered import Estimate
 from harness.storage.atomic import write_text
+from harness.storage.typed import encoded
 from retrievers.base import Ranking
 
-BINS = ((1, 1, "1"), (2, 2, "2"), (3, 3, "3"), (4, 10, "4–10"), (11, None, "11+"))
-TEMPLATE = TEMPLATES / "run.html"
-TABLE = "queries.json"  # the logged table of queries
+if TYPE_CHECKING:
+    from harness.tasks.scored_file import ScoredFile
+
+RUN_TEMPLATE, TASK_TEMPLATE = TEMPLATES / "run.html", TEMPLATES / "task.html"
 MEASURES_ON_PAGE = 12
+LIMIT = 1000  # a page shows at most this many items of a scored file
 # Characters of text on the page: the minimum and the maximum per document, and the approximate total.
 LEAST, MOST, TEXTS = 90, 400, 90_000
 DECISIONS = {  # a query's kind of loss -> the name of the gate's decision; "right" for every other kind
@@ -60,59 +55,6 @@ DECISIONS = {  # a query's kind of loss -> the name of the gate's decision; "rig
     "wrongly_returned": "wrongly_returned",
     "wrongly_withheld": "wrongly_withheld",
 }
-
-MEASURES_IN_NOTE = 8
-
-Facts = Sequence[tuple[str, str]]
-Table = Mapping[str, Sequence[Any]]
-REPORT = "report.html"
-FILES = {
-    REPORT: "the page of this run, with measures and queries (for a text task, the worst items); it needs no network",
-    "queries.json": "one row per query: signal, decision, hits, score and documents",
-    "items.json": "the worst items, one row each",
-    "overview.png": "rank of the first relevant document, and where the score is lost",
-    "gate.png": "the score at every threshold of the gate, and the signal of each kind of query",
-    "measures.png": "the measures with their intervals, and the objective by kind of item",
-    "gate.json": "the rule that the gate learned from labels",
-    "fusion.json": "the rule that the fusion learned from labels, and its alternatives",
-    "predictions": "the predictions, to be submitted",  # with any suffix
-    "metrics.json": "every number of this run",
-    "scores.csv": "every measure for every query, at full precision",
-    "checked.csv": "every measure by people's labels and by the model's labels; estimates are computed from these",
-    "items.csv": "the texts and measures of every item",
-    "tallies.csv": "the counts of every item, by which runs are compared",
-    "run.trec": "the ranking before the gate, in TREC format",
-    "config.yaml": "the resolved configuration",
-    "requirements.txt": "versions of all installed packages",
-}
-
-
-def overview(scores: Scores, file: Path, held_out: Scores | None = None) -> None:
-    """Draw a histogram of the first relevant document's rank before the gate, and the score with its losses."""
-    figure = new_figure(WIDTH, 3.4, constrained=False)
-    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
-    figure.subplots_adjust(left=0.07, right=0.99, top=0.9, bottom=0.15, wspace=0.15)
-
-    hits = scores.first_hit[np.isfinite(scores.first_hit)]
-    counts = [int(((hits >= low) & (hits <= (high or np.inf))).sum()) for low, high, _ in BINS]
-    labels = [label for *_, label in BINS]
-    bars = left.bar([*labels, "none"], [*counts, int((hits == 0).sum())], color="#2e5eaa")
-    bars[-1].set_color(COLOURS["not_found"])
-    left.bar_label(bars, fontsize=8)
-    left.set(title="Rank of the first relevant document", xlabel="rank", ylabel="queries")
-
-    lost = (held_out or scores).losses
-    parts = {"modified_map@3": 1 - sum(lost[name] for name in COLOURS if name in lost)}
-    parts |= {name: lost[name] for name in COLOURS if name in lost}
-    below = 0.0
-    for name, value in parts.items():
-        right.bar(["run"], [value], bottom=below, width=0.5, color=COLOURS[name], label=f"{name} {value:.3f}")
-        below += value
-    right.set(title=f"Score and losses{', out of fold' if held_out else ''}", ylim=(0, 1), xlim=(-0.5, 2.2))
-    right.legend(loc="center right", fontsize=8, frameon=False, reverse=True)
-    for axes in (left, right):
-        axes.spines[["top", "right"]].set_visible(False)
-    save(figure, file)
 
 
 def write_run_page(
@@ -152,7 +94,7 @@ def write_run_page(
         **_documents(outcome, dataset, plan.top_k),
         "gate": gate_data(outcome, plan, dataset, view, payoff, overrides),
     }
-    write_text(folder / "report.html", fill_page(TEMPLATE, page))
+    write_text(folder / "report.html", fill_page(RUN_TEMPLATE, page))
     files = [*(path.name for path in folder.iterdir()), TABLE]
     return table, run_note(facts, scores, table, files, notes, run_id)
 
@@ -182,6 +124,33 @@ def _measures(of: Evaluation) -> dict[str, Any]:
     return {"columns": columns + ["raw"] * checked, "measures": rows}
 
 
+def measure_row(
+    name: str, n: int, cells: Sequence[float], of: Mapping[str, Summary | Estimate], why: str = ""
+) -> dict[str, Any]:
+    """Return a row of the page's table of measures.
+
+    cells: a value for each of the page's `columns`; NaN for an empty cell.
+    of: logged name -> the value to draw with its interval; {} if the measure is absent.
+    why: the reason for a missing value or interval.
+    """
+    values = [(logged, one, one.value if isinstance(one, Estimate) else one.mean) for logged, one in of.items()]
+    marks = [{"name": logged, "n": n} | rounded_interval(value, one.low, one.high) for logged, one, value in values]
+    return {"name": name, "n": n, "cells": [*map(rounded_or_none, cells)], "marks": marks, "why": why}
+
+
+def first_number(
+    one: Objective | None, whole: Mapping[str, Summary], public: Mapping[str, Summary]
+) -> dict[str, Any] | None:
+    """Return the score at the top of a page, or None. whole, public: measures over all and over public queries."""
+    if one is None:
+        return None
+    about = {"name": one.name, "kind": one.kind, "n": (public if one.select_on == "public" else whole)[one.name].n}
+    if found := one.estimate:
+        said = {"estimated": estimated(found, one.title), "raw": raw(found, one.value)}
+        return about | rounded_interval(found.value, found.low, found.high) | said
+    return about | rounded_interval(one.value, one.low, one.high)
+
+
 def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, list[Any]]:
     """Return each query's first documents before the gate, and its relevant documents that are not among them.
 
@@ -203,9 +172,6 @@ def _documents(outcome: Outcome, dataset: Dataset, top_k: int) -> dict[str, list
     length = min(MOST, max(LEAST, TEXTS // max(len(place), 1)))
     documents = [[i, dataset.by_id[i].title, snippet(dataset.by_id[i].text, length)] for i in place]
     return {"documents": documents, "top": top, "missed": missed}
-
-
-# ---- The table of queries, on the page and in MLflow
 
 
 def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str, list[Any]]:
@@ -276,9 +242,11 @@ def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:
 
 
 def _cell(value: Any) -> Any:
-    if isinstance(value, str):
+    if value is None or isinstance(value, str):
         return value
-    return value.item() if isinstance(value, np.bool_ | np.integer) else rounded_or_none(value)
+    if isinstance(value, np.bool_ | np.integer):
+        return value.item()
+    return [tuple(piece) for piece in value] if isinstance(value, Iterable) else rounded_or_none(value)
 
 
 # ---- Data for moving the gate's threshold on the page, and the command that runs with the chosen threshold
@@ -369,166 +337,64 @@ def _command(names: Sequence[str], rule: SignalRule, overrides: Sequence[str] | 
     return runnable(shlex.join([*words, "gate.threshold="]))
 
 
-# ---- The description of a run, and parts that the pages of text tasks also use
+# ---- The page of a scored file of answers or corrections
 
 
-def measure_row(
-    name: str, n: int, cells: Sequence[float], of: Mapping[str, Summary | Estimate], why: str = ""
-) -> dict[str, Any]:
-    """Return a row of the page's table of measures.
+def task_page(scored: ScoredFile, facts: Facts) -> str:
+    """Return the page with at most LIMIT items, the worst first. Items without a value come last."""
+    names = dict.fromkeys([scored.shown, *scored.summary, *scored.judged.absent])
+    data = {
+        "title": scored.task.name,
+        "facts": facts,
+        "nouns": ["item", "items"],
+        "ranked_by": first_number(scored.headline, scored.summary, scored.parts["public"]),
+        "columns": ["", "public", "private"],
+        "measures": [_task_measure(name, scored) for name in names],
+        "notes": scored.judged.notes,
+        "objective": scored.shown,
+        "counts": [(name, float(value)) for name, value in scored.totals.items()],
+        "kinds": _kinds(scored),
+        "items": _items(scored),
+        "total": len(scored.judged.item_ids),
+    }
+    return fill_page(TASK_TEMPLATE, data)
 
-    cells: a value for each of the page's `columns`; NaN for an empty cell.
-    of: logged name -> the value to draw with its interval; {} if the measure is absent.
-    why: the reason for a missing value or interval.
+
+def _task_measure(name: str, scored: ScoredFile) -> dict[str, Any]:
+    none = Summary(np.nan, 0)
+    one, absent = scored.summary.get(name, none), scored.judged.absent
+    known = name not in absent and one.mean == one.mean
+    cells = [one.mean, *(scored.parts[part].get(name, none).mean for part in ("public", "private"))]
+    return measure_row(name, one.n, cells, {name: one} if known else {}, absent.get(name, one.note))
+
+
+def _kinds(scored: ScoredFile) -> dict[str, Any]:
+    """Return the measures that have a mean for some kind of item, and the rows of the table of kinds.
+
+    A row is [kind, (number of items, mean) of each measure].
     """
-    values = [(logged, one, one.value if isinstance(one, Estimate) else one.mean) for logged, one in of.items()]
-    marks = [{"name": logged, "n": n} | rounded_interval(value, one.low, one.high) for logged, one, value in values]
-    return {"name": name, "n": n, "cells": [*map(rounded_or_none, cells)], "marks": marks, "why": why}
-
-
-def first_number(
-    one: Objective | None, whole: Mapping[str, Summary], public: Mapping[str, Summary]
-) -> dict[str, Any] | None:
-    """Return the score at the top of a page, or None. whole, public: measures over all and over public queries."""
-    if one is None:
-        return None
-    about = {"name": one.name, "kind": one.kind, "n": (public if one.select_on == "public" else whole)[one.name].n}
-    if found := one.estimate:
-        said = {"estimated": estimated(found, one.title), "raw": raw(found, one.value)}
-        return about | rounded_interval(found.value, found.low, found.high) | said
-    return about | rounded_interval(one.value, one.low, one.high)
-
-
-def scored_note(first: str, facts: Facts, found: Iterable[str], notes: Sequence[str], files: Iterable[str]) -> str:
-    """Return the description of a run.
-
-    first: the result in one line. MLflow shows only the first lines until the text is unfolded.
-    found: tables and sentences about the result.
-    files: the names of the run's files. The name of the HTML page becomes a link.
-    """
-    left = {"predictions" if name.startswith("predictions.") else name: name for name in files}
-    others = [f"`{left[name]}`: {text}" for name, text in FILES.items() if name in left and name != REPORT]
-    parts = [
-        first,
-        f"[{REPORT}]({REPORT}): {FILES[REPORT]}" if REPORT in left else "",
-        bullets(f"**{marked(name)}**: {marked(text)}" for name, text in facts),
-        *found,
-        bullets(map(marked, notes)),
-        bullets(others),
-    ]
-    return "\n\n".join(filter(None, parts))
-
-
-def run_note(
-    facts: Facts,
-    of: Evaluation,
-    table: Table | None,
-    files: Iterable[str],
-    notes: Sequence[str] = (),
-    run_id: str | None = None,
-) -> str:
-    """Return the description of a run.
-
-    facts: see `facts_of`. table: see `query_table`; None if the queries are unknown. files: see `scored_note`.
-    notes: sentences about the data. run_id: None if the run is not logged.
-    """
-    found = []
-    if of.scores:
-        found = [_headline(of), _losses(of, table), _confusion(table) if table else ""]
-    if run_id and table:
-        run_id = short_id(run_id)
-        found.append(f"Run it again: `harness reproduce run={run_id}`  \nSubmit it: `harness export run={run_id}`")
-    unknown = "The objective has no value." if of.scores else "No labels: nothing is scored."
-    first = result(of.objective) if of.objective else unknown
-    return scored_note(first, facts, found, notes, files)
-
-
-def facts_of(
-    plan: Plan,
-    dataset: Dataset,
-    scores: Scores | None,
-    view: GateView | None,
-    fusion: Mapping[str, Any] | None = None,
-) -> Facts:
-    """Return (name, text) for each part of a run. fusion: the content of `fusion.json`; None if nothing was learnt."""
-    labelled = "no labels"
-    if scores:
-        counts = scores.counts
-        labelled = f"{counts['scored']:,} labelled ({counts['needs_no_retrieval']:,} need no retrieval)"
-    sizes = f"{counted(len(dataset.documents), 'document')}, {counted(len(dataset.queries), 'query')}"
-    data = f"{dataset.name}: {sizes}, {labelled}"
-    facts = [("Data", data)] + [(f"Retriever {name}", _component(node)) for name, node in plan.retriever.items()]
-    if len(plan.retriever) > 1:
-        said = _component(plan.fusion)
-        if fusion:
-            terms = [f"{one['weight']:.4g} {one['ranking']} {one['feature']}" for one in fusion["rule"]["features"]]
-            learnt = counted(fusion["learnt_from"]["queries"], "query")
-            said = f"{fusion['chosen']}: {', '.join(terms)}; fitted on labels of {learnt}"
-        facts.append(("Fusion", said))
-    if plan.rerank.get("depth"):
-        facts.append(("Reranker", _component(plan.rerank)))
-    facts.append(("Gate", _gate_text(view) if view else _component(plan.gate)))
-    selection = ", selected on the public part" if plan.split.select_on == "public" else ""
-    return [*facts, ("Shown", f"top {plan.top_k} of {plan.depth}; objective {plan.objective}{selection}")]
-
-
-def _gate_text(view: GateView) -> str:
-    """Return e.g. `bm25 top_score: 3 documents from 3.821, below that none; fitted on labels of 110 queries`."""
-    if view.thresholds[-1:] == (-math.inf,) and not view.learnt:
-        return f"no gate: every query gets its documents (the signal shown is {view.name})"
-    rule = levels_text(view.levels, view.thresholds) if view.thresholds else "no threshold on the signal"
-    return f"{view.name}: {rule}" + (f"; fitted on labels of {counted(view.counts[0], 'query')}" if view.learnt else "")
-
-
-def _headline(of: Evaluation) -> str:
-    assert of.scores is not None
-    rows = []
-    for place, (name, summary, found) in enumerate(of.headline(MEASURES_IN_NOTE)):
-        bold = "**" if place == 0 else ""
-        shown, mean = found or summary, [number(summary.mean)] if found else []
-        value = number(found.value if found else summary.mean)
-        ends = interval(shown.low, shown.high)
-        rows.append((f"{bold}{marked(name)}{bold}", f"{bold}{value}{bold}", ends, *mean, f"{summary.n:,}"))
-    header = ("estimate", "95 % interval", "raw mean") if of.scores.checked else ("mean", "95 % interval")
-    text = grid(("measure", *header, "queries"), rows)
-    if said := checked_notes(of.scores):
-        text += f"\n\n{' '.join(map(marked, said))}"
-    if of.held_out:
-        text += f"\n\n`{OOF}` marks out-of-fold scores: nothing was learnt from the label of the query itself."
-    return text
-
-
-def _losses(of: Evaluation, table: Table | None) -> str:
-    queries = Counter(table["loss"]) if table else Counter()
+    by_kind = {name: scored.means_by_kind(name) for name in scored.summary}
+    known = {name: kinds for name, kinds in by_kind.items() if any(mean == mean for _, mean in kinds.values())}
     rows = [
-        (f"**{marked(kind)}**", f"{value:.4f}", f"{queries[kind]:,}" if table else "–", LOSSES[kind])
-        for kind, value in shown_losses(of).items()
+        [kind, *((n, rounded_or_none(mean)) for n, mean in (kinds[kind] for kinds in known.values()))]
+        for kind in (scored.by_kind if known else ())
     ]
-    kind = "points, out of fold" if of.held_out else "points"
-    return grid(("loss of modified&#95;map&#64;3", kind, "queries", "why"), rows) if rows else ""
+    return {"measures": list(known), "rows": rows}
 
 
-def _confusion(table: Table) -> str:
-    """Count the labelled queries by their need for retrieval and by whether they pass the gate ("documents shown")."""
-    wrong = {"wrongly_returned", "wrongly_withheld"}
-    cells = zip(table["needs"], table["decision"], strict=True)
-    count = Counter((needs, needs != (decision in wrong)) for needs, decision in cells if needs is not None)
-    rows = [
-        (name, f"{count[needs, True]:,}", f"{count[needs, False]:,}")
-        for name, needs in (("needs retrieval", True), ("needs none", False))
-    ]
-    return grid(("gate", "documents shown", "withheld"), rows)
+def _items(scored: ScoredFile) -> dict[str, Any]:
+    """Return the names of the text columns and of the number columns, and the rows [id, kind, *texts, *numbers].
 
-
-def _component(node: Node) -> str:
-    words = [str(node["_target_"]).rpartition(".")[2]]
-    for key, value in node.items():
-        if key in ("_target_", "runtime"):
-            continue
-        if isinstance(value, Mapping) and "_target_" in value:
-            words.append(f"{key} {value['_target_'].rpartition('.')[2]}")
-        elif isinstance(value, Mapping):
-            words += [f"{key} {name} {item}" for name, item in value.items()]
-        elif value not in (None, "", []):
-            words.append(f"{key} {snippet(str(value))}")
-    return ", ".join(words)
+    The worst items come first. A marked text is a list of pieces [text, mark].
+    """
+    judged, values, shown = scored.judged, scored.values, scored.shown
+    worst = np.argsort(values, kind="stable")[:LIMIT].tolist()
+    table: dict[str, Any] = {shown: encoded(values)}
+    table |= {name: cells for name, cells in judged.table.items() if name not in ("id", "kind", shown)}
+    table = {name: cells for name, cells in table.items() if any(cell is not None for cell in cells)}
+    texts = [name for name, cells in table.items() if any(isinstance(cell, str) for cell in cells)]
+    numbers = [name for name in table if name not in texts]
+    columns: list[Sequence[Any]] = [judged.item_ids, judged.kinds]
+    columns += [judged.marked.get(name, table[name]) for name in texts] + [table[name] for name in numbers]
+    rows = [[_cell(column[row]) for column in columns] for row in worst]
+    return {"texts": texts, "numbers": numbers, "rows": rows}

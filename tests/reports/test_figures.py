@@ -20,7 +20,7 @@ from harness.measures.scores import ShownLists, Summary, averaged_scores, score_
 from harness.reports import figure
 from harness.reports.figure import LONGEST, shortened
 from harness.reports.gate_view import BINS, draw_gate, learnt_view
-from harness.reports.task_page import MARKS, MOST, draw_scored
+from harness.reports.run_figures import MARKS, MOST, draw_scored
 from harness.statistics.split import Split
 from retrievers.base import Query, Ranking
 

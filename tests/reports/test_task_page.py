@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harness.measures.scores import Summary
-from harness.reports import run_page, task_page
+from harness.reports import run_note, run_page
 from harness.reports.markup import fill_page
 from harness.tasks.scored_file import ScoredFile
 from harness.tasks.task import JudgedItems
@@ -61,7 +61,7 @@ def scored(judged, values=(), shown="correction_recall", **given):
 
 
 def made(judged, values, shown="correction_recall", facts=(), **given):
-    return task_page.task_page(scored(judged, values, shown, **given), facts)
+    return run_page.task_page(scored(judged, values, shown, **given), facts)
 
 
 def shown_items(judged, values, shown="correction_recall"):
@@ -85,7 +85,7 @@ def test_items_are_sorted_worst_first_in_pieces_with_their_marks():
 
 
 def test_the_worst_thousand():
-    n = task_page.LIMIT + 1
+    n = run_page.LIMIT + 1
     values = np.arange(n)[::-1] / n
     page = data_of(made(answers(["글"] * n), values, "rouge_1"))
     rows = page["items"]["rows"]
@@ -142,7 +142,7 @@ def test_hostile_texts_are_texts():
     assert all(line.count("|") in (0, 7) for line in text.splitlines())
 
 
-@pytest.mark.parametrize("template", [run_page.TEMPLATE, task_page.TEMPLATE], ids=lambda path: path.name)
+@pytest.mark.parametrize("template", [run_page.RUN_TEMPLATE, run_page.TASK_TEMPLATE], ids=lambda path: path.name)
 def test_only_its_own_styles_and_scripts_may_run(template):
     text = fill_page(template, {})
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
@@ -158,12 +158,12 @@ def test_only_its_own_styles_and_scripts_may_run(template):
 @settings(max_examples=15)
 @given(st.dictionaries(st.text(), st.text() | st.lists(st.text()) | st.floats(allow_nan=False, allow_infinity=False)))
 def test_a_page_contains_its_data(data):
-    assert data_of(fill_page(task_page.TEMPLATE, data)) == data
+    assert data_of(fill_page(run_page.TASK_TEMPLATE, data)) == data
 
 
 def described(judged, shown="exact_match", files=(), facts=(), **given):
     given = {"summary": {"exact_match": Summary(0.5, 8, 0.25, 0.75)}} | given
-    return task_page.task_note(scored(judged, shown=shown, **given), facts, files)
+    return run_note.task_note(scored(judged, shown=shown, **given), facts, files)
 
 
 def test_the_description_lists_numbers_absent_measures_counts_and_files():

@@ -19,7 +19,7 @@ from harness.recording.retrieval_run import RUN_FILE
 from harness.recording.run_kind import RunKind
 from harness.reports.gate_view import SignalRule
 from harness.reports.markup import snippet
-from harness.reports.run_page import TABLE
+from harness.reports.run_note import TABLE
 from harness.tracking.tracker import LoggedRun, NoFile
 from retrievers.base import one_word
 
