@@ -210,7 +210,7 @@ MALFORMED = [
     (C, "queries", '{"eval_id": 7, "msg": [{"role": "usr", "content": "가"}]}', r":1: role 'usr'.*mean 'user'"),
     (C, "queries", '{"eval_id": 7, "msg": [{"role": "user"}]}', r":1: content is missing \(fields here: role\)"),
     (C, "qrels", '{"eval_id": 7, "relevent": []}', r":1: relevant is missing .*Did you mean 'relevant'"),
-    (C, "qrels", '{"eval_id": 7, "relevant": "d1"}', r":1: relevant is 'd1', but must be a list of ids or an object"),
+    (C, "qrels", '{"eval_id": 7, "relevant": "d1"}', r":1: relevant is 'd1', but must be a list of ids or {docid:"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1e999}}', r":1: 1e999 is too large for a number"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"d1": 1' + "0" * 400 + "}}", r":1: the grade of 'd1' is 10000"),
     (C, "qrels", '{"eval_id": 7, "relevant": {"": 1}}', r":1: an id in relevant is ''"),
