@@ -156,7 +156,7 @@ def _patterns(argument: Any) -> Iterator[Any]:
 
 PLACEHOLDERS = ("name", "stem", "path")
 _SHOWN = "{name}, {stem}, {path}"
-LONGEST = 2_000  # maximum length of a template in characters: the note is indexed with every chunk
+LONGEST = 2_000  # maximum length of a template in characters, since its note is indexed with every chunk
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from harness.data.files import listing
 from harness.errors import BadInput, did_you_mean
 
-# Temporary files. Only a pattern that begins with the same plain character as the entry finds them: `T*`, Thumbs.db.
+# Temporary files. A pattern finds such a file only if both begin with the same character: `T*` finds Thumbs.db.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
 _SHOWN = 100  # maximum number of problems in a message
 

@@ -71,7 +71,7 @@ class CheckedValues:
     def without_estimate(self) -> Estimate:
         """Return an estimate with counts and a note but no value, for a measure whose values by query are unknown."""
         others = int((~self.checked).sum())
-        note = f"{NO_ESTIMATE}the measure's values by people's labels are not known for each query"
+        note = f"{NO_ESTIMATE}the measure has no values by query that are computed from people's labels"
         return Estimate(math.nan, checked=len(self.checked) - others, others=others, note=note)
 
     def difference(self, other: CheckedValues, name: str) -> Estimate:

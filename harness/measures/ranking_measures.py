@@ -213,7 +213,7 @@ def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
 def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / all characters that they show, in [0, 1].
 
-    Overlapping characters count once; a document found in several places counts at one of them. Empty list: 0.
+    Overlapping characters count once; a document at several places of a text counts at one. Empty list: 0.
     Lists shorter than k are not penalised. With the same evidence, longer documents score lower than shorter ones.
     Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
     """

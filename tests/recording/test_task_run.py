@@ -77,7 +77,7 @@ def test_changed_files_and_runs_of_other_tasks_are_not_exported(harness, files, 
     refused("task=answers", f"run={run}", expected=f"Run {run[:8]} .* is of task=corrections")
     refused("task=answers", "experiment_name=e", expected="Experiment 'e' has no finished run")
     refused("experiment_name=e", expected="Experiment 'e' has no finished run")
-    refused(*EXPORT[1:3], "model=true", expected="are for retrieval")
+    refused(*EXPORT[1:3], "model=true", expected="Only retrieval runs can have")
     retrieved = harness("run", "dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "format=json").json
     refused("task=corrections", f"run={retrieved['run_id']}", expected="is of task=retrieval")
     assert harness(*EXPORT[:3], "submission=s.csv").code == 0

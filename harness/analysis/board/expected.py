@@ -101,14 +101,14 @@ class Expected:
                 f"선택에 쓰지 않은 private 질의 {self.private:,}개의 평균",
             )
         if self.how == "replay":
-            return Words("Replay of the whole sweep, out of fold.", "스윕 전체를 폴드 밖에서 되풀이한 값")
+            return Words("Replay of the whole sweep, out of fold.", "폴드마다 그 레이블 없이 스윕 전체를 되풀이한 값")
         among = f"{self.runs:,} trials of this sweep" if self.alone else f"{self.runs:,} runs"
         return Words(f"Cross-validated choice among {among}.", f"실행 {self.runs:,}개 가운데 고르기를 교차 검증한 값")
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The scores of a sweep's choices, each repeated on some of the queries and scored on the other queries.
+    """The scores of replays: each repeats a sweep on some of the queries, and scores its choice on the others.
 
     winner: the score of the sweep's best trial. value, low, high: the mean of these scores and its 95 % interval.
     """

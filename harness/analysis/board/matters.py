@@ -257,7 +257,7 @@ class Matters:
 
 
 def matters(runs: BoardRuns) -> Matters | None:
-    """Return the keys that matter on the queries that decide the order of the runs.
+    """Return the keys that matter, judged by the queries on which runs are ranked.
 
     Return None if no key varies, if no query has a value in every run, and for text tasks, whose measures are not means
     over items. Scored files are left out, since they have no settings. Runs with equal results are all included.
@@ -403,7 +403,7 @@ class Plateau:
             reach = f"spike at {best} alone"
         beyond = f" {best} is the {self.at_end} value tried: go beyond it." if self.at_end else ""
         if self.grows and self.best == len(self.values) - 1:
-            beyond = " The measure grows with the key by construction, so larger values need no trial."
+            beyond = " By construction, the measure rises with the key: larger values would show nothing."
         return f"{name}: {reach}; {gap}{over}.{beyond}"
 
 

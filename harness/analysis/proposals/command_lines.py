@@ -32,7 +32,7 @@ GROUPS = ("dataset", "retriever", "tokenizer", "encoder", "index", "fusion", "re
 NAME = re.compile(r"[A-Za-z_][\w@/-]*")  # a text that Hydra reads as text without quotation marks
 NOT_TEXTS = ("null", "true", "false", "nan", "inf", "infinity")
 FIRST = ("dataset", "retriever")  # groups whose choices may change the choices of other groups
-NEGLIGIBLE = 0.01  # a smaller loss is not worth another run
+NEGLIGIBLE = 0.01  # a loss below this is not worth another run
 ONCE = with_role(RunConfig, Role.ONCE)  # keys that are for a single run
 SWEPT = ("retriever", "tokenizer", "encoder", "fusion", "rerank", "gate")  # groups that sweep=auto chooses from
 BUDGET = "10m"  # the budget of sweep=auto

@@ -65,7 +65,7 @@ def export(config: ExportConfig, invocation: Invocation) -> CommandAnswer:
     if not kind.task:
         parse_measure(config.metric)
     elif config.model or config.against:
-        raise BadInput(f"model and against are for retrieval: leave them out with task={kind.name}.")
+        raise BadInput(f"Only retrieval runs can have `model` or `against`: leave them out with task={kind.name}.")
     run = in_full(tracker, chosen_run(tracker, config, kind.name, verbs))
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be exported.")

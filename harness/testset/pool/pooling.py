@@ -171,7 +171,7 @@ class Missed:
         on = f"This is based on {counted(self.queries, 'query')} whose pairs are all judged."
         if not self.found:
             most = 3 / self.judged * self.below  # by the rule of three, with 95 % confidence
-            return f"None of {drawn} is relevant: with 95 % confidence, judgements miss fewer than {most:,.0f}. {on}"
+            return f"None of {drawn} is relevant: with 95 % confidence, fewer than {most:,.0f} are missing. {on}"
         missing = self.estimated - self.labelled
         return (
             f"Judgements miss an estimated {missing:,.0f} of {self.estimated:,.0f} relevant documents that the runs "

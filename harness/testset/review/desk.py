@@ -163,9 +163,9 @@ def _asked(query_id: str, judged: JudgedSet) -> list[str | None]:
 
 
 def _open(judged: JudgedSet, audit: AuditSample | None) -> dict[Item, str]:
-    """Return items for open questions, in the sample `audit` if the query was drawn, and otherwise in `repair`. If an
-    adjudicator has confirmed that a document answers an unanswerable query, leave the question out, since someone must
-    correct the query instead."""
+    """Return an item for each open question: of the sample `audit` if its query was drawn, otherwise of `repair`. If
+    an adjudicator has confirmed that a document answers an unanswerable query, leave the question out, since someone
+    must correct the query instead."""
     found: dict[Item, str] = {}
     resolved = resolve(judged.judgements, tuple(judged.queries.values()), judged.pairs)
     for one in resolved.open:

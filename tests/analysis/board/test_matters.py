@@ -118,7 +118,7 @@ def test_what_grows_by_construction_is_no_reason_to_go_beyond():
     rows = [{"dataset.chunk.size": size} for size in ("200", "400", "800")]
     grown = replace(board(rows, noisy([0.1, 0.2, 0.5])), metric="span_recall@3")
     [line] = [line for line in matters(grown).table.notes if line.startswith("dataset.chunk.size")]
-    assert line.endswith("The measure grows with the key by construction, so larger values need no trial.")
+    assert line.endswith("By construction, the measure rises with the key: larger values would show nothing.")
     plain = matters(replace(grown, metric="span_precision@3")).table.notes
     assert any(line.endswith("800 is the greatest value tried: go beyond it.") for line in plain)
 
