@@ -209,7 +209,7 @@ def _curve(pair: PairValues, told: TellingApart) -> Table:
         f"{found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}] on {_queries(pair, told)}; smallest difference with "
         f"power {told.wanted:g}. Two-sided paired randomisation test at {told.alpha:g}."
     )
-    caption = f"Queries that tell two runs apart in {pair.metric}: {_count(told.queries_needed)} needed"
+    caption = f"To tell two runs apart by {pair.metric}: {_count(told.queries_needed)} queries needed"
     return Table(f"{caption}{_between(told)}.", columns, rows, [legend], "power")
 
 

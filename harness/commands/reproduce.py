@@ -41,7 +41,7 @@ from harness.storage.cache import Cache, open_cache
 from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import TIMES, LoggedRun, Tracker, mlflow_name, objective_metrics
 
-TOLERANCE = 1e-12  # largest difference between two values of a metric that are taken as equal
+TOLERANCE = 1e-12  # Two values of a metric are taken as equal if they differ by at most this.
 LISTED = 10  # maximum number of differences in the report
 Row = dict[str, Any]  # a row of a submission
 
@@ -93,7 +93,7 @@ class Proof:
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
         """Compare new metrics (now) with logged metrics (then) by their MLflow names. Ignore unlogged metrics."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
-        changed: dict[bool, list[Row]] = {True: [], False: []}  # is the metric a time? -> differing metrics
+        changed: dict[bool, list[Row]] = {True: [], False: []}  # whether a metric is a time -> changed metrics
         for name, value in logged.items():
             if abs(then[name] - value) > TOLERANCE:
                 changed[name.startswith(TIMES)].append({"name": name, "then": then[name], "now": value})
@@ -128,8 +128,8 @@ def _listed(row: Row | None) -> list[list[Any]] | None:
 
 DATA = {"run": ("documents", "queries", "qrels"), "score": ("qrels",)}  # command -> data that must be unchanged
 UNASKED = (
-    "A language model may reply otherwise if asked again, so it is not asked here. Name the cache of the run with "
-    "store.path=FOLDER, check the stored predictions with verify_only=true, or run the experiment again."
+    "A language model may reply otherwise if asked again, so it is not asked here. Set store.path=FOLDER to the "
+    "cache of the run, check the stored predictions with verify_only=true, or run the experiment again."
 )
 REMEDY = "Put the data back, or say where the unchanged data are: data.path=FOLDER, data.documents=FILE and so on."
 
@@ -174,7 +174,7 @@ def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun,
         raise BadInput(
             f"Run {run.short_id} scored a file of task={kind}: there is nothing to run again. "
             f"`harness score task={kind} predictions=FILE references=FILE` scores it again; "
-            "`harness export` checks that neither file has changed."
+            "`harness export` checks that the predictions and references are unchanged."
         )
     if run.status != "FINISHED":
         raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be reproduced.")

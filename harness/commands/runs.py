@@ -36,7 +36,7 @@ class RunRow:
 
     shown: the run, or the best trial of the sweep. The row has the objective and the params of `shown`.
     trials: the number of the sweep's trials so far; None for a run.
-    differs: param -> its value in this row, for each param that varies among its group's runs of the same command.
+    differs: param -> value in this row, for each param that varies among the group's runs of the same command.
     """
 
     json_too = ("run_id", "name", "verb", "status", "began", "objective", "best_run_id")

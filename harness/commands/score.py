@@ -113,7 +113,7 @@ def _of_texts(config: ScoreConfig, invocation: Invocation) -> _Scored:
     choice = invocation.choices["task"]
     for override in invocation.overrides:
         if (key := override.partition("=")[0].partition(".")[0]) in ("dataset", "missing"):
-            raise BadInput(f"{override}: {key} is for retrieval only. Leave it out with task={choice}.")
+            raise BadInput(f"{override}: {key} is for retrieval only. Leave it out, since task={choice} is given.")
     plan = TextPlan.of(config.document)
     found = judge_files(plan)
     record = RunRecord(

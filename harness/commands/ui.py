@@ -63,7 +63,7 @@ def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
     if tracker.artifacts:
         command += ["--artifacts-destination", tracker.artifacts]  # for runs that are logged through this server
     # The store's address may hold a password, and process lists show arguments: pass the address in the environment.
-    jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # starts no job processes: the pages do not need them
+    jobs = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # The pages need no job processes.
     variables = jobs | os.environ | {"MLFLOW_BACKEND_STORE_URI": str(tracker.uri)}
     return children.start(command, variables, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 

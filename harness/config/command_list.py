@@ -21,7 +21,7 @@ class Command(NamedTuple):
     keys: the name of its config class in harness.config.commands.
     function: `MODULE:NAME` below harness.commands.
     about: the help text, one sentence.
-    example: the rest of the example in its help, after `harness` and the name of the command.
+    example: the arguments of the example command in its help.
     first: the keys at the top of the help. For a word without `KEY=`, the error message suggests the first of them.
     composed: whether the function takes a checked config. Otherwise it takes the request and composes many configs.
     """

@@ -92,7 +92,7 @@ def audit_report(folder: Path, found: Audit, records: Sequence[JudgeRecord], mor
 
 def _model(found: Audit) -> Iterator[Table]:
     if found.model is None:
-        both = "No pair has a grade by people and by the model."
+        both = "No pair was graded both by people and by the model."
         yield Table("The model", notes=[both if found.models else "No model has judged the checked queries."])
         return
     notes = [
@@ -127,7 +127,7 @@ def _controls(record: JudgeRecord) -> str:
 
 def _people(found: Audit) -> Table:
     pairs = {f"{one.first} and {one.second}": one.statistics for one in found.people}
-    pairs |= {"each person, first and second time": found.again.statistics} if found.again else {}
+    pairs |= {"first and second judgements by one person": found.again.statistics} if found.again else {}
     if not pairs:
         none = "No pair was judged by two people, or twice by one person, so agreement is unknown."
         return Table("People", notes=[none])
@@ -162,7 +162,7 @@ def _worth(more: Worth, checked: int) -> Table:
             "has judged them in full, and the measure scores them."
         )
     if math.isnan(more.now.together):
-        notes.append(f"No intervals: they need {LEAST} checked queries, and values that differ.")
+        notes.append(f"No intervals: they need at least {LEAST} checked queries, not nearly all with the same value.")
     halves = [Column(name, "value", 3) for name in ("± with the model's labels", "± with people's labels alone")]
     columns = [Column(""), Column("checked queries", "count"), *halves]
     caption = f"Uncertainty of {more.metric} of run {more.run}: half the width of its 95 % interval"
@@ -187,7 +187,7 @@ def _steps(folder: Path, found: Audit) -> Iterator[str]:
         yield f"{review} audit.queries={FEW}  # scores have intervals once {LEAST} queries are checked"
     if progress.open:
         pairs = counted(progress.open, "pair")
-        yield f"{review} sample=open  # {pairs} that people disagree or are unsure about"
+        yield f"{review} sample=open  # {pairs} on which people disagree or are unsure"
     yield shlex.join(["harness", "testset", "freeze", f"testset={folder}", "leave_out=true"])
 
 

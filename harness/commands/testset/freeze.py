@@ -75,7 +75,7 @@ def _counts(counts: Mapping[str, Any]) -> Table:
 def _remarks(document: Mapping[str, Any], left_out: Sequence[Question]) -> Iterator[str]:
     counts, agreement = document["counts"], document["agreement"]
     if drafted := counts["needs"].get(DRAFTED, 0):
-        yield f"The need for retrieval of {counted(drafted, 'query')} is as drafted, not judged by people."
+        yield f"For {counted(drafted, 'query')}, the need for retrieval is as drafted: people have not judged it."
     if left_out:
         yield f"Left out: {counts['left_out']:,} of {counts['queries'] + counts['left_out']:,} queries."
         yield from freezing.open_questions(left_out)

@@ -43,7 +43,7 @@ REPEAT = "Once queries are judged in full, this command also says if the judgeme
 class TestSet:
     """A test set whose pool the command makes or extends. before: the existing pool, or None."""
 
-    __test__ = False  # Otherwise pytest would collect a class of this name.
+    __test__ = False  # Without this, pytest would collect the class, since its name begins with Test.
 
     path: Path
     queries: Sequence[EvidencedQuery]
@@ -59,8 +59,8 @@ class TestSet:
             if before.about.queries and not before.about.queries.keys() & testset.texts.keys():
                 raise BadInput(
                     f"{path / pools.MANIFEST}: the pool has none of the queries of {path} "
-                    f"({some(before.about.queries)}). Does it belong to another test set? Move {pools.POOL} and "
-                    f"{pools.MANIFEST} away to begin a new pool."
+                    f"({some(before.about.queries)}). Does it belong to another test set? To begin a new pool, "
+                    f"first move {pools.POOL} and {pools.MANIFEST} to another folder."
                 )
             pools.require_documents(testset.documents, (one.doc_id for one in before.pairs), testset.dataset.by_id)
         return testset
@@ -198,7 +198,7 @@ def _short(runs: Sequence[FullLists], depth: int) -> Iterator[str]:
 
 
 def _changes(testset: TestSet, judgements: Sequence[Judgement]) -> Iterator[str]:
-    """Yield notes on the effects of edited queries and documents on the pool and its judgements."""
+    """Yield notes that say how edited queries and documents affect the pool and its judgements."""
     texts = testset.texts
     former = testset.before.about.queries if testset.before else ()
     if removed := [query_id for query_id in former if query_id not in texts]:

@@ -142,7 +142,7 @@ def check_keys(config: ReviewConfig) -> None:
 
 
 def _read_workbook(config: ReviewConfig, path: Path, name: str) -> CommandAnswer:
-    """Append all judgements in a workbook, or none if there is any mistake."""
+    """Read a workbook and log its judgements: all of them, or none if the workbook has a mistake."""
     folder = config.testset
     read_testset_manifest(folder, "testset")  # before the log is locked, which would create the folder
     with stage(f"reading {path}"), JudgementLog(folder).appending() as add:
@@ -185,7 +185,7 @@ def _write_workbook(config: ReviewConfig, name: str, by: str) -> CommandAnswer:
     )
     lines = [*work.pilot, "The workbook shows neither who retrieved a document nor how others judged it."]
     step = _command("review", config, "via=xlsx", f"reviewer={name}", f"from={path}")
-    return CommandAnswer(document, Report(title, files=lines, steps=[f"{step}    # once it is filled in"]))
+    return CommandAnswer(document, Report(title, files=lines, steps=[f"{step}    # once the workbook is filled in"]))
 
 
 def _command(verb: str, config: ReviewConfig, *words: str) -> str:

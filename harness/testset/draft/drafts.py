@@ -127,7 +127,7 @@ TEMPORARY = ".unfinished"  # ending of the temporary files that killed processes
 class TestsetFolder:
     """A folder to draft into. settings: everything that decides the drafts, except how many documents the model saw."""
 
-    __test__ = False  # Otherwise, pytest would take a class of this name for a test.
+    __test__ = False  # Without this, pytest would collect the class, since its name begins with Test.
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
         self.path, self._settings = path, settings

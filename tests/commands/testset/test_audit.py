@@ -93,7 +93,7 @@ def test_what_is_left_to_do_is_named(harness, tmp_path):
     assert done.code == 0, done.err
     assert "Kappa of kim and lee is low. Agree on the meaning of the grades before you blame the model." in done.out
     assert "sample=audit  # the other drawn queries" in done.out
-    assert "sample=open  # 7 pairs that people disagree or are unsure about" in done.out
+    assert "sample=open  # 7 pairs on which people disagree or are unsure" in done.out
 
 
 def without(name):

@@ -228,7 +228,7 @@ def test_what_it_prints(harness, made):
     done = harness("testset freeze", "testset=ts", "formats=[beir]")
     assert done.code == 0, done.err
     assert "ts/v1 is frozen: version 1, " in done.out
-    assert "The need for retrieval of 10 queries is as drafted, not judged by people." in done.out
+    assert "For 10 queries, the need for retrieval is as drafted: people have not judged it." in done.out
     assert "ts/v1/beir: for beir; queries without labels: 2 no retrieval needed, 2 unanswerable" in done.out
     assert done.out.rstrip().endswith("harness run dataset=frozen dataset.path=ts/v1")
     (made.folder / "audit.json").unlink()
