@@ -96,7 +96,7 @@ class MilvusIndex(Approximate):
             )
             found = [np.unique(np.array(row.ids, np.int64)) for row in hits]
             if any(len(ids) and not 0 <= ids[0] <= ids[-1] < len(vectors) for ids in found):
-                raise Failed(f"Milvus at {milvus.address} returned ids that {name} does not have: drop this collection.")
+                raise Failed(f"Milvus at {milvus.address} returned ids that {name} lacks: drop this collection.")
             return Candidates(np.concatenate(found).astype(np.int32), np.cumsum([0, *map(len, found)]))
 
         return propose
