@@ -196,7 +196,7 @@ class RunConfig(TaskConfig, SearchingConfig):
     select_on: Selection = key("all", "the labelled queries used to fit gates and to select runs: all | public")
     seed: int = seeded(SPLIT_SEED)
     trace: Literal["none", "errors", "all"] = key(
-        "none", "queries traced in MLflow: none | errors (labelled, score below 1) | all", roles=ASIDE | ONCE
+        "none", "queries to trace in MLflow: none | errors (labelled ones that score below 1) | all", roles=ASIDE | ONCE
     )
 
 
@@ -257,14 +257,14 @@ class FilesConfig(RankingConfig):
     """A command that compares logged runs, or files of rankings."""
 
     dataset: Node | None = component()
-    missing: Literal["skip", "zero"] = key("skip", "in files, labelled queries without a list: skip | zero: score 0")
+    missing: Literal["skip", "zero"] = key("skip", "in files, labelled queries without a ranking: skip | zero: score 0")
     public: float = share("for files: the share of the labelled queries in the public part")
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
 
 class CompareConfig(FilesConfig):
     runs: tuple[str, ...] | None = key(None, "run ids, or their first digits, or files (with dataset=); null: the best")
-    top: int = key(5, "without runs=: how many of the best runs to compare, each configuration once", least=2, most=26)
+    top: int = key(5, "without runs=: how many of the best runs to compare, one per configuration", least=2, most=26)
     pairs: Literal["best", "all"] = key("best", "best: the best run against every other run | all: every pair")
     fail_if: Literal["worse"] | None = key(None, "worse: for runs=[BASE,NEW], the exit code is 1 if BASE is better")
     resamples: int = key(10_000, "the number of bootstrap samples, and of sign flips", least=100, most=1_000_000)
@@ -291,9 +291,9 @@ class PowerConfig(FilesConfig):
 
 class ExportConfig(RankingConfig):
     run: str | None = key(None, RUN_ID)
-    submission: Path | None = key(None, "the file to write; it must not exist; null: a file in outputs", roles=WRITES)
+    submission: Path | None = key(None, "the file to write; it must be new; null: a file in outputs", roles=WRITES)
     against: Path | None = key(None, "a sample submission; the new one must have the same ids in the same order")
-    model: bool = key(False, "true: register the run as an MLflow model that can be served, with the alias champion")
+    model: bool = key(False, "true: register the run as a servable MLflow model with the alias champion")
     model_name: str | None = named(None, "the name of the registered model; null: the experiment's name")
     allow: tuple[str, ...] = key((), "addresses and environment variables that the model may use", roles=ACTS)
     store: StoreKeys = inner(ASIDE)
@@ -343,7 +343,7 @@ class DoctorConfig(TrackedConfig):
 
 class CacheConfig(CommonConfig):
     sort: Literal["size", "age"] = key("size", "size | age (time since the last use)")
-    show: int = key(20, "the maximum number of entries to list; all entries are counted", least=1)
+    show: int = key(20, "the maximum number of entries to list; totals include all entries", least=1)
     prune: PruneKeys = inner(ACTS)
     store: StoreKeys = inner(ASIDE)
 
@@ -380,7 +380,7 @@ class DraftConfig(AskingConfig):
         ("fact", "search", "conversation", "none", "unanswerable"),
         "kinds of queries: one request per kind and document",
     )
-    examples: Path | None = key(None, "real queries, to follow their style: JSON lines {eval_id, msg}, or a test set")
+    examples: Path | None = key(None, "real queries whose style to follow: JSON lines {eval_id, msg}, or a test set")
     prompts: PromptKeys
     filters: FilterKeys
     easiness: bool = key(True, "true: search with each drafted query by BM25, to mark easy ones")
@@ -390,7 +390,7 @@ class DraftConfig(AskingConfig):
 class PoolConfig(RankingConfig, TestSetConfig):
     documents: Path | None = key(None, "the documents folder; null: the folder that the pool or the test set names")
     runs: tuple[str, ...] | None = key(None, "ids of runs on this test set, or their first digits; null: the best")
-    top: int = key(5, "without runs=: how many of the best runs to use, each configuration once", least=1, most=100)
+    top: int = key(5, "without runs=: how many of the best runs to use, one per configuration", least=1, most=100)
     pool: PoolKeys
     seed: int = seeded(OF_DRAW)
 
@@ -423,7 +423,7 @@ class ReviewConfig(TestSetConfig):
 
 class AuditConfig(TestSetConfig):
     relevant_from: int = key(2, RELEVANT, least=1, most=3)
-    metric: str = key("modified_map@3", "the measure whose interval is estimated now and after 20 more checked queries")
+    metric: str = key("modified_map@3", "the measure whose interval is estimated, now and with 20 more queries checked")
 
 
 class FreezeConfig(TestSetConfig):

@@ -225,7 +225,7 @@ class Composed:
 
         HydraConfig.instance().set_config(whole)
         made = cls._resolved(_without_hydra(whole), {})
-        # For several retrievers, as in `retriever=[bm25,file]`, Hydra keeps no choice. Use their names.
+        # With several retrievers, as in `retriever=[bm25,file]`, Hydra records no choice for them. Use their names.
         several = (
             {"retriever": "+".join(made.plain["retriever"])} if isinstance(made.plain.get("retriever"), dict) else {}
         )
@@ -256,14 +256,14 @@ class Composed:
 
 
 class Composer:
-    """Composes a config with Hydra once for each set of choices. Overrides that only set values change copies of it."""
+    """Composes a config with Hydra once for each set of choices. Applies overrides of values to copies of it."""
 
     def __init__(self, load: Callable[[list[str]], DictConfig], is_group: Callable[[str], bool]) -> None:
         self.is_group = functools.cache(is_group)
         self._composed = functools.lru_cache(MOST)(lambda words, variables: Composed.of(load(list(words))))
 
     def __call__(self, fixed: Sequence[str], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the resolved config and the choices. Several configs share `fixed`; `overrides` come after it."""
+        """Return the resolved config and the choices. `overrides` follow `fixed`, which several calls share."""
         from hydra.core.hydra_config import HydraConfig
 
         hydras = [one for one in (*fixed, *overrides) if not self._sets_value(_parsed(one))]

@@ -16,7 +16,7 @@ from harness.config.command_list import COMMANDS
 from harness.config.places import is_address
 from harness.config.schema import Role, keys
 
-# A key with such a part (between dots) says where data are sent or which secret is used. Keys of plug-ins count, too.
+# A key, including a plug-in's, says where data or secrets go if a part of it (between dots) matches one of these.
 SENDS = (
     "host", "*url", "*uri", "*address", "*endpoint", "*server", "*headers*", "*_env", "*_key", "*token", "*secret*",
     "*password*", "entity",

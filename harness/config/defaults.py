@@ -5,7 +5,7 @@ Each line is `key: value`, with the keys of the command line:
     dataset: contest
     dataset.path: data
 
-The file may come from a stranger. It may set only keys of shipped configs, and not those that only the command line may
+The file may come from a stranger. It may set only keys of shipped configs, except those that only the command line may
 set (see `consent`). Each value must be a single value or a list of single values.
 """
 
@@ -47,7 +47,7 @@ class Setting:
 class Defaults:
     """The settings of `harness.yaml` that concern a command.
 
-    replaced: keys left out, since the command line chooses another component than the file does. A sweep over several
+    replaced: keys of the file that do not apply, since the command line chooses another component. A sweep over several
         components keeps the keys if the file's component is among them.
     """
 
@@ -139,7 +139,7 @@ def config_folders(words: Sequence[str]) -> tuple[Path, ...]:
 
 
 def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
-    """Return group -> choice (several are joined by commas), and the keys that a command line and its recipes set."""
+    """Return what a command line and its recipes set: (group -> choices, joined by commas; all keys)."""
     folders = config_folders(words)
     pairs = [(key.lstrip("+~"), value) for key, _, value in (word.partition("=") for word in words)]
     chosen: dict[str, str] = {}

@@ -44,7 +44,7 @@ def multirun(request: Request) -> None:
     sweeper = Plugins.instance().instantiate_sweeper(
         hydra_context=_context(loader, whole), task_function=CommandJob(request), config=whole
     )
-    sweeper.sweep(arguments=list(whole.hydra.overrides.task))  # launchers themselves add Hydra's overrides
+    sweeper.sweep(arguments=list(whole.hydra.overrides.task))  # without Hydra's overrides, which launchers add
 
 
 def launcher_for(whole: DictConfig, loader: LeashedLoader, task: Callable[[DictConfig], Any]) -> Launcher:

@@ -155,7 +155,7 @@ def _loader_in_c() -> Any:
 
 
 class LeashedLoader(ConfigLoaderImpl):
-    """Hydra's loader of configs. Raises BadInput for a config that this module refuses, also in workers."""
+    """Hydra's loader of configs. In any process, raises BadInput for a config that this module refuses."""
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
         for folder in plugins.folders():
@@ -179,7 +179,7 @@ class LeashedLoader(ConfigLoaderImpl):
         others = [one for one in overrides if one not in inner]
         try:
             config = super().load_configuration(config_name, others, run_mode, from_shell, validate_sweep_overrides)
-        except (ValueError, RecursionError, AssertionError) as error:  # for example, for a number of 5,000 digits
+        except (ValueError, RecursionError, AssertionError) as error:  # for example, if a number has 5,000 digits
             if isinstance(error, BadInput | OmegaConfBaseException | HydraException):
                 raise
             asserted = isinstance(error, AssertionError)  # Hydra checks the list `defaults` with an assert
@@ -196,7 +196,7 @@ class LeashedLoader(ConfigLoaderImpl):
         if master_config.hydra.job.config_name != "sweep":
             return super().load_sweep_config(master_config, sweep_overrides)
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
-        config = copy.deepcopy(master_config)  # no overrides: a job reads its trials from the sweep's folder
+        config = copy.deepcopy(master_config)  # without overrides: jobs read their trials from the sweep's folder
         OmegaConf.set_readonly(config.hydra, False)
         return config
 

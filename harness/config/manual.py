@@ -107,7 +107,7 @@ def choice_files(group: str, folders: Sequence[Path] = ()) -> dict[str, Path]:
 def manual_keys(group: str, choice: str, folders: Sequence[Path] = (), above: Sequence[str] = ()) -> dict[str, Entry]:
     """Return dotted key -> entry for every key that a choice brings; {} for an unknown choice.
 
-    above: the choices that build on this choice. Raise BadInput if the choice is among them.
+    above: the choices that build on this choice. Raise BadInput if `choice` is among them.
     """
     path = choice_files(group, folders).get(choice)
     if path is None:
@@ -203,7 +203,7 @@ def _entry(key: Node, value: Node, text: str, lines: Sequence[str]) -> Entry:
 
 
 def _comment(lines: Sequence[str], line: int, column: int) -> str:
-    place = lines[line].find("#", column) if line < len(lines) else -1  # the last value may end below the last line
+    place = lines[line].find("#", column) if line < len(lines) else -1  # YAML may end a value after the last line
     if place < 0:
         return ""
     found = [lines[line][place:]]

@@ -29,7 +29,7 @@ class BucketPlace:
 def bucket_place(path: str) -> BucketPlace | None:
     """Return the place in an object store that `store.path` names; None if it names a folder.
 
-    Raise BadInput for other addresses, and for an address with secrets. The message does not repeat the secrets.
+    Raise BadInput for an address that is not supported or contains secrets. The message does not repeat the secrets.
     """
     if not (scheme := _SCHEME.match(path)):
         return None
