@@ -89,8 +89,8 @@ def empty_documents(documents: Sequence[Document]) -> tuple[int, Sequence[str]]:
 def begins_shard(doc_id: str, size: int, before: int) -> bool:
     """Return whether a document begins a new shard. before: number of documents in the current shard.
 
-    A shard has size // 2 to 2 * size documents, `size` on average. Between these limits, a hash of the document's id
-    decides, so that a change of some documents moves few boundaries.
+    A shard has size // 2 to 2 * size documents, `size` on average. Between these limits, the hash of a document's id
+    decides whether it begins a shard. So a change of some documents moves few boundaries.
     """
     least = max(1, size // 2)
     if before < least:

@@ -82,14 +82,14 @@ class Places:
             self._longest[text] = max(end - start for start, end, _ in rows)
 
     def covers(self, evidence: Span) -> dict[str, float]:
-        """Return doc_id -> greatest share of the evidence that one place of the document contains, in (0, 1].
+        """Return doc_id -> share of the evidence that the document's best place contains, in (0, 1].
 
-        Documents are in the order in which their places with this share begin.
+        The best place contains the most. Documents are in the order in which their best places begin.
         """
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):
             if (share := cover(place, evidence)) > found.get(doc_id, 0.0):
-                found.pop(doc_id, None)  # move it to the end: documents are ordered by their best places
+                found.pop(doc_id, None)  # add it again at the end: this place begins last so far
                 found[doc_id] = share
         return found
 

@@ -31,7 +31,7 @@ def submission_rows(
     contents: whether references contain the documents' texts, which `with_contents` can add later.
     """
     if [query.query_id for query in queries] != list(ranking.query_ids):
-        raise ValueError("a submission needs the queries of the ranking, in its order")
+        raise ValueError("a submission needs the ranking's queries, in the ranking's order")
     written = [""] * len(queries) if answers is None else answers
     rows = zip(queries, ranking.docs.tolist(), ranking.scores.tolist(), ranking.lengths.tolist(), written, strict=True)
     for query, docs, scores, length, answer in rows:
@@ -67,7 +67,7 @@ def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray
 
 @dataclasses.dataclass
 class _EncodedLines:
-    """Submission lines of a ranking. rows: lists of up to `depth` documents. lines: (row, list length) -> line."""
+    """Submission lines of a ranking. rows: with up to `depth` documents each. lines: (row, list length) -> line."""
 
     depth: int = -1
     rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)

@@ -27,7 +27,7 @@ def strict_reader(lines: Iterable[str]) -> Any:
 
 
 def csv_text(columns: Mapping[str, Sequence[Any]]) -> str:
-    """Return CSV with a header. columns: name -> values, equally many in all columns. None becomes an empty cell."""
+    """Return CSV with a header. columns: name -> values, the same number per column. None becomes an empty cell."""
     return "".join(map(_line, (columns, *zip(*columns.values(), strict=True))))
 
 

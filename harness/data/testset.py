@@ -88,7 +88,7 @@ class SpanLabelled:
     """
 
     recorded_as = "dataset/testset"
-    key = "dataset.path"  # the config key of the test set, for errors
+    key = "dataset.path"  # the config key of the test set, for error messages
     manifest_name = MANIFEST
 
     def __init__(self, *, path: ReadPath, documents: ReadPath | None = None) -> None:
@@ -129,7 +129,7 @@ class SpanLabelled:
 def documents_named(file: Path, manifest: Mapping[str, Any], other: str = "dataset.documents") -> DocumentsFolder:
     """Return the documents folder that a manifest names. file: the manifest. other: config key for another folder."""
     if manifest.get("documents") is None:
-        raise BadInput(f"{file} names no documents folder. Give it: {other}=FOLDER.")
+        raise BadInput(f"{file} names no documents folder. Give one: {other}=FOLDER.")
     path = field(field(manifest, "documents", dict, str(file)), "path", str, str(file))
     return DocumentsFolder(file.parent / path, f"{file}: documents.path")
 
@@ -185,7 +185,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     """Return the labels of queries for the documents of a folder.
 
     A query whose evidence is gone is unlabelled, because the texts may or may not still answer it. Raise BadInput
-    if a piece of evidence differs from the text at its span. Documents in texts with evidence are checked likewise.
+    if a piece of evidence, or a document in the same text, differs from the text at its span.
     """
     spans = {chunk.document.doc_id: chunk.spans for chunk in chunks}
     places, now = Places(spans), _placed(queries, chunks, folder)
@@ -211,7 +211,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # the fingerprint shows them by their missing rows
+        counts_unanswerable=False,  # the fingerprint already reflects these queries: it has no rows for them
         evidence=evidence,
         places=spans,
         findings=tuple(findings),

@@ -62,7 +62,7 @@ class Caching:
 
 
 class CachedTokenizer:
-    """A tokenizer that caches tokens. The cache keys are its config and the texts.
+    """A tokenizer that caches tokens by its config and the texts.
 
     progress: used by calls without their own `progress`.
     """
@@ -87,7 +87,7 @@ class CachedTokenizer:
 
 
 class CachedEncoder:
-    """An encoder that loads its model at most once and caches embeddings. Cache keys are its config and the texts."""
+    """An encoder that loads its model at most once, and caches embeddings by its config and the texts."""
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Encoder], corpus: str, resume: bool = True) -> None:
         self._cache, self._node, self._make, self._corpus, self._resume = cache, node, make, corpus, resume

@@ -122,7 +122,7 @@ def _read(path: Path, run: int) -> Iterator[Placed]:
 
 
 CORPORA, DOCUMENTS = "corpora", "documents"  # kinds of cache entries
-VERSION = 1  # increase it when the order of documents, the boundaries or the files of shards change
+VERSION = 1  # increase it when shards change: their files, their boundaries or the order of documents
 OFTEN = 1000  # number of documents between two progress reports
 
 

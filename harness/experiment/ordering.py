@@ -29,7 +29,7 @@ Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class LearntOrder:
-    """The rule that a fusion learns from all labels, and candidates in the order of rules learnt from fewer labels."""
+    """The rule that a fusion learns from all labels. It also orders candidates by rules learnt from fewer labels."""
 
     def __init__(self, learning: Learning, plan: Plan, session: Session) -> None:
         self._learning, self._plan, self._session = learning, plan, session
@@ -58,7 +58,7 @@ class LearntOrder:
         return rerank(self._plan, self._learning.crossed(fold), self._session)
 
     def unseen(self, used: np.ndarray) -> np.ndarray:
-        """Return `Payoff.values` for the order that the fusion learns from only the queries in `used`, bool [n]."""
+        """Return `Payoff.values` for candidates ordered by rules learnt from only the queries in `used`, bool [n]."""
         key = np.packbits(used).tobytes()
         if key not in self._values:
             qrels = self._session.dataset.qrels
@@ -143,8 +143,8 @@ def reranked(
 ) -> Ranking:
     """Rerank the candidates. Return `candidates` itself if there is nothing to rerank.
 
-    answers: takes a key for each pair, and a function that scores the pairs at given positions. Returns one score for
-    each key, float64 [n].
+    answers: returns one score for each key, float64 [n]. Its arguments are a key for each pair, and a function that
+        scores the pairs at given positions.
     """
     head = candidates.top(reranker.depth)
     if not head.docs.size:

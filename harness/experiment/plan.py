@@ -147,7 +147,7 @@ class Plan:
 
     @property
     def deciding_shard(self) -> int | None:
-        """`cluster.shard` if a retriever with independent shards makes the scores depend on it; else None."""
+        """`cluster.shard` if the scores depend on it, because a retriever has independent shards; else None."""
         independent = any(sharding(node) == "independent" and reusable(node) for node in self.retriever.values())
         return self.cluster.get("shard") if independent else None
 
@@ -157,7 +157,7 @@ class Plan:
 
     @property
     def light(self) -> bool:
-        """Whether the run logs only means, params, predictions and its config."""
+        """Whether the run logs only mean scores, params, predictions and its config."""
         return bool(self.tracking["detail"] == "light")
 
     def check(self, qrels: Qrels | None) -> None:

@@ -30,7 +30,7 @@ Identify = Callable[[Node], dict[str, Any]]
 class DataFacts:
     """Facts about a dataset, without its documents.
 
-    fingerprints: part of the data -> sha256. queries: the queries to search for; placeholders if any is unwritten.
+    fingerprints: part of the data -> sha256. queries: what to search for; placeholders if any lacks a usable text.
     unwritten: the number of queries that a language model must still write.
     turns: query_id -> whether the query has several user turns.
     indexed: digest of the indexed texts; "" if the documents are in shards. shards: () if the documents are in memory.
@@ -127,14 +127,14 @@ def _encoded(
     """Return whether all vectors of documents and queries are cached. indexes: the identity of each shard's index."""
     made_by = {"encoder": identify(encoder)}
     documents = all(cache.size("indexes", index) is not None for index in indexes)
-    if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # the texts of passages are not known yet
+    if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # the texts of passages are unknown so far
         documents = cache.size("embeddings", made_by | {"texts": facts.indexed}) is not None
     return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
 
 
 LOOKED_AT = 5  # number of documents to read from each query's ranking, besides the relevant documents
 WORDS, LETTERS = 3, 10  # a checked query has at least this many words and characters; shorter ones match by chance
-LEAST, SHARE = 3, 0.05  # minimum number and share of copied queries for a note; fewer may be a coincidence
+LEAST, SHARE = 3, 0.05  # report copied queries only from this number and share on; fewer may be a coincidence
 
 
 def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:

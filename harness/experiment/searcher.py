@@ -87,7 +87,7 @@ class Searcher:
         return Found(queries, candidates, decision, final)
 
     def warm(self) -> None:
-        """Load and compile everything except the gate, so that the first query need not wait for it."""
+        """Load and compile everything except the gate, so that the first query need not wait."""
         first = next((document.indexed_text for document in self._dataset.documents), "")
         self._ranked((Query.of("first", first[:100]),))
 

@@ -29,7 +29,7 @@ from harness.llm.chat import Chat, ChatModel
 from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Query
 
-IN_MEMORY = 2_000_000  # a corpus with more documents than this in memory gets a note
+IN_MEMORY = 2_000_000  # if more documents than this are in memory, the dataset gets a note
 
 
 @dataclass
@@ -108,7 +108,7 @@ def open_session(plan: Plan, dataset: Dataset, clock: Clock | None = None, unask
 def foreseen_queries(plan: Plan, dataset: Dataset) -> tuple[tuple[Query, ...], int]:
     """Return the queries without asking a language model, and the number of queries that it would have to write.
 
-    Return placeholders if any query lacks a usable cached text. Raise BadInput for bad `query` keys.
+    If any query lacks a usable cached text, return placeholders for all queries. Raise BadInput for bad `query` keys.
     """
     if not plan.writer:
         return plan.given_queries(dataset), 0

@@ -131,7 +131,7 @@ def test_submissions_are_byte_stable():
         '[{"score": 1.0, "content": "물"}, {"score": 0.666667, "content": "달은\\n위성"}]}\n'
         '{"eval_id": "x", "standalone_query": "say \\"yes\\"", "topk": [], "answer": "", "references": []}\n'
     )
-    with pytest.raises(ValueError, match="queries of the ranking"):
+    with pytest.raises(ValueError, match="needs the ranking's queries"):
         list(submission_rows(QUERIES[::-1], RANKING, TEXTS))
 
 

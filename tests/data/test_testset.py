@@ -124,7 +124,7 @@ WRONG_FOLDERS = [
     (lambda folder: (folder / "ts" / "testset.json").unlink(), r"testset\.json is missing, so this folder is not"),
     (lambda folder: (folder / "ts" / "queries.jsonl").unlink(), r"queries\.jsonl: there is no such file"),
     (manifest('{"version": 2}'), r"version is 2, but this harness reads version 1"),
-    (manifest('{"version": 1}'), r"testset\.json names no documents folder\. Give it: dataset\.documents=FOLDER"),
+    (manifest('{"version": 1}'), r"testset\.json names no documents folder\. Give one: dataset\.documents=FOLDER"),
     (manifest('{"version": 1, "documents": "docs"}'), r"documents is 'docs', but must be an object"),
     (manifest('{"version": 1, "documents": {"path": "../no"}}'), r"documents\.path=.*no: there is no such folder"),
     (

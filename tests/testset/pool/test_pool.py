@@ -69,7 +69,7 @@ def test_where_the_documents_are(folder):
     (folder / "pool.json").unlink()
     assert pools.pooled_documents(folder, None).path == folder / "drafted"
     for wrong, message in {
-        "": r"names no documents folder\. Give it: documents=FOLDER",
+        "": r"names no documents folder\. Give one: documents=FOLDER",
         ', "documents": 3': "is 3",
     }.items():
         (folder / "testset.json").write_text(f'{{"version": 1{wrong}}}')
