@@ -37,7 +37,7 @@ def bucket_place(path: str) -> BucketPlace | None:
     if "@" in path or "?" in path or "#" in path or re.match(r"/[^/]*:", rest):
         raise BadInput(
             f"{KEY}: this address has more than a bucket and a prefix. Remove the text before an @, and the text after "
-            f"a ?, a # or a colon: addresses are logged, and credentials come from the environment. {SUPPORTED}."
+            f"a ?, a # or a colon. Addresses are logged, so credentials come from the environment. {SUPPORTED}."
         )
     if name != "s3" or not rest.startswith("/"):
         if name.lower() in _S3:

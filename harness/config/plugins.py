@@ -98,7 +98,7 @@ def _described(entry: importlib.metadata.EntryPoint) -> Plugin:
 
 def _problem(path: Path, choice: tuple[str, str]) -> str:
     if choice[0] not in GROUPS:
-        return f"{path}: a plug-in may bring choices of {', '.join(GROUPS)}{did_you_mean(choice[0], GROUPS)}"
+        return f"{path}: a plug-in may bring only choices of {', '.join(GROUPS)}{did_you_mean(choice[0], GROUPS)}"
     try:
         content = yaml_files.load_yaml(path)
     except BadInput as error:

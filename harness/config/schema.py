@@ -36,7 +36,7 @@ class Role(enum.Flag):
     ASIDE: the key changes only the place or look of output. It is not part of names, params, trial keys or sweeps.
     FIXED: the key has one value for a whole sweep.
     ONCE: the key belongs to one run. Commands that are proposed for further runs leave it out.
-    ACTS: the key runs code, opens this machine to others, overwrites or deletes. Only the command line may set it.
+    ACTS: the key runs code, opens this machine to others, or changes or deletes data. Only the command line may set it.
     LINES: the key takes a text that may have line breaks and tabs.
     """
 
@@ -59,7 +59,7 @@ WritePath = Annotated[str, Role.WRITES]
 
 @dataclass(frozen=True)
 class Key:
-    """A plain key: it has a value, not a component. most: the greatest number or length. why: the reason for `most`."""
+    """A plain key, whose value is not a component. most: the greatest number or length. why: the reason for `most`."""
 
     hint: Any
     default: Any = REQUIRED

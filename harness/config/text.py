@@ -42,7 +42,7 @@ def shortest(value: Any) -> Any:
 
 
 def short_number(text: str) -> str:
-    """Return the shortest spelling of a text that Hydra reads as a number; other texts, such as `007`, unchanged."""
+    """Shorten a text that Hydra reads as a number. Return other texts, such as `007`, unchanged."""
     if not _NUMBER.fullmatch(text):
         return text
     for kind in (int, float):

@@ -64,7 +64,7 @@ def _check_aliases(text: str, path: Path) -> None:
     import yaml
 
     sizes: dict[str, int] = {}  # anchor -> number of values in it, including repeated values
-    opened: list[tuple[str | None, int]] = []  # (anchor, number of values before it) of each open collection
+    opened: list[tuple[str | None, int]] = []  # open collections: (anchor, number of values before the collection)
     values = repeated = 0
     for event in yaml.parse(text, yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):

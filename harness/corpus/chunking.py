@@ -268,7 +268,7 @@ def _located(tokenizer: str) -> Path:
         raise BadInput(
             f"chunk.tokenizer={tokenizer} is neither a file nor a folder, and cannot be fetched from the hub "
             f"({type(error).__name__}). Either (1) run `hf download {tokenizer} {FILE}` on a machine that reaches "
-            "the hub, copy the file here and name it, or (2) set chunk.unit=characters or morphemes."
+            "the hub, copy the file here and give its path, or (2) set chunk.unit=characters or morphemes."
         ) from None
 
 
@@ -345,7 +345,7 @@ class Chunking:
 
         Ends strictly ascend; starts may be equal. Every character except white space is in a chunk. share: see `Share`.
         """
-        if self.splitter == "kiwi" and self.unit == "morphemes":  # kiwi reads the text twice
+        if self.splitter == "kiwi" and self.unit == "morphemes":  # kiwi reads the text twice: for sentences and units
             borders = by_kiwi(text, lambda done: share(done / 2))
             return self._spans(text, borders, lambda done: share((1 + done) / 2))
         borders = by_kiwi(text, share) if self.splitter == "kiwi" else by_pattern(text, compiled(self.separator))

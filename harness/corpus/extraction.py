@@ -28,7 +28,7 @@ from harness import children
 from harness.corpus import readers
 from harness.errors import BadInput, Failed, did_you_mean
 
-# The new process gets this one's module search path, because both must import the same modules.
+# The new process gets the module search path of this process, because both must import the same modules.
 _START = (
     "import sys; sys.path[:] = {path!r}; from harness.corpus.extraction import serve; serve({function!r}, {limits!r})"
 )
@@ -105,7 +105,7 @@ class Apart:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C interrupts only the caller, and the caller ends this process
+                start_new_session=True,  # Ctrl-C interrupts only the caller, which then ends the new process
             )
             self._owner = os.getpid()
         return self._process
@@ -216,7 +216,7 @@ class Extracted:
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader of a file format. Increase `version` when a change makes it return another text for the same file.
+    """A reader of a file format. Increase `version` when a changed reader returns another text for the same file.
 
     read: returns the texts of a file's pages, or one text; raises BadInput that names the path.
     suffixes: endings of names, in lower case. largest: maximum bytes of a file. package: the library that parses.

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from harness.data.files import listing
 from harness.errors import BadInput, did_you_mean
 
-# Temporary files. A pattern finds such a file only if both begin with the same character: `T*` finds Thumbs.db.
+# Temporary files. A pattern skips each entry, unless both begin with the same plain character: `T*` finds Thumbs.db.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
 _SHOWN = 100  # maximum number of problems in a message
 
@@ -59,7 +59,7 @@ def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
         known = len(problems)
         try:
             files = _matches(str(pattern), problems)
-        except OSError as error:  # the name is too long, or the folder may not be entered
+        except OSError as error:  # the name is too long, or this user has no access to the folder
             problems.append(f"files: {pattern!s:.200}: {error.strerror}.")
             continue
         if not files and len(problems) == known:

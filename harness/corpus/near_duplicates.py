@@ -1,8 +1,8 @@
 """Find near-duplicates: MinHash with banding finds candidates, whose similarity is then computed.
 
 The similarity of two texts is the Jaccard similarity of their sets of shingles: shared shingles / all shingles of both.
-A shingle is a run of five characters, after case folding and with white space normalised. A text of 400 characters
-keeps a similarity of 0.8 after about nine changed characters.
+A shingle is a run of five characters, after case folding and with white space normalised. If about nine characters of a
+text of 400 are changed, its similarity to the original is 0.8.
 
 MinHash (Broder 1997): the probability that two sets have the same minimum under a random hash function is their
 Jaccard similarity J. With `BANDS` groups of `ROWS` functions, two texts agree in a whole group and become candidates
@@ -49,7 +49,7 @@ def find_near_duplicates(
     `a` is the first text of the group if the two are similar enough; otherwise, a chain of similar texts leads from
     `b` via `a` to the first text. Memory: about 100 bytes per text.
 
-    folder: for temporary files as large as the texts plus 160 bytes per text.
+    folder: for temporary files, which take the size of the texts plus 160 bytes per text.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix="near_duplicates.") as temporary:
         groups = _Groups(_Signed(texts, count, Path(temporary), progress))
@@ -163,7 +163,7 @@ class _Groups:
             beside.setdefault(b, []).append((a, similarity))
         members = np.array(sorted(beside), np.int64)
         firsts = self._roots(members)
-        linked: dict[int, tuple[int, float]] = {}  # document -> (next on the way to its group's first, similarity)
+        linked: dict[int, tuple[int, float]] = {}  # document -> (next document on the path to its root, similarity)
         reached = np.unique(firsts).tolist()
         roots = set(reached)
         for document in reached:  # breadth-first search: the loop appends to `reached`

@@ -3,7 +3,7 @@
 `harness.data.documents_folder` describes the folder. In addition:
 
 files.jsonl has a line {path, sha256, bytes, text, characters, title, pages, reader} for each file, in order of paths.
-`sha256` and `bytes` describe the file, `characters` is the length of its text, and `title` its note. `pages` lists the
+`sha256` and `bytes` describe the file. `characters` is the length of its text. `title` is its note. `pages` lists the
 start of each page in the text, or is null. `reader` is the reader's name and versions. manifest.json is a `Manifest`.
 
 Chunks with equal texts and equal notes are one document, with a span for each place where this text stands. Memory: 18
@@ -156,7 +156,7 @@ class _Grouped(NamedTuple):
     ids: np.ndarray  # uint8 [places, ID_BYTES]
     spans: np.ndarray  # int32 [places, 2]
     order: np.ndarray  # indices of places, grouped by document, ascending within each document
-    starts: np.ndarray  # where each document begins in `order`, and last the length of `order`
+    starts: np.ndarray  # start of each document in `order`, then the length of `order`
     firsts: np.ndarray  # index of each document's first place, ascending
 
 
@@ -277,8 +277,8 @@ def prepare_documents(
 ) -> Manifest:
     """Fill a folder with the documents of the files.
 
-    Reuse an interrupted call's texts, and its chunks if they are slow to make. Memory: about 100 bytes per document,
-    plus what `find_near_duplicates` needs, plus several times the size of the largest file.
+    Reuse the texts of an interrupted call, and its chunks if they are slow to make. Memory: about 100 bytes per
+    document, plus what `find_near_duplicates` needs, plus several times the size of the largest file.
 
     files: from `find_files`.
     unreadable: "stop" raises BadInput that lists all unreadable files, and keeps the texts of all other files for the

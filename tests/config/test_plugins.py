@@ -89,8 +89,8 @@ BROKEN = [
     ({}, {"overlap__yaml": "overlap: [1"}, "this is not a config: expected"),
     ({}, {"overlap__yaml": "- 1"}, "overlap.yaml is not a config: it holds no keys"),
     ({}, {"more": "retriever/bm25.yaml"}, "retriever=bm25 is shipped with the harness"),
-    ({}, {"more": "run.yaml"}, "a plug-in may bring choices of dataset, retriever"),
-    ({}, {"more": "hydra/launcher/x.yaml"}, "a plug-in may bring choices of dataset, retriever"),
+    ({}, {"more": "run.yaml"}, "a plug-in may bring only choices of dataset, retriever"),
+    ({}, {"more": "hydra/launcher/x.yaml"}, "a plug-in may bring only choices of dataset, retriever"),
     ({}, {"more": "retrievers/x.yaml"}, "Did you mean 'retriever'?"),
 ]  # fmt: skip
 
