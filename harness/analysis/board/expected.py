@@ -2,7 +2,7 @@
 
 The best of many runs scores too high on the queries it was chosen by. Three numbers correct this, most honest first:
 1. private: the mean over private queries, which had no part in the choice;
-2. replay: `sweep=auto` repeats its choices on some queries and scores them on the other queries;
+2. replay: on some of the queries, `sweep=auto` chooses settings anew, which are scored on the other queries;
 3. choice: the choice among the runs is cross-validated, no matter how the runs were made.
 """
 
@@ -39,7 +39,7 @@ class Expected:
     """The score to expect of the best run on new queries.
 
     run_id: the best run; None if it is not logged.
-    best: the score of the best run on the queries that chose it.
+    best: the score of the best run on the queries by which it was chosen.
     value, low, high: the expected score and its 95 % interval; NaN if unknown, see `reason`.
     runs: the number of runs on which the value rests. of: the number of comparable runs.
     alone: whether all runs are trials of one sweep.
@@ -172,7 +172,7 @@ class RunFamily:
             return replace(
                 start,
                 runs=0,
-                reason=f"{len(self.runs):,} runs are comparable, more than the {most:,} that are read here: `harness "
+                reason=f"{len(self.runs):,} runs are comparable, but at most {most:,} are read here: `harness "
                 "board` says what to expect on new queries.",
             )
         return self._choice(start)
@@ -253,7 +253,7 @@ def of_experiment(
 
 
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
-    """Return the replay of a sweep whose best trial is comparable with the best run and scores no less; None if none.
+    """Return the replay of a sweep, or None. Its best trial is comparable with the best run and does not score less.
 
     If there are several such sweeps, take the sweep with the most trials among the runs.
     """
@@ -273,9 +273,9 @@ def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
 
 
 def cross_validated_choice(values: np.ndarray, needs: np.ndarray, seed: int = SEED) -> float:
-    """Return the mean over queries if each query has the score of the run that is best on the folds without it.
+    """Give each query the score of the run that is best on the folds without it. Return the mean of these scores.
 
-    If several runs are tied, the query has the mean of their scores.
+    If several runs are tied, the query gets the mean of their scores.
     values: of R runs on n >= 2 queries, float64 [R, n].
     needs: bool [n], whether a query needs retrieval; the folds are stratified by this.
     """

@@ -56,8 +56,7 @@ class Row:
     ms: milliseconds per query, without a language model's time; None if unknown.
     mb: megabytes of the indexes; None if unknown.
     asks_model: whether the run asks a language model about each query.
-    changed: the settings that differ from the run above, as {key, above, here} with both values; None for the value of
-        an absent setting.
+    changed: the settings that differ from the run above, as {key, above, here}; None for an absent setting.
     public, public_rank, private, private_rank: score and rank on each part of the queries; None unless the public part
         decides the order.
     """
@@ -162,7 +161,7 @@ def _rows(runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool) -
 
 
 def pick(rows: Sequence[Row], metric: str, queries: int, unit: str = "query") -> Pick:
-    """Return the recommended run. rows: the best first. queries: the number of queries or items that choose the run."""
+    """Return the recommended run. rows: the best first. queries: how many queries or items it is chosen by."""
     equal = [place for place, one in enumerate(rows) if one.value > rows[0].value - CLOSE]
     place = min(equal, key=lambda place: (rows[place].asks_model, *rows[place].cost, place))
     best, runs = rows[place], len(rows)

@@ -35,8 +35,8 @@ class Returned:
     """The documents that a run returned for a query.
 
     count: the number of returned documents.
-    docs, scores, contents: ids, scores and beginnings of the texts of the first DEPTH documents, the best first. scores
-        is None and contents is () if the file lacks them.
+    docs, scores, contents: ids, scores and beginnings of the texts of the first DEPTH documents, the best first.
+        `scores` is None and `contents` is () if the file lacks them.
     text: the searched text; None if the file does not have it.
     """
 

@@ -57,7 +57,7 @@ class Level:
     runs: the number of runs with this value. best: the highest mean of these runs.
     mean: the mean score with this value, over all values of the other keys with equal weights; if the effects of keys
         cannot be told apart, the mean over the runs with this value.
-    low, high: the mean over all values of the key, plus the 95 % interval of this value's difference from that mean.
+    low, high: the 95 % interval of this value's difference from the mean over all values of the key, plus that mean.
     """
 
     value: str
@@ -223,7 +223,7 @@ class Matters:
     """The keys whose values differ between the runs, and how much they matter.
 
     left_out: the number of queries without a value in some run.
-    groups: keys that the same runs have are in the same group; the group with the most runs comes first.
+    groups: one for each set of keys that occur in the same runs; the group with the most runs comes first.
     axes: every key that varies, with its original values. In `groups`, numbers may be binned.
     """
 
@@ -245,8 +245,8 @@ class Matters:
         lines = [line for group in self.groups for line in _group_lines(group, self.runs, shown)]
         if shown:
             about = (
-                f"A share says how much of the variance of {self.metric} over the tried values a key explains. "
-                "Intervals are over the queries. Means are adjusted for the other keys."
+                f"A key's share says how much it explains of the variance of {self.metric} over the tried values. "
+                "Intervals treat the queries as a random sample. Means are adjusted for the other keys."
             )
             lines = [about, *lines]
         others = [one for group in self.groups for one in group.keys if one not in shown]
@@ -380,7 +380,7 @@ class Plateau:
 
     @property
     def at_end(self) -> Literal["", "least", "greatest"]:
-        """Which end of the tried values is best, if this is not due to chance or to `grows`; otherwise ""."""
+        """Which end of the tried values is clearly best, or "". With `grows`, the greatest value does not count."""
         if not self.clear or 0 < self.best < len(self.values) - 1:
             return ""
         return "least" if self.best == 0 else "" if self.grows else "greatest"

@@ -289,7 +289,7 @@ class Submissions:
         return [tallied(self.task, file.counts, names) for file in self.files]
 
     def texts(self, item_id: str) -> tuple[dict[str, str], list[ItemRow]]:
-        """Return (the texts of an item that all submissions share, the row of the item in each submission)."""
+        """Return (an item's texts, which are the same in all submissions; the item's row in each submission)."""
         items = [file.items.get(item_id, {}) for file in self.files]
         return {name: item[name] for item in reversed(items) for name in GIVEN if name in item}, items
 

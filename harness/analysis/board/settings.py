@@ -21,7 +21,7 @@ SAID = {"top_k": "top"}  # key -> its name in a short name
 LONGEST = 30  # a value in a short name has at most this many characters
 Params = Mapping[str, str]
 MOST_VALUES = 12  # a numeric key with more values is binned, unless the values recur
-RECUR = 4  # values recur if each has at least this many runs on average
+RECUR = 4  # values recur if, on average, at least this many runs share a value
 MOST_BINS = 8  # a numeric key has at most this many bins
 ABSENT = "none"  # the value of a choice that a run lacks
 BROUGHT = (*SHARED, "fusion")  # choices that a run has only if its retriever asks for them
@@ -62,8 +62,8 @@ def short_names(runs: Sequence[LoggedRun]) -> list[str]:
     """Return a short name for each run, unique among these runs, for example `hybrid_light · auto`.
 
     A name consists of the retriever and the gate. If runs have equal names, values of a few other settings that tell
-    these runs apart are added. A value that more than half of them share is left out. If names are still equal, the
-    beginning of the run's id is added. The run of a scored file keeps its own name.
+    these runs apart are added. A value is left out if more than half of these runs share it. If names are still equal,
+    the beginning of the run's id is added. The run of a scored file keeps its own name.
     """
     made = [run.params if run.has_settings else {} for run in runs]
     names = [
@@ -169,7 +169,7 @@ class VariedKey:
         return self.places >= 0
 
     def among(self, runs: np.ndarray) -> VariedKey:
-        """Return the key for some of the runs. runs: bool [R]; each value must occur among these runs."""
+        """Return the key as restricted to some of the runs. runs: bool [R]; each value must occur among these runs."""
         return replace(self, places=self.places[runs])
 
     def grouped(self, bins: int) -> VariedKey:
@@ -194,7 +194,7 @@ def varied(params: Sequence[Params]) -> list[VariedKey]:
     """Return the keys that vary, in order of appearance, without keys that `changed_settings` leaves out.
 
     A run without a key is not compared by this key. But if the key is a choice that every run could have, such as
-    `rerank`, the run has the value "none".
+    `rerank`, a run without it gets the value "none".
     """
     keys = []
     for name in changed_settings(params):
@@ -208,8 +208,8 @@ def varied(params: Sequence[Params]) -> list[VariedKey]:
 def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
     """Bin numbers and drop each key whose value follows from the value of another key. Return the keys that are left.
 
-    If several keys split the runs in the same way, keep one, preferably the choice of a config group. The kept key
-    names the dropped keys in `also`.
+    If several keys split the runs in the same way, keep one, preferably the choice of a config group. Name the dropped
+    keys in its field `also`.
     """
     bins = [min(MOST_BINS, max(2, int(key.having.sum()) // (RECUR * len(keys)))) for key in keys]
     kept: list[VariedKey] = []

@@ -53,7 +53,7 @@ def comparison_report(comparison: Comparison, details: bool = False, changed: bo
     """Return the report of a comparison.
 
     details: show all measures of all pairs. Otherwise, only the first pair has tables of its own.
-    changed: show the queries or items that differ most. A board leaves them out here, since its page shows them anyway.
+    changed: show the queries or items that differ most. False for a board, whose page has them in another place.
     """
     tables = [_runs(comparison).without_empty(), *_settings(comparison), *_differences(comparison, details)]
     pairs = {one.pair for one in comparison.differences} if details else {comparison.first_pair}
@@ -122,7 +122,7 @@ def _differences(comparison: Comparison, details: bool) -> Iterator[Table]:
 def _paired(comparison: Comparison, rows: Sequence[PairedResult], corrected: bool, details: bool) -> Table:
     """Return one row per difference. Notes say why a value or an interval is missing.
 
-    corrected: show p corrected for all pairs; for estimates p is always corrected.
+    corrected: show p corrected for all pairs. The p of an estimate is always corrected.
     details: show other tests and the effect size.
     """
     estimated, several = comparison.estimated, comparison.several

@@ -87,8 +87,7 @@ def test_many_runs_are_not_read_where_a_command_is_to_be_quick():
     found = unread.expected(None, MOST)
     assert (found.how, math.isnan(found.value)) == ("unknown", True)
     assert found.sentence == (
-        "201 runs are comparable, more than the 200 that are read here: `harness board` says what to expect on new "
-        "queries."
+        "201 runs are comparable, but at most 200 are read here: `harness board` says what to expect on new queries."
     )
     assert unread.expected(Replay("s", 1.0, 0.5), MOST).value == 0.5  # which needs no scores
     assert family(rows).expected(None).how == family(rows[:MOST]).expected(None, MOST).how == "choice"
