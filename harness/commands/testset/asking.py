@@ -51,7 +51,7 @@ class Asking:
         estimate = Chat(self.model, known).estimate(prompts)
         said = [
             f"{extent} takes {estimate.text()}.",
-            f"Nothing was sent or written. Without dry_run=true, the {extent.partition(' ')[0].lower()} begins.",
+            f"Nothing was sent or written. To begin the {extent.partition(' ')[0].lower()}, leave out dry_run=true.",
         ]
         shown = [Table(caption, notes=[text]) for caption, text in first.items()]
         return CommandAnswer({"estimate": estimate, **document}, Report("", tables=shown, files=said))

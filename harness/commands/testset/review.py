@@ -144,7 +144,7 @@ def check_keys(config: ReviewConfig) -> None:
 def _read_workbook(config: ReviewConfig, path: Path, name: str) -> CommandAnswer:
     """Read a workbook and log its judgements: all of them, or none if the workbook has a mistake."""
     folder = config.testset
-    read_testset_manifest(folder, "testset")  # before the log is locked, which would create the folder
+    read_testset_manifest(folder, "testset")  # Check the folder first: locking the log would create it.
     with stage(f"reading {path}"), JudgementLog(folder).appending() as add:
         work = ReviewWork.read(config)
         found = read_workbook(path, name, work.judged, work.audit, judged_now())
