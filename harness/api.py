@@ -191,7 +191,7 @@ def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k
     check_value(k, keys(RunConfig)["depth"], "k")
     check_value(metrics, Key(list[str] | None), "metrics")
     if metrics == []:
-        raise BadInput("metrics is empty. Name at least one measure, or leave it out.")
+        raise BadInput("metrics is empty. Name at least one measure, or leave out metrics.")
     for name in metrics or ():
         parse_measure(name)
     if not isinstance(dataset, Dataset):

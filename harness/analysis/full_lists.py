@@ -82,8 +82,8 @@ def _unfit(run: LoggedRun, dataset: Dataset) -> str | None:
         return f"is {run.status}: its lists may be incomplete. Repeat the run"
     for name in ("documents", "queries"):
         if run.tags.get(f"data.{name}") != dataset.fingerprints[name]:
-            edited = ", or they were edited since" if name == "queries" else ", or they were prepared anew since"
-            return f"was not made with the {name} that the test set has{edited}. Repeat the run"
+            edited = " (they may have been edited)" if name == "queries" else " (they may have been prepared anew)"
+            return f"was not made with the {name} that the test set has now{edited}. Repeat the run"
     return None
 
 

@@ -134,13 +134,13 @@ def settled(tracker: Tracker, config: C, task: str = RETRIEVAL, verbs: Collectio
             raise _nothing(tracker, name, task)
     names = _ranked_by(runs) or Counter([document.get("objective", USUAL)])
     metric, count = names.most_common(1)[0]
-    note = f"Ranked by {metric}, the objective of {count} of {names.total()} {whose}. metric=NAME: another measure."
+    note = f"Ranked by {metric}, the objective of {count} of {names.total()} {whose}. Set metric=NAME to change this."
     return config.changed(metric=metric), [note] if len(names) > 1 else []
 
 
 def require_labels(run: LoggedRun) -> None:
     if run.tags.get("task", RETRIEVAL) == RETRIEVAL and "data.qrels" not in run.tags:
-        raise BadInput(f"Run {run.named} has no labels, so no scores. {GET_LABELS}")
+        raise BadInput(f"Run {run.named} has no labels, so it has no scores. {GET_LABELS}")
 
 
 def require_finished(run: LoggedRun) -> None:
@@ -226,7 +226,7 @@ def compares(one: LoggedRun, other: LoggedRun) -> bool:
     """Return whether two runs can be compared by their objectives: both have the same measure, queries and rules.
 
     An in-sample score may be compared with an out-of-fold score. A tag that only one run has is ignored, since for
-    example a file that was scored without queries has no `data.queries`.
+    example a file that was scored with labels alone has no `data.queries`.
     """
     own, others = one.objective, other.objective
     if own is None or others is None or (own.name, own.select_on) != (others.name, others.select_on):

@@ -88,8 +88,8 @@ def test_the_best_that_fit_are_taken(tmp_path):
     assert notes == [
         "Left out: 1 run that has no full lists: a sweep logs them only for its best trial. Repeat the run with "
         "`harness run`.",
-        "Left out: 1 run that was not made with the queries that the test set has, or they were edited since. Repeat "
-        "the run.",
+        "Left out: 1 run that was not made with the queries that the test set has now (they may have been edited). "
+        "Repeat the run.",
     ]
 
 

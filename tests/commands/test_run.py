@@ -107,7 +107,7 @@ def test_runs_without_labels_lead_to_labels(harness, toy):
         assert "harness testset draft" in refused
     for command in ("compare", "board", "power"):
         refused = harness(command, f"runs=[{','.join(one['run_id'] for one in made)}]").refusal
-        assert "has no labels, so no scores. If you have labels" in refused
+        assert "has no labels, so it has no scores. If you have labels" in refused
 
 
 @pytest.mark.slow

@@ -262,7 +262,7 @@ class RetrievalRuns:
         if honest := [run.label for run in self.runs if run.table.oof]:
             notes.append(
                 f"{', '.join(honest)} learnt from these labels. So values and losses are out of fold: they do not use "
-                "the query's own label. The documents shown are from the logged lists, which may use it (in sample)."
+                "the query's own label. The documents shown are from the logged lists, which may use that label."
             )
         if self.apart:
             notes.append("Public and private parts are left out, since the runs have different public queries.")
@@ -514,8 +514,8 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
     """Compare runs. Raise BadInput unless every run has the metric.
 
     config: with `select_on=public`, the public queries or items choose the best run, and the private ones test it.
-    family: float64 [R], the corrected p of the best run against each of R runs, ordered from the best; `runs` are the
-        first of these R runs. If `family` is None, p is corrected over the pairs of `runs`.
+    family: float64 [R], the corrected p of R ranked runs against the best run, the best first. `runs` are the first of
+        these R runs. If `family` is None, p is corrected over the pairs of `runs`.
     """
     metric, labels, private = config.metric, runs.labels, config.select_on == "public"
     if private and runs.apart:

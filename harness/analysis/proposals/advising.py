@@ -356,7 +356,7 @@ def tried_values(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) ->
 
 
 def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> list[Proposal]:
-    """Propose a step further for each numeric key whose best value is the least or the greatest of its tried values."""
+    """Propose a value beyond the tried ones for each numeric key whose best tried value is the least or greatest."""
     whole = ~np.isnan(others.values).any(axis=1) & np.array([run.has_settings for run in others.runs], bool)
     rows = np.vstack([evidence.values[None], others.values[whole]])
     keys = varied([own, *(run.params for run, kept in zip(others.runs, whole, strict=True) if kept)])
@@ -391,7 +391,7 @@ class Untold:
 
 
 def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
-    """Return the best run whose values by query differ from those of `one`; None if it differs significantly."""
+    """Return the best other run whose values by query differ from `one`'s; None if they differ significantly."""
     by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # p depends on query order
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)[by_id]

@@ -23,13 +23,13 @@ from harness.experiment.plan import Plan
 from harness.storage.typed import HIDDEN
 from retrievers.dense.models import INSTALL, PACKAGES, ModelSource, here
 
-# Shares of the bound. The share of a gate is multiplied by 2 * AUROC - 1 of its signal, or by 0.5 if this is unknown.
+# Shares of the bound. A gate's share is multiplied by 2 * A - 1, where A is its signal's AUROC; by 0.5 if A is unknown.
 GATES = {"auto": 0.8, "depth": 0.75, "classifier": 0.7}
 STEMS = 0.25  # a tokenizer that knows the word forms of the language, in place of one that does not
 PLAIN = 0.02  # any other tokenizer
 BIGRAMS = 0.2  # BM25 on bigrams, if tokenizers split word forms inconsistently, or if no spaces separate words
 OTHER_BIGRAMS = -0.05  # BM25 on bigrams in other cases: n-grams help inflected words only (McNamee and Mayfield 2004)
-ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # encoders without a download, added to BM25
+ENCODERS = {"lsa": 0.04, "use_multilingual": 0.04}  # encoders that need no download, added to BM25
 MODEL = 0.3  # a large model on this machine, as an encoder or a reranker
 MODEL_ALONE = 0.2  # a large model as an encoder without BM25
 LEXICAL = 0.1  # BM25 added to an encoder
@@ -60,7 +60,7 @@ class Proposal:
 
     kind: the kind of change. why: the evidence in one sentence; "" without evidence.
     changes: group or key -> its values. Several values make a sweep.
-    few: the combinations that sweep=auto tries. (): the first values of all keys, then the second ones, and so on.
+    few: the combinations that sweep=auto tries. If (), it tries all first values together, then the second values, etc.
     bound: the most that the change can add to the objective. share: the part of the bound that it usually adds.
     exact: whether the change adds exactly the bound on these queries.
     cost: the cost to try it. verb, words: the command `harness VERB WORDS`, without words that name the tracking store.
@@ -94,7 +94,7 @@ class Setup:
     conversations: the number of labelled queries that need documents and have several user turns.
     encoders, rerankers: the choices that work on this machine.
     evidence: None before a run.
-    varied: key -> the number of other tried values.
+    varied: group or key -> the number of tried values other than this configuration's.
     beyond: proposals to go beyond the tried values.
     """
 
@@ -190,8 +190,8 @@ def _gates(setup: Setup) -> Iterator[Proposal]:
     else:
         wrong, count = int(evidence.kept[needless].sum().round()), counted(int(needless.sum()), "query")
         name = setup.plan.gate.get("signal", "top_score")
-        told = f" Signal {name} says whether a query needs documents: AUROC {signal:.3f}." if signal is not None else ""
-        why = f"{wrong} of {count} that need no documents get documents.{told}"
+        told = f" Signal {name} tells such queries from all others: AUROC {signal:.3f}." if signal is not None else ""
+        why = f"{wrong} of {count} that need no documents still get some.{told}"
     for choice in (one for one in GATES if one != gate):
         bound = gain(evidence.shown.max(axis=1), evidence) if choice == "depth" else perfect
         share = GATES[choice] * apart * (LEFT if gate in GATES else 1.0)

@@ -182,7 +182,7 @@ def _operations(node: Node) -> float:
     Return 0 if the model is not on this machine.
     """
     folder = here(ModelSource(node.get("model"), node.get("revision"), node.get("path")))
-    if folder is None:  # all results of the model are cached
+    if folder is None:  # the model cannot run here, so its results come from the cache
         return 0.0
     on_cpu = device_for((node.get("runtime") or {}).get("device")) == "cpu"
     speed = SPEED["cpu"] * cores() if on_cpu else SPEED["gpu"]

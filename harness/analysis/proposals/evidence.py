@@ -41,8 +41,8 @@ class RunEvidence:
 
     measure: a mean over queries. top_k: the number of documents returned. needs, multi_turn: bool [Q].
     values: float64 [Q], out of fold if something was learnt from labels.
-    kept: float64 [Q], the share of decisions that show documents: 0 or 1, or a fraction if several gates decide out of
-        fold.
+    kept: float64 [Q], 1 if the gate shows documents, else 0. If several gates decide out of fold, the share of them
+        that show documents.
     lists: None if only the values are known.
     signal: float64 [Q], the gate's signal, whether used or not; None if unknown.
     """
@@ -60,7 +60,7 @@ class RunEvidence:
 
     @classmethod
     def of_outcome(cls, plan: Plan, outcome: Outcome, dataset: Dataset) -> RunEvidence:
-        """Return the evidence of a computed run. Raise BadInput without labels, or if the objective is no mean."""
+        """Return the evidence of a computed run. Raise BadInput without labels, or if the objective is not a mean."""
         measure, qrels = fixed_mean(plan.objective), dataset.qrels
         if qrels is None:
             raise BadInput("The run has no labels, so its weaknesses are unknown. Set dataset.qrels=FILE.")
