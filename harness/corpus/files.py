@@ -74,7 +74,7 @@ def find_files(patterns: str | Sequence[str]) -> list[SourceFile]:
     if problems:
         raise corpus_error(problems)
     if not found:
-        raise BadInput("files names no file. Give a pattern such as files='corpus/**/*'.")
+        raise BadInput("The key files names no file. Give a pattern such as files='corpus/**/*'.")
     return [found[name] for name in sorted(found)]
 
 

@@ -459,7 +459,7 @@ def prepare_output(
     for one in files:
         if any(one.path.resolve().is_relative_to(folder) for folder in (place, unfinished)):
             raise BadInput(
-                f"files names {one.path}, which lies in output={output}. Choose another output, or other files."
+                f"The source file {one.path} lies in output={output}. Choose another output, or other files."
             )
     finished = _checked(place, output)
     usable = finished and not (finished.skipped and unreadable == "stop")

@@ -40,7 +40,7 @@ _COMMON = frozenset(
 )
 _LOOKED_AT = 10_000  # number of letters beyond ASCII that are examined
 _ENOUGH = 0.3  # minimum share of common Korean syllables; Korean texts have about 0.7
-_ENCODINGS = {  # codec -> names in web pages
+_ENCODINGS = {  # codec -> its names in web pages
     "cp949": ("euc-kr", "ks_c_5601-1987", "ksc5601", "ks_c_5601", "cp949", "uhc", "ms949", "windows-949"),
     "cp932": ("shift_jis", "shift-jis", "sjis", "x-sjis", "windows-31j"),
     "euc_jp": ("euc-jp", "x-euc-jp"),
@@ -406,10 +406,10 @@ class _Section:
 
 _MOST_PAGES = 10_000
 _FEW = 0.01  # maximum share of a page's glyphs that may lack a Unicode value
-# Symbol fonts number their bullets and arrows from U+F020 on. Such a character alone is a bullet; several are letters.
+# Symbol fonts put bullets and arrows at U+F020 and above. One alone counts as a bullet, several in a row as letters.
 _BULLET = re.compile(r"(?<![\ue000-\uf8ff])[\uf020-\uf0ff](?![\ue000-\uf8ff])")
 _HYPHEN = re.compile(r"(?<=\w)\x02(?=\w)")  # pdfium's sign for a hyphen at the end of a line
-_UNREADABLE = re.compile(  # names of glyphs; control, replacement and private-use characters
+_UNREADABLE = re.compile(  # glyph names such as (cid:7); control, replacement and private-use characters
     r"\(cid:\d+\)|[\x00-\x08\x0e-\x1f\x7f\ufffd\ue000-\uf8ff\U000f0000-\U0010ffff]"
 )
 
@@ -417,7 +417,7 @@ _UNREADABLE = re.compile(  # names of glyphs; control, replacement and private-u
 def read_pdf(path: Path) -> list[str]:
     from pypdfium2 import PdfDocument, PdfiumError, raw
 
-    with suppress(PdfiumError):  # pdfium may repeat the error of an earlier file; this makes it a harmless one
+    with suppress(PdfiumError):  # pdfium may report an earlier file's error again; this call replaces that error
         PdfDocument(b"no PDF")
     try:
         document = PdfDocument(path)

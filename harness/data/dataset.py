@@ -56,7 +56,7 @@ class Dataset:
         """Part -> its sha256. Parts: "documents", "queries", "qrels" and "evidence" (the passages behind the labels).
 
         They depend on ids, titles, texts, turns, grades and the order of queries. They do not depend on line endings,
-        on `source`, on the order of keys, documents or labels, or on whether an id is a number in its file.
+        a document's `source`, the order of keys, documents or labels, or whether an id is a number in its file.
         """
         queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
         found = {"documents": fingerprint_of(self.documents), "queries": _sha256(queries), "qrels": None}

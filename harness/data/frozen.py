@@ -8,8 +8,8 @@ frozen.json:          {format, version, documents, counts, strata, files, sha256
 queries.jsonl and labels.jsonl have one line per query. If people have checked some of a model's labels, there are two
 more files like labels.jsonl:
 
-model_labels.jsonl:   labels of all queries by the model alone.
-checked_labels.jsonl: labels of the checked queries by people alone; each line also has {stratum}.
+model_labels.jsonl:   labels that the model alone gave, for all queries.
+checked_labels.jsonl: labels that people alone gave, for the queries they checked; each line also has {stratum}.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Frozen(SpanLabelled):
         strata = field(self.manifest, "strata", dict, str(self.path / FROZEN))
         people = self.labels(CHECKED_LABELS)
         if lacking := [one.query_id for one in people if not isinstance(strata.get(one.query_id), str)]:
-            raise BadInput(f"{self.path / FROZEN}: checked queries without a stratum: {some(lacking)}. {_AGAIN}")
+            raise BadInput(f"{self.path / FROZEN}: these checked queries have no stratum: {some(lacking)}. {_AGAIN}")
         return Checked(qrels_of(self.labels(MODEL_LABELS)), qrels_of(people), strata)
 
     def _check_documents(self, documents: Sequence[Document]) -> None:
@@ -160,8 +160,9 @@ class Frozen(SpanLabelled):
         )
         if by_model and not people:
             yield (
-                "Intervals leave out the model's errors, so values from people's judgements may lie far outside. To "
-                "include these errors, let people check queries drawn at random: harness testset review, sample=audit."
+                "Intervals leave out the model's errors, so values from people's judgements may lie far outside "
+                "them. To include these errors, let people check queries drawn at random: harness testset review, "
+                "sample=audit."
             )
         if self.folder.fingerprint != manifest["documents"].get("sha256"):
             yield "The documents differ from those that were pooled for judgement: new documents are unjudged."

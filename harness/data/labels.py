@@ -40,7 +40,7 @@ class Label:
 
 
 def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
-    """Return the label in a row, with or without `needs`. Raise BadInput if the row contradicts itself."""
+    """Return the label in a row, which may lack `needs`. Raise BadInput if the row contradicts itself."""
     relevant = _relevant(row, where)
     if "needs" not in row:
         if "not_relevant" in row or row.get("kind") == UNANSWERABLE:
@@ -81,7 +81,7 @@ def _not_relevant(row: Mapping[str, Any], where: str, relevant: Mapping[str, flo
         return None
     ids = frozenset(_ids(field(row, "not_relevant", list, where), "not_relevant", where))
     if both := sorted(ids & set(relevant)):
-        raise BadInput(f"{where}: relevant and not_relevant both name {some(both)}. Remove it from one of them.")
+        raise BadInput(f"{where}: the fields relevant and not_relevant both name {some(both)}. Keep each in one field.")
     return ids
 
 
@@ -89,7 +89,7 @@ def _ids(values: list[Any], key: str, where: str) -> list[str]:
     ids = [as_id(value, f"an id in {key}", where)[0] for value in values]
     if len(set(ids)) < len(ids):
         twice = Counter(ids).most_common(1)[0][0]
-        raise BadInput(f"{where}: {key} names {twice!r:.60} twice. Remove one of them.")
+        raise BadInput(f"{where}: the field {key} names {twice!r:.60} twice. Remove one of them.")
     return ids
 
 
@@ -98,13 +98,13 @@ def _check_kind(label: Label, where: str) -> None:
         check_kind(label.kind, label.needs, where)
     if label.relevant and not label.needs:
         raise BadInput(
-            f"{where}: needs is false, but relevant names {some(list(label.relevant))}. Write needs: true, or move "
-            "these documents to not_relevant."
+            f"{where}: needs is false, but the field relevant names {some(list(label.relevant))}. Write needs: true, "
+            "or move these documents to not_relevant."
         )
     if label.relevant and label.kind == UNANSWERABLE:
         raise BadInput(
-            f"{where}: the kind is unanswerable, but {some(list(label.relevant))} is relevant. Change the kind, or "
-            "move these documents to not_relevant."
+            f"{where}: the kind is unanswerable, but the field relevant names {some(list(label.relevant))}. Change the "
+            "kind, or move these documents to not_relevant."
         )
 
 
@@ -124,7 +124,7 @@ def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
 def qrels_of(labels: Iterable[Label]) -> Qrels:
     """Return the labels of all queries.
 
-    If only some labels say which documents were judged, each other label counts as judging only its relevant documents.
+    If only some labels say which documents were judged, only the relevant documents of the others count as judged.
     """
     rows = list(labels)
     answerable = [one for one in rows if one.kind != UNANSWERABLE]

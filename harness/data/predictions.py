@@ -28,7 +28,7 @@ class Predictions:
     """Ranked lists of Q queries, in the file's order, with duplicates kept.
 
     docs: int32 [Q, K], indices into the unique `doc_ids`; -1 pads the end of a row.
-    whole: whether the lists hold all documents that the system ranked, as in a TREC run; if False, they may be cut.
+    whole: whether the lists hold all documents that the system ranked, as in a TREC run; False if they may be cut off.
     """
 
     query_ids: tuple[str, ...]
@@ -41,7 +41,7 @@ def read_predictions(path: Path) -> Predictions:
     """Return the lists in a file of contest JSON lines {eval_id, topk: [docid, ...]} or in a TREC run.
 
     Contest lists keep their order and duplicates. A TREC run is sorted by `trec_order`. Raise BadInput for other
-    formats, if a query has two contest rows, and if a query has a document twice in a TREC run.
+    formats, for a query with two contest rows, and for a query that has a document twice in a TREC run.
     """
     number, line = next(numbered_lines(path), (0, ""))
     if not number:

@@ -29,7 +29,7 @@ from retrievers.base import Document, Query
 
 
 class Squad:
-    """JSON files of SQuAD 1 and 2 and KorQuAD 1. The task is to find the paragraph of each question.
+    """JSON files of SQuAD 1 and 2 and KorQuAD 1. The task is to find the paragraph that each question is about.
 
     Each distinct context is a document `title#n`; n counts the contexts of the title. A context under several titles
     belongs to the first. A question marked `is_impossible` (SQuAD 2) is unlabelled.

@@ -18,18 +18,18 @@ class Qrels:
     grades: query_id -> {doc_id: grade}, every grade finite and > 0. A query that is not a key is unlabelled.
     abstention: what an empty dict in `grades` means. If True (the contest's labels), the query needs no retrieval,
         unless it is in `unmet`. If False (TREC and BEIR labels), it was judged and has no relevant document.
-    not_relevant: query_id -> documents judged not relevant; may lack queries without such documents. None if the
-        labels do not say which documents were judged.
+    not_relevant: query_id -> documents judged not relevant; queries without such documents may be absent. None if
+        the labels do not say which documents were judged.
     pooled: query_id -> documents chosen for judgement, but not judged (TREC's grade -1).
     unmet: labelled queries that need retrieval, but have no relevant document among the judged documents.
-    unanswerable: queries that need retrieval, but have no answer in the documents. They are unlabelled, and scored
-        separately by whether a system shows documents.
+    unanswerable: queries that need retrieval, but have no answer in the documents. They are unlabelled. A separate
+        measure gives the share of them for which a system shows no documents.
     counts_unanswerable: whether `unanswerable` is part of the fingerprint.
 
     Labels on prepared texts also have these fields:
 
     places: doc_id -> spans of the document; several if its text occurs more than once. None if unknown.
-    evidence: query_id -> evidence at its place in the present texts, for each labelled query that needs retrieval.
+    evidence: query_id -> pieces of evidence and their present spans, for each labelled query that needs retrieval.
     checked: a model's labels, and people's labels of the queries that were drawn for people to check; None if people
         have judged every pair, or if no queries were drawn.
     """

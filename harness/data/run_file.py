@@ -67,7 +67,7 @@ class RunFile:
         longest = max(map(len, self._lists.values()), default=0)
         if queries and longest < k:
             deeper = "Deeper ranks are empty"
-            log.warning("%s: its longest list has %d documents, and depth is %d. %s.", self._path, longest, k, deeper)
+            log.warning("%s: its longest list has %d documents, but depth=%d. %s.", self._path, longest, k, deeper)
         return Ranking.from_scores({query.query_id: self._lists.get(query.query_id, {}) for query in queries}, k)
 
     def _check_documents(self, lists: Mapping[str, Scored], known: Collection[str]) -> None:
@@ -91,7 +91,7 @@ class RunFile:
 
 
 def _known_sha256(path: Path) -> str:
-    """Return the sha256 of a file. Do not read the file again unless it has changed: a sweep asks often."""
+    """Return the sha256 of a file. Do not read the file again unless it has changed: a sweep asks for it often."""
     try:
         about = path.stat()
     except OSError:
@@ -123,7 +123,7 @@ def _contest_lists(path: Path, by_rank: bool) -> Iterator[tuple[str, Scored]]:
     for where, query_id, topk, scores in contest_rows(path):
         if len(set(topk)) < len(topk):
             twice = sorted({one for one in topk if topk.count(one) > 1})
-            raise BadInput(f"{where}: topk names {some(twice)} twice. Remove one of them.")
+            raise BadInput(f"{where}: topk names {some(twice)} twice. Name each document once.")
         if topk and not by_rank:
             first.setdefault(scores is not None, where)
             if len(first) > 1:

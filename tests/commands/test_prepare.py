@@ -100,7 +100,7 @@ def test_unreadable_files(harness, corpus):
         (["output=/proc/docs"], "output=/proc/docs cannot be made"),
         (["output=in/one.txt/docs"], "output=in/one.txt/docs cannot be made"),
         (["chunk.note=in"], "in is a folder, but a file is expected"),
-        (["files=in/one.txt", "output=in"], "which lies in output=in"),
+        (["files=in/one.txt", "output=in"], "one.txt lies in output=in"),
     ],
 )
 def test_what_cannot_work_is_refused_and_leaves_nothing(harness, corpus, words, message):

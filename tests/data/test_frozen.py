@@ -128,7 +128,7 @@ BAD = [  # change of ts/v1, what the message says
     (rewrite(LABELS, label(eval_id="x")), "labels queries that queries.jsonl does not have: x"),
     (rewrite(LABELS, lambda n, row: row if n else None), "labels.jsonl lacks 1 query: q00000"),
     (rewrite(LABELS, label(relevant={"d": 1})), "that the dataset does not have: d"),
-    (lambda at: (files(lambda row: row | {"strata": {}})(at), sealed(at)), "checked queries without a stratum: q00000"),
+    (lambda at: (files(lambda row: row | {"strata": {}})(at), sealed(at)), "checked queries have no stratum: q00000"),
 ]
 
 

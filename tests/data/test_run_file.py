@@ -69,7 +69,7 @@ def test_a_list_is_cut_at_the_depth_and_a_shallower_one_is_told(searched, caplog
     assert searched(TREC, 1) == {"q2": {"d": 3.0}, "q1": {"b": 2.0}}
     assert not caplog.messages
     searched(TREC, 100)
-    assert re.search(r"run\.txt: its longest list has 3 documents, and depth is 100\.", caplog.text)
+    assert re.search(r"run\.txt: its longest list has 3 documents, but depth=100\.", caplog.text)
     searched(row("q1", ["a"]), 1, missing="empty")
     assert "1 of 2 queries have no list and get an empty one" in caplog.text
 
@@ -143,7 +143,7 @@ def test_files_fuse_beside_each_other_and_beside_retrievers(mate, tmp_path):
     done = mate("run", *words, f"store.path={tmp_path}/store")  # a cached ranking is not timed
     assert "ms_per_query/bm25" in done.json["measured"]
     assert "ms_per_query" not in done.json["measured"], "the time in all is unknown"
-    assert "depth is 3" in done.err
+    assert "but depth=3" in done.err
 
 
 @pytest.mark.slow
