@@ -185,8 +185,8 @@ def test_where_no_drawn_document_is_relevant():
     found = missed(pool(tuple(pairs)), resolved(pairs), QUERIES)
     assert (found.found, found.below, found.estimated, found.labelled) == (0, 6, 3, 3)
     assert found.text() == (  # 3 / 2 of 6
-        "None of 2 documents drawn from below pool.depth is relevant: with 95 % confidence, judgements miss "
-        "fewer than 9. This is based on 2 queries whose pairs are all judged."
+        "None of 2 documents drawn from below pool.depth is relevant: with 95 % confidence, "
+        "fewer than 9 are missing. This is based on 2 queries whose pairs are all judged."
     )
 
 
