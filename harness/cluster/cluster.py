@@ -23,7 +23,7 @@ class ShardWork(Generic[JobT, ResultT]):
     """The same work on several shards.
 
     do: a function in a module of this project. It is called once for each job, on any node and in any order. If a node
-        dies, its job is done again on another node; finished parts are in the cache.
+        dies, another node does its job again, and reads the finished parts from the cache.
     jobs: small frozen values of plain data, which name entries of the cache.
     sizes: the size of each job in `unit`, for the overall progress.
     needs: "model" means that a job loads an encoder: few jobs run at a time, each with many cores or a GPU.
@@ -82,7 +82,7 @@ def _part(progress: Progress, before: int, size: int, total: int, unit: str) -> 
 
     def count(done: int, of: int, _: str) -> None:
         nonlocal reached
-        # A job may count several things one after the other, each from 0.
+        # A job may count several things one after the other, each from 0: report only an advance.
         if of and (now := size * done // of) > reached:
             reached = now
             progress(before + now, total, unit)

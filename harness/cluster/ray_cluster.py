@@ -92,7 +92,7 @@ class RayCluster:
         try:
             problems = ray.get(answered)
         except ray.exceptions.RayError as error:
-            raise Failed(f"cluster=ray: no worker starts on a node: {_reason(error)}") from None
+            raise Failed(f"cluster=ray: a worker could not start: {_reason(error)}") from None
         if problem := next(filter(None, problems), ""):
             raise BadInput(problem)
         where = "on this machine alone" if connection.asked is None else f"at {connection.head}"
@@ -106,8 +106,8 @@ class RayCluster:
         has = _counts(nodes)
         if self._gpus:
             raise BadInput(
-                f"cluster.runtime.encoding_gpus is {self._gpus:g}, but no node of the cluster has so many. The "
-                f"cluster has {has}. Start a node with GPUs (`ray start --num-gpus=N`), or give 0 to encode on cores."
+                f"cluster.runtime.encoding_gpus is {self._gpus:g}, but no node of the cluster has so many. The cluster "
+                f"has {has}. Start a node with GPUs (`ray start --num-gpus=N`), or set the key to 0 to encode on cores."
             )
         raise BadInput(
             f"cluster.runtime.encoding_cores is {cores}, but no node of the cluster has so many. The cluster has {has}."
@@ -230,7 +230,7 @@ class _ShardJobs:
         return [node for node in living_nodes() if node.cores >= cores and node.gpus >= gpus]
 
     def _look(self) -> None:
-        """Raise Failed if the head is gone, no node is left, or no node becomes free: Ray itself would wait or exit."""
+        """Raise Failed if the head is gone, no node is left, or no node becomes free. Unchecked, Ray waits or exits."""
         self._unanswered = 0 if self._connection.alive() else self._unanswered + 1
         if self._unanswered > 1:
             raise Failed(

@@ -16,7 +16,7 @@ from retrievers.base import cores
 from retrievers.hosts import name_host
 
 ANSWER_SECONDS = 5.0  # time for the head of a cluster to answer
-TRIES = 3  # how often a job may be started if its workers die
+TRIES = 3  # maximum number of starts of a job whose workers die
 OBJECTS = 128 * 2**20  # bytes of shared memory for a cluster started here: jobs and results are small
 # Ray uses HTTP/2. A client sends HTTP/2's fixed first bytes and empty settings; a server answers with its settings.
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
@@ -40,7 +40,7 @@ class Connection:
     ours: bool
 
     def alive(self) -> bool:
-        """Return whether the head still answers. Without the head, Ray ends a process after a minute."""
+        """Return whether the head still answers. A minute after the head is gone, Ray ends this process."""
         return not _unanswered(self.head)
 
 

@@ -93,7 +93,7 @@ def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) ->
     """Do a job, and return ("done", the result, the name of this node, the node's id).
 
     If the job fails, return the kind of error and a message in place of "done" and the result: exceptions stay on the
-    node. packed: a reference to the function and its argument, which only a fit node can read. tally: a `DoneParts`.
+    node. packed: holds a reference to (function, argument); only a fit node may load them. tally: a `DoneParts`.
     """
     where = _here()
     if problem := examine(wanted):

@@ -88,7 +88,7 @@ def _ceilings(found: list[Ceiling]) -> Table:
 
 
 def _to_try(found: list[Proposal], commands: list[str]) -> Table:
-    """Return the proposals with their commands. Do not repeat a reason or an upper bound that stands above."""
+    """Return the proposals with their commands. Do not repeat a reason or an upper bound of an earlier proposal."""
     said: set[str] = set()
     lines = []
     for place, (one, command) in enumerate(zip(found, commands, strict=True), 1):
@@ -100,7 +100,7 @@ def _to_try(found: list[Proposal], commands: list[str]) -> Table:
         lines += [f"{place}. {one.title}: {worth}{bound}. {_cost(one)}"]
         lines += [f"   {line}" for line in ([] if one.why in said else [one.why])] + [f"   {command}"]
         said |= {limit, one.why}
-    return Table("What to try, the likeliest gain first", notes=lines or [NOTHING])
+    return Table("What to try, the greatest expected gain first", notes=lines or [NOTHING])
 
 
 def _cost(one: Proposal) -> str:

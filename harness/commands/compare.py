@@ -64,7 +64,7 @@ def _compared(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """A comparison, and where it is logged. run_id, experiment: None if files were compared, which logs no run."""
+    """A comparison, and where it is logged. run_id, experiment: None if files of rankings were compared."""
 
     comparison: Comparison
     run_id: str | None
@@ -113,7 +113,7 @@ def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
 def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:
     """Compare runs pair by pair. Log the result, unless `runs` names files of rankings instead of logged runs."""
     kind = RunKind(config.task)
-    if config.metric is not None and not kind.task:  # `TaskRuns.measures` checks those of text tasks
+    if config.metric is not None and not kind.task:  # `TaskRuns.measures` checks the metric of a text task
         measures.parse_measure(config.metric)
     with tempfile.TemporaryDirectory() as folder:
         files = run_files.open_run_files(config.runs or (), config, invocation, Path(folder) / "files", config.seed)

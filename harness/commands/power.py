@@ -30,7 +30,7 @@ from harness.statistics.power import MOST, TellingApart, telling_apart
 from harness.tracking.tracker import Tracker
 
 BAR = 20  # length of the bar for a power of 100 %, in characters
-# Key of `testset draft` -> the logged param of a run that holds its value.
+# Key of `testset draft` -> the param under which a run logs the value of this key.
 DRAFTED = {"testset": "dataset.path", "documents": "dataset.documents"}
 
 
@@ -70,7 +70,7 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
-    """Return the two named runs, or the best run and the next best with another value on some query.
+    """Return the two named runs, or the best run and the next best that differs from it on a query.
 
     If a named run is a sweep, take its recommended trial. Raise BadInput unless the runs can be compared by query
     and all labels come from people.
@@ -83,8 +83,8 @@ def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
         return _pair(tracker, asked, [run.run_id for run in recommended_runs(tracker, asked.runs)], [], folder)
     best, *others = (one.run.run_id for one in chosen_runs(tracker, asked).runs)
     notes = [
-        f"Of {counted(len(others) + 1, 'run')}, these are the best by {asked.metric} and the next best with another "
-        "value on some query."
+        f"Of {counted(len(others) + 1, 'run')}, these are the best by {asked.metric} and the next best that "
+        "differs from it on some query."
     ]
     if len(others) > 1:
         notes = [
@@ -107,7 +107,7 @@ def _pair(tracker: Tracker, asked: Wanted, ids: list[str], notes: Sequence[str],
         raise BadInput(
             f"The labels of {' and '.join(partly)} come partly from a model. The certainty of a difference then "
             "depends on the number of queries that people have checked. `harness compare` estimates the difference; "
-            "`harness testset audit` computes how much checking more queries would help."
+            "`harness testset audit` computes how much it would help to check more queries."
         )
     values = found.values[:, judging(found.public, found.select_on)]
     if (np.isnan(values[0]) != np.isnan(values[1])).any():

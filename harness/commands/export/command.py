@@ -35,7 +35,7 @@ class ExportAnswer:
     """An exported submission.
 
     run_id, metric, value, low, high, kind: the run, and the score by which it was chosen. written: whether the file is
-    new. size: the unit of the submission (queries or items) -> their number. number: the position among all submissions
+    new. size: the unit (queries or items) -> how many the submission has. number: the position among all submissions
     of the ledger. new: whether this content had not been exported before. expected: the value to expect on new queries.
     """
 

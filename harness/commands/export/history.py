@@ -86,7 +86,7 @@ class Agreement:
     """How well the leaderboard's scores on a part agree with ours, over the submissions that have both scores.
 
     drift: mean, least and greatest difference (the leaderboard's score minus ours); None without submissions.
-    tau: Kendall's tau-b of the two orders; None for fewer than three submissions, or if undefined.
+    tau: Kendall's tau-b of the scores; None for fewer than three submissions, or if one side's scores are all equal.
     swapped: pairs of submissions (a, b) where `a` scores higher than `b` here, but lower on the leaderboard.
     """
 
@@ -114,7 +114,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class History:
-    """All submissions. agreement: part of the leaderboard -> agreement. picture: None if there is nothing to draw."""
+    """All submissions. agreement: by part of the leaderboard. picture: None if there is nothing to draw."""
 
     ledger: Path
     metric: str | None
@@ -162,7 +162,7 @@ def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
-    """List all submissions. Report how the leaderboard's scores differ from ours, and whether their orders agree."""
+    """List all submissions. Report how the leaderboard's scores differ from ours, and which pairs they reverse."""
     ledger = Ledger.of(config.outputs)
     known: Sequence[Submission] = ()
     if ledger.folder.is_dir():
@@ -252,7 +252,7 @@ def _refuse(file: Path, sha256: str, ledger: Ledger) -> NoReturn:
         if one.sha256 == exported_as or any(line.file == str(file) for line in one.exports):
             raise BadInput(
                 f"submission={file} has changed since it was exported as {one.about}: its sha256 was "
-                f"{one.sha256[:12]}… and is {sha256[:12]}…. Name the file that was submitted; "
+                f"{one.sha256[:12]}… and is now {sha256[:12]}…. Name the file that was submitted; "
                 f"`harness export run={one.exports[0].run_id} submission=FILE` writes it again."
             )
     raise BadInput(
@@ -310,7 +310,7 @@ def _in_words(found: History, part: str) -> list[str]:
     if agreement.pairs:
         tau = "" if agreement.tau is None else f", Kendall's tau {agreement.tau:.2f}"
         sentences.append(
-            f"Order on the leaderboard: {len(agreement.swapped)} of {agreement.pairs} pairs in the opposite order{tau}."
+            f"The leaderboard ranks {len(agreement.swapped)} of {agreement.pairs} pairs in the opposite order{tau}."
         )
     if agreement.swapped:
         a, b = _first_swapped(found, part)

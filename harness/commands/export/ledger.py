@@ -162,7 +162,7 @@ class Ledger:
         return found
 
     def require_free(self, line: Export) -> None:
-        """Raise BadInput if the name of an export is taken by other content, or by the provenance of other content."""
+        """Raise BadInput if the name of an export, or that of its provenance file, is taken by other content."""
         file = Path(line.file)
         for one in self.submissions().values():
             if line.file in one.files and one.sha256 != line.sha256:
@@ -190,7 +190,7 @@ class Ledger:
     def settle(self, tracker: Tracker) -> None:
         """Complete the pending steps: write provenance files, lines of the ledger, and tags and metrics of the runs.
 
-        Drop an export whose file was never written. If the tracking server is down, leave the step to the next command.
+        Drop an export whose file was never written. If the tracking server is down, the next command retries the step.
         """
         for path in sorted(self.pending.glob("*.json")):
             begun = row_as(Pending, json_file(path), str(path))

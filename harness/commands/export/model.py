@@ -86,7 +86,7 @@ class RegisteredModel:
 def prepared_model(
     tracker: Tracker, run: LoggedRun, valid: ValidRun, cache: Cache, name: str, allow: Sequence[str]
 ) -> Iterator[ServedRun]:
-    """Create the registered model `name` if it is missing. Yield what `log_model` packages as its new version.
+    """Create the registered model `name` if it is missing. Yield what `log_model` packages as a new version of it.
 
     Raise BadInput if the model might not answer as the run did, or if MLflow refuses the name.
     allow: as for `require_allowed_hosts`.

@@ -184,7 +184,7 @@ def test_history_sets_the_honest_score_against_the_leaderboards(harness, tmp_pat
 
     said = harness("export history").out
     assert "2 is above 1 here (0.8000 > 0.7000) and below it there (0.7400 < 0.7500)" in said
-    assert "Order on the leaderboard: 1 of 1 pairs in the opposite order." in said
+    assert "The leaderboard ranks 1 of 1 pairs in the opposite order." in said
     assert "mean -0.0050, from -0.0600 to +0.0500" in said
 
 
