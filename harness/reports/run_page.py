@@ -100,7 +100,7 @@ def write_run_page(
 
 
 def write_scored(folder: Path, of: Evaluation, source: Mapping[str, str]) -> str:
-    """Draw the scores of predictions from a file. Return a description in Markdown. source: facts about the files."""
+    """Draw the scores of a file of predictions. Return a description in Markdown. source: facts about the files."""
     if of.scores:
         overview(of.scores, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]

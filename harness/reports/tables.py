@@ -30,7 +30,7 @@ PASTED = 3  # a pasted number has at most this many decimals
 GAP = 2  # characters between columns of a terminal
 WHOLE = 18  # a terminal never breaks a word of at most this many characters
 FOLDED = 10  # a column of long texts keeps at least this many characters
-BROKEN = 14  # a terminal breaks headings longer than this between words, since the numbers below are narrower
+BROKEN = 14  # a longer heading is split between words on a terminal, since the numbers below are narrower
 KEY, AT_DOTS = re.compile(r"[a-z]\w*(\.\w+)*"), re.compile(r"(?<=\.)")
 IN_HEADINGS = re.compile(r"(?<=[_.,])(?=\w)| (?=\()|(?<=[\w,]) ")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet reads cells that begin with these as formulas
@@ -122,7 +122,7 @@ class Table:
 
 
 def best_marked(cells: Sequence[Number]) -> list[Number]:
-    """Mark as best the highest number and all that look the same when pasted. A single number stays unmarked."""
+    """Mark as best the highest number and all numbers that look like it when pasted. Leave a single number unmarked."""
     known = [one.value for one in cells if not math.isnan(one.value)]
     if len(known) < 2:
         return [*cells]
@@ -165,7 +165,7 @@ def _shown(cell: Cell, column: Column, digits: int) -> str:
 def on_screen(table: Table, drawn: bool = False) -> Table:
     """Return the table as texts, with intervals in a column after their numbers.
 
-    drawn: whether to add a nameless column after each column of differences. Its cells are Numbers, to be drawn.
+    drawn: whether to add a nameless column after each column of differences. The caller draws its cells (Numbers).
     """
     columns: list[Column] = []
     cells: list[Sequence[Cell]] = []
@@ -227,7 +227,7 @@ def terminal_table(table: Table, width: int) -> RichTable:
 
 
 def _breaks(cells: Iterable[str]) -> bool:
-    """Return whether a terminal may break these texts over lines. It may if one is long or has several words."""
+    """Return whether any of these texts is long or has several words, so that a terminal may break it over lines."""
     return any(len(line) > WHOLE or " " in line for one in cells for line in one.split("\n"))
 
 

@@ -59,7 +59,7 @@ def score_tables(scores: Scores, held_out: Scores | None = None, objective: Obje
 def loss_table(
     scores: Scores, held_out: Scores | None = None, objective: Objective | None = None, least: float = 0.0
 ) -> Table:
-    """Return the losses of at least `least`; an empty table if the losses do not add up to 1 - objective."""
+    """Return the table of losses, without those below `least`; empty if the losses do not add up to 1 - objective."""
     kind, score = (", out of fold", f"{OOF}modified_map@3") if held_out else ("", "modified_map@3")
     losses = (held_out or scores).losses if loses(objective) else {}
     lines = [

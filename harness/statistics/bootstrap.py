@@ -142,7 +142,7 @@ def bca(
     share_up_to = (resampled <= (observed + slack)[:, None]).mean(axis=1)
     bias_share = (share_below + share_up_to) / 2  # A tie counts half.
     greatest = np.abs(influence).max(axis=1)
-    flat = greatest <= slack  # No single item makes a difference, though several together may.
+    flat = greatest <= slack  # Leaving out one item changes nothing; leaving out several may.
     deviations = influence / np.where(flat, 1.0, greatest)[:, None]
     squares = np.where(flat, 1.0, (deviations**2).sum(axis=1))
     acceleration = (deviations**3).sum(axis=1) / (6 * squares**1.5)

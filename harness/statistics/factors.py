@@ -166,7 +166,7 @@ def _rank(gram: np.ndarray) -> int:
 
 MOST = 500  # maximum number of queries in a kernel [Q, Q]; more queries are averaged in blocks
 STEPS = 2001  # number of shares to test, evenly spaced from 0 to 1
-PAIRS = 5  # this many pairs of keys get an interval: those with the greatest shares
+PAIRS = 5  # maximum number of pairs of keys with an interval: those with the greatest shares of the variance
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class Importance:
     """Shares of the variance of the trials' scores.
 
     alone: the share of each key's main effect.
-    total: the share of a key's main effect and its joint effects together; equal to `alone` if no pair is known.
+    total: the share of a key's main effect and joint effects together; equal to `alone` if no joint effect is known.
     pairs: the greatest shares of joint effects of two keys, beyond the main effect of each key.
     rest: the share that keys and pairs do not explain.
     spread: how far mean scores vary over the space: their standard deviation without noise, in units of the measure.
@@ -295,7 +295,7 @@ def _t(count: int) -> float:
 
 
 class _Blocks:
-    """Replaces more than MOST queries by MOST random blocks, drawn once. A block has the scaled sum of its queries."""
+    """Replaces more than MOST queries by MOST random blocks, drawn once. Effects in a block are summed and scaled."""
 
     def __init__(self, queries: int):
         self.queries = queries

@@ -7,8 +7,8 @@ their differences are flipped as in `significance`. If more than FLIPPED differe
 sums are treated as normal. If more than SAMPLED are not 0, the answer is the power of Student's test, by the noncentral
 t distribution. `scripts/benchmark.py power` compares these shortcuts with the test itself.
 
-To assume another true difference, the observed differences d are weighted by exp(θd), with the θ that gives this mean
-(exponential tilting; Efron 1981). Ties remain ties, no difference exceeds the observed differences, and a normal
+To assume another true difference, the observed differences d are weighted by exp(θd), with the θ that makes it their
+mean (exponential tilting; Efron 1981). Ties remain ties, no difference exceeds the observed differences, and a normal
 distribution is only shifted.
 """
 
@@ -26,7 +26,7 @@ from harness.statistics.significance import FEW, RESAMPLES, SEED, Difference, di
 
 REPEATS = 3000  # number of samples; power then has a standard error of 0.007
 FLIPS = 1000  # number of random flips of the signs of a sample
-EXACT = 11  # with at most this many differing queries, all flips are counted
+EXACT = 11  # up to this many differing queries in a sample, all possible flips are tried
 FLIPPED = 150  # beyond this many differing queries in a sample, flipped sums are treated as normal
 SAMPLED = 3000  # beyond this many differing queries, Student's test gives the answer
 MOST = 10_000_000  # maximum number of queries to give as an answer
@@ -95,7 +95,7 @@ class Population:
 
 @dataclass(frozen=True)
 class FlipTest:
-    """The two-sided paired randomisation test. It finds a difference if p <= alpha. seed: for samples and flips."""
+    """The two-sided paired randomisation test. It finds a difference if p <= alpha. seed: of all random draws."""
 
     alpha: float = 0.05
     seed: int = 0
@@ -160,7 +160,7 @@ class FlipTest:
     def smallest_difference(self, population: Population, queries: int, power: float) -> float | None:
         """Return the least mean difference, in the observed direction, that `queries` queries find with this power.
 
-        Return None if the observed differences cannot be weighted, as in `with_mean`, to have such a mean.
+        Return None if `with_mean` cannot give the observed differences such a mean.
         """
         side = 1 if population.mean >= 0 else -1
         mirrored = Population(side * population.values[::side], population.shares[::side])
@@ -298,7 +298,7 @@ def telling_apart(gaps: np.ndarray, wanted: float = 0.8, alpha: float = 0.05) ->
 
 
 def effect_interval(known: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % interval of the effect, mean / standard deviation of differences [n]; NaN if all are equal.
+    """Return the 95 % interval of the effect (mean / standard deviation) of differences [n]; NaN if all are equal.
 
     By the delta method, with skewness g and kurtosis k, the variance of the effect e is (1 - g e + (k - 1) e² / 4) / n
     (Mertens 2002, for the Sharpe ratio).
@@ -320,9 +320,9 @@ def needed_between(
 ) -> tuple[int | None, int | None]:
     """Return the 95 % interval of the number of queries needed, the lower end first.
 
-    An end is None if no number is enough, or if more than MOST queries are needed. An end is the number of queries that
-    Student's test needs for an end of the effect's interval, times x / y. For the observed effect, `test` needs x
-    queries, and Student's test needs y.
+    For the observed effect, `test` needs x queries, and Student's test needs y. An end is x / y
+    times the number of queries that Student's test needs for an end of the effect's interval. It is None if no number
+    is enough, or if more than MOST are needed.
 
     known: the observed differences [n]. needed: the number of queries that `test` needs to find the mean of `known`.
     """

@@ -41,9 +41,9 @@ LEAST = 20  # an interval needs this many checked queries
 FEW = 30  # with fewer checked queries, a note warns of worse coverage (scripts/benchmark.py checked_labels)
 CONFIDENCE = 0.95
 LEAST_FREEDOM = 4  # a variance needs this many degrees of freedom; with fewer, neighbouring strata share a variance
-SPARSE = 5  # an interval needs this many checked queries apart from those with the commonest value (rule: n·p >= 5)
+SPARSE = 5  # an interval needs this many checked queries whose value is not the commonest one (rule: n·p >= 5)
 MOST_LEVERAGE = 0.5  # greater leverages are cut to this, since residuals are divided by 1 - leverage
-_ROUNDING = 1e-12  # variances up to this count as 0
+_ROUNDING = 1e-12  # smaller values are rounding errors
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ class _Stratum:
     """The queries of a stratum. Row 0 of each array has values; row 1 is 1 if the measure applies to the query, else 0.
 
     share: the stratum's share of all queries.
-    people: float64 [2, n], of the checked queries, by people's labels. seen: the same queries by the model's labels.
-    other: float64 [2, N], of all other queries, by the model's labels.
+    people, seen: float64 [2, n], the checked queries: by people's labels, and by the model's labels.
+    other: float64 [2, N], all other queries, by the model's labels.
     """
 
     share: float
