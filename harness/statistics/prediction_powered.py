@@ -176,7 +176,7 @@ def difference(first: CheckedSample, second: CheckedSample) -> Estimate:
 
 
 def joined(strata: np.ndarray, checked: np.ndarray) -> np.ndarray:
-    """Join neighbouring strata, int [Q], until each has at least two checked queries, if two or more are checked."""
+    """Join neighbouring strata, int [Q], until each has at least two checked queries or only one stratum is left."""
     names, found = np.unique(strata, return_inverse=True)
     groups = _neighbours(np.bincount(found[checked], minlength=len(names)).tolist(), 2)
     place = np.repeat(np.arange(len(groups)), [len(members) for members in groups])
@@ -203,7 +203,7 @@ def _strata(sample: CheckedSample) -> Iterator[_Stratum]:
     for stratum in np.unique(strata).tolist():
         inside = strata == stratum
         parts = ((people, inside & checked), (model, inside & checked), (model, inside & ~checked))
-        # Contiguous, so that NumPy adds up a row in the same order as a one-dimensional array, with equal rounding.
+        # Contiguous rows: NumPy adds them up in the same order as one-dimensional arrays, so rounding is the same.
         yield _Stratum(float(inside.mean()), *(np.ascontiguousarray(of[:, rows]) for of, rows in parts))
 
 
@@ -213,7 +213,7 @@ def _ratio(strata: Sequence[_Stratum], weight: float) -> float:
 
 
 def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
-    """Return λ. As in ppi_py, the covariance is divided by n, and the variance is over all queries."""
+    """Return λ. As in ppi_py, cov(Y, Ŷ) has the divisor n, and var(Ŷ) is taken over checked and other queries."""
     above = below = 0.0
     for one in strata:
         n, more = one.people.shape[1], one.other.shape[1]
@@ -224,12 +224,12 @@ def _weight(strata: Sequence[_Stratum], ratio: float) -> float:
         above += one.share**2 * shared / n
         below += one.share**2 * _variance(np.concatenate([seen, other])) * (1 / n + 1 / more)
     found = min(max(above / below, 0.0), 1.0) if below > _ROUNDING else 0.0
-    whole = float(round(found))  # without rounding errors, which depend on the order of the queries
+    whole = float(round(found))  # 0 or 1: removes rounding errors, which depend on the order of the queries
     return whole if abs(found - whole) < _ROUNDING else found
 
 
 def _error(strata: Sequence[_Stratum], weight: float, ratio: float, tuned: bool) -> tuple[float, float]:
-    """Return the standard error and its degrees of freedom; these are infinite if the residuals do not vary.
+    """Return the standard error and its degrees of freedom; the latter are infinite if the residuals do not vary.
 
     tuned: whether λ was fitted to the checked queries; ignored if λ is 0 or 1.
     """

@@ -20,7 +20,7 @@ _TIE = 1e-12  # sums are equal if they differ by less than this times the sum of
 
 Pair = tuple[int, int]  # indices of two runs
 Statistic = Callable[[np.ndarray], np.ndarray]
-"""R draws of swaps, int8 [R, n], 1 where two runs swap their results on an item -> differences in M measures [M, R]."""
+"""Draws of swaps [R, n] -> differences in M measures [M, R]. Swaps are int8: 1 if two runs swap results on an item."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +118,7 @@ def randomisation_test(
 
     statistic: gives the differences between the runs after swaps.
     n: the number of items to swap; leave out items that change nothing.
-    slack: float64 [M], or one number for all; distances at most this far below the observed one count as equal to it.
+    slack: float64 [M] or a number: how far below the observed distance another may be and still count as equal to it.
     """
 
     def distances(swaps: np.ndarray) -> np.ndarray:
@@ -135,8 +135,8 @@ def randomisation_test(
 def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
     """Test M means of differences by randomisation; return p, float64 [M], and whether it is exact, bool [M].
 
-    Swapping the two runs on a query flips the sign of the query's difference. The test of a measure is exact if its
-    n differences other than 0 can be flipped in at most `resamples` ways (2^n). p is 1 if all differences are 0.
+    Swapping the two runs on a query flips the sign of the query's difference. The n differences of a measure that are
+    not 0 can be flipped in 2^n ways; the test is exact if 2^n is at most `resamples`. p is 1 if all differences are 0.
 
     rows: differences by query, float64 [M, Q]; NaN does not count.
     """
@@ -180,7 +180,7 @@ def _swaps(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
 
 
 def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> list[Difference]:
-    """Return a Difference, without Holm's correction, for each row of differences by query, float64 [M, Q]."""
+    """Return a Difference for each row, without Holm's correction. rows: differences by query, float64 [M, Q]."""
     p, exact = sign_flip_test(rows, seed, resamples)
     lows, highs, notes = bootstrap_means(rows, seed, resamples=resamples)
     found = []

@@ -59,7 +59,7 @@ def public_part(qrels: Qrels, *, scored: tuple[str, ...], multi_turn: frozenset[
     return np.array([chosen[query_id] for query_id in scored])
 
 
-Score = Callable[[np.ndarray], np.ndarray]  # R draws [R, N], 1 for a drawn item, else 0 -> scores of M runs [M, R]
+Score = Callable[[np.ndarray], np.ndarray]  # draws [R, N] (1 if the item is drawn, else 0) -> scores of M runs [M, R]
 
 DRAWS = 1000
 EXPECTED = 0.2  # if the parts' winners differ in at least this share of random splits, a disagreement is normal
@@ -75,7 +75,7 @@ class ShakeUp:
 
     @property
     def shifts(self) -> np.ndarray:
-        """The ranks lost from the public to the private leaderboard, int [M, R]; negative where ranks are won."""
+        """The ranks lost from the public to the private leaderboard, int [M, R]; negative where ranks are gained."""
         return ranks(self.private) - ranks(self.public)
 
     @property
@@ -109,7 +109,7 @@ class RunShifts:
     """How the rank of a run shifts.
 
     mean_shift: how far apart the run's ranks in the two parts of a draw are, on average.
-    shifts: ranks lost from the public to the private part, negative if won -> number of draws.
+    shifts: ranks lost from the public to the private part (negative if ranks are gained) -> number of draws.
     """
 
     label: str

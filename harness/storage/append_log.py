@@ -251,11 +251,11 @@ class AppendLog(Generic[T]):
 SEND_SECONDS = 30.0  # time between two calls of `send`; a lost machine loses at most the rows since the last call
 FILE = "replies.log"
 OTHERS = "*-*.log"  # files fetched from other machines that share the log
-WRITER = "writer"  # a file with the random id of this machine as the writer of `replies.log`
+WRITER = "writer"  # a file with this machine's random id, which begins the names of the objects that it sends
 
 
 class SharedLog:
-    """A log that machines share through a bucket. folder: of the local files. start: prefix of the objects' names."""
+    """A log that machines share through a bucket. folder: for the local files. start: prefix of the objects' names."""
 
     def __init__(self, bucket: Bucket, start: str, folder: Path) -> None:
         self._bucket, self._start, self._folder = bucket, start, folder

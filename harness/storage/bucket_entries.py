@@ -2,7 +2,7 @@
 
 An entry consists of the objects `<kind>/<key>/<file>.<beginning of its sha256>` and a `manifest.json`. The manifest is
 written last, and only if there is none: the first of several machines wins, and a finished entry is never overwritten.
-Entries are built in the local copy and read from it. Using an entry again sends no request.
+Entries are built in the local copy and read from it. Using an entry again sends at most one request a day.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class Cache:
     def ranking_depth(self, identity: Mapping[str, Any], depth: int) -> int | None:
         """Return the smallest cached depth >= `depth`; None if there is none."""
         start = f"{_name('rankings', identity)}-"
-        for names in self.backend.names(start):  # deeper rankings begin with the same documents
+        for names in self.backend.names(start):  # a ranking that is deeper than `depth` begins with the wanted one
             depths = (int(name.removeprefix(start)) for name in names)
             if (least := min((other for other in depths if other >= depth), default=None)) is not None:
                 return least
@@ -166,7 +166,7 @@ class Cache:
         return self.backend.entries()
 
     def remove(self, entry: CacheEntry) -> bool:
-        """Delete an entry; return False if a process is using it or it is foreign."""
+        """Delete an entry; return False if it is foreign or in use."""
         return entry.state != "foreign" and self.backend.remove(f"{entry.kind}/{entry.key}")
 
     def _entry(

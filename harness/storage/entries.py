@@ -101,7 +101,7 @@ class FolderEntries:
         unfinished_of(place).rename(place)
 
     def names(self, start: str) -> Iterator[list[str]]:
-        """Yield the entry names that begin with `start`, in one or more lists. Lists that need a request come last."""
+        """Yield lists of the entry names that begin with `start`. Lists that are requested from a bucket come last."""
         parent, _, prefix = start.rpartition("/")
         try:
             found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)
@@ -129,7 +129,7 @@ class FolderEntries:
             return None
 
     def used(self, name: str) -> Path:
-        """Record that an entry is used now, for pruning. Return its folder."""
+        """Return an entry's folder, and record the time of this use, by which entries are pruned."""
         with contextlib.suppress(OSError):  # a shared cache may be read-only
             os.utime(self.root / name / MANIFEST)
         return self.root / name

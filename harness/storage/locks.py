@@ -31,7 +31,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 BEAT_SECONDS = 15.0  # time between two renewals
 DEAD_SECONDS = 60.0  # time without renewal after which a lease counts as abandoned
-LOOK_SECONDS = (0.1, 3.0)  # time between two checks of a taken lease: at first, and at most
+LOOK_SECONDS = (0.1, 3.0)  # shortest and longest time between two checks of a taken lease
 PROBE = ".conditions"  # the object that is written to test whether the server supports conditional writes
 
 
@@ -136,13 +136,13 @@ def require_conditions(bucket: Bucket) -> None:
 class Lease:
     """A lease. The process that uses it must hold this machine's lock of the same name.
 
-    If the bucket already has a lease of this machine, the process that left it is dead, and the lease is abandoned.
+    If the bucket already has a lease of this machine, it is abandoned: the process that made it has lost that lock.
     """
 
     def __init__(self, bucket: Bucket, name: str, machine: str) -> None:
         self._bucket, self._name, self._machine = bucket, name, machine
         self._etag = ""  # ETag of the lease's object while this process holds the lease
-        self._seen = ("", 0.0)  # ETag of another machine's lease, and when it was first seen
+        self._seen = ("", 0.0)  # latest ETag of another process's lease, and the time when this ETag was first seen
         self._over = threading.Event()
         self._renewal = threading.Thread(target=self._renew, name="lease", daemon=True)
 
@@ -165,7 +165,7 @@ class Lease:
         if etag is None and (other := self._bucket.read(self._name)):
             if other.etag != self._seen[0]:
                 self._seen = other.etag, time.monotonic()
-            # This process holds the machine's lock, so a process that left a lease of this machine is dead.
+            # A lease of this machine is abandoned: its process no longer holds the machine's lock, since this one does.
             if self._is_ours(other.data) or time.monotonic() - self._seen[1] >= DEAD_SECONDS:
                 etag = self._bucket.replace(self._name, self._content(), other.etag)
         if etag is not None:

@@ -32,7 +32,7 @@ def row_as(kind: type[T], row: Any, where: str) -> T:
     """Build the dataclass `kind`, and all dataclasses in its fields, from a JSON object.
 
     A field may be text, a number, a truth value, a Literal, a mapping, a sequence, another dataclass or a union of
-    these. Lists become tuples if the field is a Sequence. Properties named in the attribute `json_too` are ignored.
+    these. Lists become tuples if the field is a Sequence. Keys that the class attribute `json_too` names are ignored.
     Raise BadInput for missing and unknown fields, values of another type, and values that the dataclass refuses.
     where: the position of the object in its file.
     """

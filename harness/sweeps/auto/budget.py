@@ -11,7 +11,7 @@ from harness.storage.append_log import AppendLog
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 LEAST, MOST = 1, 168 * 3600  # seconds; MOST is a week
-TELLING = 1.0  # seconds; steps with a lower estimate do not count in `pace`: they say little about the machine
+TELLING = 1.0  # seconds; `pace` leaves out steps estimated to take less, since they say little about the machine
 SWING = 5.0  # the maximum `pace` of a `StepLog`; the minimum is 1 / SWING
 _TEXT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smh])")
 
