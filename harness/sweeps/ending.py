@@ -214,7 +214,7 @@ class Ending:
                     continue
                 tags: dict[str, str | None] = {member: None}
                 if part.apart:
-                    label = part.label.replace("'", "’")  # a straight quote would end the text in MLflow's filter
+                    label = part.label.replace("'", "’")  # a straight quote would end the label in MLflow's filter
                     tags[f"{member}.group"] = label
                     for run_id in {result.run_id for result in part.results.values() if result.run_id}:
                         tracker.tag(run_id, {f"{member}.group": label})

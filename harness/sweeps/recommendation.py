@@ -115,7 +115,7 @@ def _named(values: _Others) -> str:
 
 
 def _middle(points: Points, tied: Sequence[int]) -> tuple[int, list[str]]:
-    """Return the tied trial that is the most steps away from worse trials and axes' ends, and the reason in words."""
+    """Return the tied trial that is farthest (in steps) from worse trials and axes' ends, and the reason in words."""
     keys = [key for key in points.numeric if points.differ(tied, key) and all(key in points.texts[n] for n in tied)]
     if not keys:
         return tied[0], []
@@ -163,7 +163,7 @@ def edges(
     """Return the numeric keys whose best value lies at an end of the values tried.
 
     Leave out a key if no tried value is significantly worse than the best one (`Plateau.clear`).
-    grows: key -> whether greater values of the key can only raise the objective. If so, its upper end does not count.
+    grows: key -> whether greater values can only raise the objective. If so, a best value at the upper end is left out.
     """
     found = []
     for key in (one for one in points.numeric if one in points.texts[best]):

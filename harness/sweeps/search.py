@@ -1,6 +1,6 @@
 """The ways to choose the trials of a sweep: a whole grid, the batches of an Optuna sampler, or `sweep=auto`.
 
-A study saves every proposed point and its values in an SQLite file. Each point is drawn by a new sampler, from the
+A study saves every proposed point and its values in an SQLite file. A new sampler draws each point. It uses the
 earlier points and a seed made of the search's seed and the point's number. So a restart proposes the same points.
 """
 
@@ -44,9 +44,9 @@ Sampler = Literal["random", "tpe", "cmaes", "gp"]
 
 Trials = Annotated[int, AtMost(100_000, "every proposal reads all earlier trials")]
 STARTUP = 10  # points that tpe and gp draw at random before they fit a model
-PATIENCE = 20  # after this many proposals in a row that were already tried, a point is drawn at random
+PATIENCE = 20  # if a sampler proposes known points this many times in a row, the next point is drawn at random
 STUDY = "study.db"  # a file in the folder of a sweep
-_BATCH_END = "batch_end"  # attribute of a stored point: how many points the study has once the point's batch is full
+_BATCH_END = "batch_end"  # attribute of a stored point: how many points the study will have when the batch is complete
 
 
 class Grid(Way):
@@ -253,12 +253,12 @@ def _objectives(sweep: Sweep, result: TrialResult) -> list[float]:
 
 
 def _create(file: Path) -> None:
-    """Create a study's file. It gets its name only when it has all tables, since it cannot be opened without them."""
+    """Create a study's file. It gets its final name once all tables exist: without tables, it cannot be opened."""
     import optuna
     from sqlalchemy import URL
 
     unfinished = file.with_name(f"{file.name}.unfinished")
-    for left in file.parent.glob(f"{unfinished.name}*"):  # left by a killed process, with SQLite's journal
+    for left in file.parent.glob(f"{unfinished.name}*"):  # files of a killed process: the study and SQLite's journal
         left.unlink()
     storage = optuna.storages.RDBStorage(URL.create("sqlite", database=str(unfinished)).render_as_string())
     storage.engine.dispose()

@@ -275,7 +275,7 @@ class Submitted:
         kind, given = self._launcher._EXECUTOR, dict(self._launcher.params)
         place = Path(given.pop("submitit_folder"))
         folder = place.parent / secrets.token_hex(4) / place.name  # a new folder, since submitit executes files in it
-        if self._on_slurm:  # jobs may start without this environment
+        if self._on_slurm:  # jobs may not inherit this process's environment
             given["setup"] = [*(f"export {name}={value}" for name, value in SAFE.items()), *(given.get("setup") or ())]
         retries = {f"{kind}_{name}": given.pop(name) for name in ("max_num_timeout",) if name in given}
         executor = AutoExecutor(folder=folder, cluster=kind, **retries)
@@ -291,7 +291,7 @@ class Waiting:
     """Waits for jobs, which are the elements of one SLURM array or processes of this machine.
 
     lost: job number -> (how the job ended without a result, what to do). said: the last printed line about states.
-    over: job number -> when SLURM first said that the job is over or never starts, or first did not list the job.
+    over: job number -> when the job was first found to be over, unable to start, or missing from SLURM's list.
     """
 
     jobs: Mapping[int, Job[Any]]
@@ -340,7 +340,7 @@ class Waiting:
     def _states(self) -> dict[str, State]:
         if self.on_slurm:
             return states(self.array)
-        # Only the states of jobs without a result are used: if such a job has finished, it has failed.
+        # Only jobs without a result matter here, so a job that has finished has failed.
         names = {"RUNNING": "RUNNING", "FINISHED": "FAILED"}
         return {job.job_id: State(names.get(job.state, "CANCELLED")) for job in self.jobs.values()}
 

@@ -67,7 +67,7 @@ class StepLog:
 
     @property
     def pace(self) -> float:
-        """Seconds taken / seconds estimated, but between 1/SWING and SWING; 1 if all estimates are below TELLING."""
+        """Seconds taken / estimated, at least 1/SWING and at most SWING; 1 if all estimates are below TELLING."""
         told = [step for step in self._steps.values() if step.estimate >= TELLING]
         took, expected = sum(step.seconds for step in told), sum(step.estimate for step in told)
         return min(max(took / expected, 1 / SWING), SWING) if told else 1.0

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 VERSION = 2  # increase it if a change of the code may change which configuration is chosen
 SYSTEMS = 0.6  # the share of the budget for component rankings
-LEARNING = 0.25  # the most that learning a kind of gate may take of the budget, the folds of a replay included
+LEARNING = 0.25  # the maximum share of the budget for learning a kind of gate, including the folds of a replay
 REPLAYS = "replays"  # folder in the cache
 
 

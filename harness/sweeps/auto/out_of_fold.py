@@ -1,7 +1,7 @@
 """The score of `sweep=auto` on queries that it has not seen: nested cross-validation.
 
 For each fold, the whole procedure is repeated without the fold's labels: gates learn, and a configuration is chosen.
-The choice is then scored on the fold. Component rankings do not depend on labels, so all are in the cache.
+The choice is then scored on the fold. Component rankings do not depend on labels, so folds take them from the cache.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """Return a payoff with the queries to score (`rows`) and whether each query needs retrieval (`needs`)."""
+        """Return a ranking's `Payoff`. Its `rows` are the queries to score; `needs` says which need retrieval."""
         made = self._retrieve(words)
         return made.payoff(next(iter(made.rankings.values())))
 
@@ -137,7 +137,7 @@ class Replayed:
 def replay(
     space: SearchSpace, by_query: ByQuery, labelled: Payoff, seed: int, number: int, progress: Progress | None = None
 ) -> Replayed:
-    """For each fold, choose a configuration without the fold's labels, and score it there. `number` sets the folds."""
+    """For each fold, choose a configuration without the fold's labels, and score it on the fold. `number` is a seed."""
     rows = labelled.rows
     fold = folds(labelled.needs[rows], min(FOLDS, len(rows)), 1000 * seed + _SPLITS + number)
     values, chosen = np.full(len(rows), np.nan), []
@@ -160,7 +160,7 @@ class Procedure:
     """The score of the automatic choice on queries whose labels it has not seen, and the score of the baseline.
 
     value: the mean over queries and repeats. low, high: the 95 % interval of `value`; NaN if there is none.
-    winner: the value, on all labels, of the configuration that was chosen with all labels.
+    winner: the value of the configuration that was chosen with all labels. The same labels score it.
     baseline: the value of the first configuration. difference: value - baseline.
     p: the p-value of a paired randomisation test. agreement: the share of folds that chose the winner.
     """

@@ -181,7 +181,7 @@ class SpaceFinder:
         return tuple(found)
 
     def _is_fixed(self, key: str) -> bool:
-        """Return whether this key or another key of its group is fixed, such as another ranking's weight."""
+        """Return whether this key is fixed, or another key of its group, such as the weight of another ranking."""
         group = key.rpartition(".")[0]
         return key in self._fixed or any(bool(group) and one.startswith(f"{group}.") for one in self._fixed)
 
