@@ -41,7 +41,7 @@ FILES = {
     "scores.csv": "every measure for every query, at full precision",
     "checked.csv": "every measure by people's labels and by the model's labels; estimates are computed from these",
     "items.csv": "the texts and measures of every item",
-    "tallies.csv": "the counts of every item, by which runs are compared",
+    "tallies.csv": "the counts of every item; runs are compared by these",
     "run.trec": "the ranking before the gate, in TREC format",
     "config.yaml": "the resolved configuration",
     "requirements.txt": "versions of all installed packages",

@@ -203,7 +203,7 @@ def _interval(drawn: np.ndarray, queries: int) -> tuple[float, float, str]:
     if (known := drawn[~np.isnan(drawn)]).size < len(drawn) * CONFIDENCE:
         return math.nan, math.nan, "undefined if a few queries are left out: no interval"
     if np.ptp(known) <= _SLACK:
-        return math.nan, math.nan, "the same whichever queries are drawn: no interval"
+        return math.nan, math.nan, "every draw of queries gives the same value: no interval"
     tail = float(ndtr(stdtrit(queries - 1, (1 - CONFIDENCE) / 2)))
     low, high = np.quantile(known, [tail, 1 - tail])
     return float(low), float(high), ""

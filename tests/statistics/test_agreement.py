@@ -124,7 +124,7 @@ ALIKE, ONE_SIDED, NONE = np.array([[3.0, 0], [0, 0]]), np.array([[3.0, 1], [0, 0
 RARE = [np.diag([5.0, 1]), *[np.diag([5.0, 0])] * 5]
 FEWER, SAME, OFTEN = (
     "fewer than 5 queries: no interval",
-    "the same whichever queries are drawn: no interval",
+    "every draw of queries gives the same value: no interval",
     "undefined if a few queries are left out: no interval",
 )
 
