@@ -210,8 +210,8 @@ def nqc(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 def wig(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
     """Weighted information gain (Zhou and Croft 2007).
 
-    (Mean of the first k scores - score of the corpus) / sqrt(words of the query, at least 1), with the score of the
-    corpus as in `nqc`.
+    (Mean of the first k scores - score of the corpus) / sqrt(words of the query, at least 1). The score of the corpus
+    is that of `nqc`.
     """
     ranking = inputs.rankings[source]
     return (_head(ranking, k=k).mean - _corpus(ranking)[0]) / np.sqrt(_lengths(inputs.queries))
@@ -222,7 +222,7 @@ def wig(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
 
 @signal("rankings", places=True)
 def agreement(inputs: GateInputs, *, source: str, k: int) -> np.ndarray:
-    """Overlap of the first k documents with the first k of each other component ranking; the mean, in [0, 1].
+    """Mean overlap of the first k documents with the first k of each other component ranking, in [0, 1].
 
     The overlap of two lists is the number of common documents / length of the longer list; 0 if both lists are empty.
     Little overlap indicates a query that is hard for this corpus. Aslam and Pavlu (2007) compare scores instead.

@@ -167,9 +167,9 @@ class Chat:
     def ask(self, prompts: Sequence[Prompt], read: Callable[[str], T], label: str) -> list[Reply[T]]:
         """Return the replies in the order of the prompts. Equal prompts are sent once; logged replies cost nothing.
 
-        If a reply is unusable, but is neither a refusal nor cut off, its request is sent again, up to three times in
-        all. If no reply is usable, the last is returned with its problem. Raise Failed if the endpoint does not answer
-        or if the first ten replies are unusable. Even then, keep the replies to requests under way.
+        After an unusable reply that is neither a refusal nor cut off, send its request again, at most three times in
+        all. If no reply is usable, return the last with its problem. Raise Failed if the endpoint does not answer or if
+        the first ten replies are unusable. Even then, keep the replies to requests under way.
 
         read: returns the value of a text, or raises WrongReply. Its result must depend only on the text.
         label: name of the work in progress bars and messages, such as "judging".
@@ -370,6 +370,6 @@ def _checked_address(base_url: str) -> Address:
     if not address.encrypted:
         raise BadInput(
             f"base_url={base_url}: http would send the key and the prompts unencrypted. Use https, or http to this "
-            "machine, such as http://localhost:8000/v1. A tunnel may lead from there to the model."
+            "machine, such as http://localhost:8000/v1. A tunnel from this machine can reach a model elsewhere."
         )
     return address

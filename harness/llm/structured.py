@@ -118,7 +118,7 @@ class PromptText:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def filled(self, **values: str) -> str:
-        """Return the text with values in its places. Values without a place are ignored; braces in values stay."""
+        """Return the text with its placeholders replaced. Ignore values without one; keep braces within values."""
         return _PLACE.sub(lambda found: values[found[1]], self.text)
 
 

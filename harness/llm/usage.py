@@ -47,7 +47,7 @@ class ReplyLog:
     processes take turns to hold the lock `FOLDER.lock`.
 
     folder: folder of the log; None: keep replies only in memory.
-    turn: a second lock, from `Cache.adding`, to hold while adding.
+    turn: a second lock, from `Cache.adding`, to hold while replies are added.
     """
 
     def __init__(self, folder: Path | None, turn: Holding = nullcontext) -> None:
@@ -64,7 +64,7 @@ class ReplyLog:
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Hold both locks, the log's and `turn`, during a `with` block. First read what other processes have added."""
+        """Hold the log's lock and `turn` for a `with` block. Before the block, read what other processes have added."""
         if self._log is None:
             yield
             return

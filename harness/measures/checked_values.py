@@ -100,7 +100,7 @@ def checked_values(
 ) -> CheckedValues:
     """Score lists by people's and by the model's labels, on the queries that could have been drawn for people to check.
 
-    Raise BadInput if the model has not labelled all these queries. Leave out measures that are not means over queries.
+    Raise BadInput if one of them has no label from the model. Leave out measures that are not means over queries.
     Leave out measures of spans too, as people's judgements of documents do not change them.
 
     reads: measure -> the lists that the measure reads. scored: the queries to score.
@@ -109,8 +109,8 @@ def checked_values(
     known = {*checked.model.grades, *checked.model.unanswerable}
     if lacking := [one for one in drawable if one not in known]:
         raise BadInput(
-            f"{counted(len(lacking), 'query')} of the strata got no label from the model, such as {lacking[0]!r:.60}. "
-            "Freeze the test set again: harness testset freeze"
+            f"{counted(len(lacking), 'query')} that people may check got no label from the model, such as "
+            f"{lacking[0]!r:.60}. Freeze the test set again: harness testset freeze"
         )
     judgements = {*checked.people.grades, *checked.people.unanswerable}
     people, model = (_Scorer(qrels, drawable) for qrels in (checked.people, checked.model))
@@ -164,7 +164,7 @@ class _Scorer:
 
 
 def averaged_checked(several: Sequence[CheckedValues]) -> CheckedValues:
-    """Average each query's values over `several`. Of its counts of unjudged documents, keep the greatest."""
+    """Average each query's values over `several`, but keep the greatest of its counts of unjudged documents."""
     first = several[0]
 
     def mean(name: str, of: str) -> np.ndarray:

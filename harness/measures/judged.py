@@ -215,7 +215,7 @@ class Judged:
 
     @cached_property
     def at_best(self) -> Judged:
-        """The same lists as if every unjudged document were relevant, with grade 1. Needs `holes`.
+        """The same lists, as if all their unjudged documents were relevant with grade 1. Needs `holes`.
 
         `ideal` does not change, so these lists are only for measures that do not read `ideal`.
         """

@@ -31,7 +31,8 @@ def losses(final: Judged, candidates: Judged | None = None, keep: np.ndarray | N
     misranked: every other loss.
 
     candidates: the lists at full depth, before the gate; None: unknown.
-    keep: bool [Q], whether the gate shows documents; None: unknown, so every empty list counts as withheld.
+    keep: bool [Q], whether the gate shows documents; None: unknown, so every empty list that may have had candidates
+        counts as withheld.
     """
     loss = 1.0 - _score(final)
     withheld = _withheld(final, candidates, keep)
@@ -161,7 +162,7 @@ def _registered(name: str) -> Measure | None:
 def requested(metrics: Iterable[str], qrels: Qrels | None, top_k: int = SHOWN) -> list[str]:
     """Return the measures to compute: those in `metrics`, and others that these labels make possible.
 
-    SPAN_MEASURES are added for labels made of evidence, and `judged@top_k` if a document was judged not relevant.
+    For labels made of evidence, add SPAN_MEASURES. If a document was judged not relevant, add `judged@top_k`.
     """
     more = list(SPAN_MEASURES) if qrels and qrels.places is not None else []
     more += [f"judged@{top_k}"] if qrels and any((qrels.not_relevant or {}).values()) else []

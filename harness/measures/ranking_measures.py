@@ -1,7 +1,7 @@
 """Measures of ranked lists: one function each, from judged lists to one number per query.
 
-`harness.measures.judged` defines hits, ranks and repeats; k is the cut-off, or None. `Measure.values` sets the value of
-queries that need no retrieval; the functions here ignore them. With TREC or BEIR labels, a query without a relevant
+`harness.measures.judged` defines hits, ranks and repeats; k is the cut-off, or None. Except for abstention measures,
+`Measure.values` sets the value of queries that need no retrieval. With TREC or BEIR labels, a query without a relevant
 document counts as 0, as in trec_eval.
 
 In the examples, `[1, 0, 1] of 2` is a list whose first and third documents are hits; 2 documents are relevant in total.
@@ -25,7 +25,7 @@ class MeasureFamily(Enum):
     """The queries that a measure is computed over."""
 
     STANDARD = "queries that need retrieval"
-    SHOWN = "queries that need retrieval and are shown documents"
+    SHOWN = "queries that need retrieval and whose lists are not empty"
     MODIFIED = "all labelled queries; a correct abstention scores 1"
     ABSTENTION = "queries in the ratio's denominator"
     POOLED = "all labelled queries at once"
@@ -191,7 +191,7 @@ def ndcg_exp(judged: Judged, k: int | None = None) -> np.ndarray:
     return ratio(at(judged.dcg_exp, k), at(judged.ideal_dcg_exp, k))
 
 
-# Measures of spans count characters of evidence, so they do not depend on how texts are cut -------
+# Measures of spans count characters of evidence, so they can compare chunkings of the same texts ---
 
 
 _EVERY_SIZE = ("top_k", "depth", "dataset.chunk.size", "dataset.chunk.overlap")
@@ -213,7 +213,7 @@ def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
 def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / all characters that they show, in [0, 1].
 
-    Overlapping characters count once; a document at several places of a text counts at one. Empty list: 0.
+    Overlapping characters count once; a document found in several places shows only one of them. Empty list: 0.
     Lists shorter than k are not penalised. With the same evidence, longer documents score lower than shorter ones.
     Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
     """
@@ -246,18 +246,18 @@ for _name, _measure in (("modified_mrr", mrr), ("modified_ndcg", ndcg)):
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_precision(judged: Judged) -> np.ndarray:
-    """Among the queries with empty lists, the share that needs no retrieval: 1 or 0 for each; NaN for all others.
+    """1 if a query with an empty list needs no retrieval, else 0; NaN for queries whose list has documents.
 
-    Example: q1 and q2 have empty lists, and only q1 needs no retrieval -> 1/2.
+    Example: q1 and q2 have empty lists, and only q1 needs no retrieval -> mean 1/2.
     """
     return np.where(judged.returned == 0, ~judged.needs, np.nan)
 
 
 @register_measure(MeasureFamily.ABSTENTION)
 def abstention_recall(judged: Judged) -> np.ndarray:
-    """Among the queries that need no retrieval, the share with empty lists: 1 or 0 for each; NaN for all others.
+    """1 if a query that needs no retrieval has an empty list, else 0; NaN for queries that need retrieval.
 
-    Example: q1 and q3 need no retrieval, and only q1 has an empty list -> 1/2.
+    Example: q1 and q3 need no retrieval, and only q1 has an empty list -> mean 1/2.
     """
     return np.where(judged.needs, np.nan, judged.returned == 0)
 
@@ -266,7 +266,7 @@ def abstention_recall(judged: Judged) -> np.ndarray:
 def abstention_accuracy(judged: Judged) -> np.ndarray:
     """1 if the list is empty and no retrieval is needed, or if it has documents and retrieval is needed; else 0.
 
-    Example: 1 for q1 and q4, 0 for q2 and q3 -> 2/4.
+    Example: 1 for q1 and q4, 0 for q2 and q3 -> mean 2/4.
     """
     return ((judged.returned == 0) == ~judged.needs).astype(np.float64)
 
@@ -285,10 +285,10 @@ def abstention_f1(judged: Judged) -> tuple[float, int]:
 
 @register_measure(MeasureFamily.POOLED)
 def abstention_auroc(judged: Judged) -> tuple[float, int]:
-    """How often the gate's signal is higher for a query that needs retrieval than for one that does not.
+    """Of all pairs of a query that needs retrieval and one that does not, the share where the first's signal is higher.
 
-    The share of all pairs of such queries; a tie counts half. This is the area under the ROC curve (Hanley & McNeil
-    1982) and needs no threshold. (NaN, 0) if there is no signal, or if all queries or none need retrieval.
+    A tie counts half. This share is the area under the ROC curve (Hanley & McNeil 1982) and needs no threshold.
+    (NaN, 0) if there is no signal, or if all queries or none need retrieval.
     Example: signals 3 and 1 where retrieval is needed, 2 where it is not; one of two pairs is in order -> 1/2.
     """
     if judged.signal is None or judged.needs.all() or not judged.needs.any():
@@ -307,7 +307,7 @@ EPSILON = 0.00001  # trec_eval's INFAP_EPSILON, which smooths the share of relev
 def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
     """Judged documents in the first k / documents in the first k, in [0, 1] (ir_measures `Judged`).
 
-    NaN for an empty list. trec_eval's `unj` differs from 1 - this share, since it counts missing ranks as judged.
+    NaN for an empty list. trec_eval's `unj` is not 1 minus this share: it counts missing ranks as judged.
     `[1, -] of 1, 0` -> judged@1 = 1, judged@4 = 1/2.
     """
     share = ratio(at(running_totals(judged.known), k), _returned(judged, k))
@@ -355,8 +355,8 @@ def infap(judged: Judged) -> np.ndarray:
 
 # NAME_condensed: the measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
 # `[-, 1, 0] of 1, 1` (the first document is unjudged) -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
-# NAME_upper: the measure if all unjudged documents in the list were relevant, in [0, 1]. With complete labels, the
-# measure would lie between NAME and NAME_upper. NAME must be a measure that more relevant documents never lower.
+# NAME_upper: the value of NAME if all unjudged documents in the list were relevant, in [0, 1]. With complete labels,
+# the value would lie between NAME and NAME_upper. More relevant documents must never lower NAME.
 # `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
 _OF_LISTS = {
     "condensed": ("condensed", (hit, recall, precision, mrr, map_, ndcg)),

@@ -131,7 +131,7 @@ def test_a_query_without_a_row_is_as_wrong_as_can_be():
     assert (found.people["mrr"][row], found.model["mrr"][row], found.unjudged["mrr"][row]) == (0, 0, 0)
     assert "q1" not in scored(lists=lists).checked.query_ids
     lacking = labels({one: grades for one, grades in MODEL.grades.items() if one != "q2"}, {})
-    with pytest.raises(BadInput, match=r"1 query of the strata got no label from the model, such as 'q2'\."):
+    with pytest.raises(BadInput, match=r"1 query that people may check got no label from the model, such as 'q2'\."):
         scored(frozen(model=lacking))
 
 
