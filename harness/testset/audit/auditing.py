@@ -508,8 +508,8 @@ def _checked(judged: JudgedSet, sample: AuditSample, relevant_from: int) -> Chec
 
 def _imagined(sample: CheckedSample, strata: np.ndarray, more: int, generator: np.random.Generator) -> CheckedSample:
     """Return the sample as if people had checked `more` further queries. A linear regression on the model's values
-    predicts people's value for each of these queries. To this value, the residual of a random checked query is added.
-    That query is of the same stratum or, if this stratum has no checked query, of any stratum."""
+    predicts people's value for each of these queries. To this value, add the residual of a checked query, drawn at
+    random from the same stratum or, if nothing is checked there, from all strata."""
     known = sample.checked & ~np.isnan(sample.people)
     slope = 0.0
     if known.any():

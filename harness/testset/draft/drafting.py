@@ -1,4 +1,4 @@
-"""Draft queries: requests about sampled documents, and the replies with evidence."""
+"""The requests to draft queries from sampled documents, and the replies with evidence."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def _judged(task: DraftRequest, item: ReplyItem, text_of: Callable[[str], str]) 
 
 def _unanswerable(task: DraftRequest, item: ReplyItem, texts: Sequence[str]) -> Draft | Rejection:
     """Reject the item if the missing information has two or more words and a line of the texts contains it verbatim.
-    Flag lines that contain all words of the missing information in any order."""
+    Flag the draft with each line that contains all words of this information, in any order."""
     words = item.missing.casefold().split()
     flags = [f"check that no document has the answer: {item.missing}"]
     for line in (line for text in texts for line in text.split("\n")):

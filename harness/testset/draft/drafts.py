@@ -204,8 +204,8 @@ class TestsetFolder:
         most = manifest.get("shown")
         if not isinstance(most, int) or shown < most:
             raise BadInput(
-                f"testset={self.path} was drafted from {most} documents, but this command uses only {shown}. Raise "
-                f"limit, or draft {other}."
+                f"testset={self.path} was drafted from {most} documents, but this command uses only {shown}. Give "
+                f"a larger limit=N, or draft {other}."
             )
 
 

@@ -1,4 +1,4 @@
-"""Measure how easily BM25 finds the documents of drafted and of real queries. This flags drafts, but rejects none.
+"""Measure how easily BM25 finds the documents of drafted and of real queries. Drafts are only flagged, never rejected.
 
 `harness run retriever=bm25 tokenizer=kiwi` uses the same cached index if the documents are the same.
 """

@@ -21,7 +21,7 @@ from harness.testset.draft.drafts import Draft, Rejection
 from retrievers.base import Document, Progress, Query
 from retrievers.lexical.tokenize import CONTENT_TAGS, KIWI_TAGS, STOP_WORDS, Kiwi
 
-# Words for a text that only the model has seen. `(?<!\w)이` must not match `많이 글을`. `글` matches only before a
+# Nouns for a text that only the model has seen. `(?<!\w)이` must not match `많이 글을`. `글` matches only before a
 # particle or at the end of a word, so not in `이 글로벌`. `내용(?!물)` leaves out `위 내용물`, a medical term.
 _SHOWN = (
     "본문|지문|구절|문단|단락|텍스트|컨텍스트|발췌문|문서|문장|기사|자료|내용(?!물)|"
@@ -57,7 +57,7 @@ _THINGS = (
 _REFERENCE_KO = rf"(?:이|그|저|해당|동|당) ?(?:{_THINGS})(?=[은는이가을를의에도과와]|들|[\s?.,]|$)"
 _PRONOUN_KO = "(?:이것|그것|저것|이는|그는|그녀|그들|이들|여기|거기|저기|그때|이때|그곳|이곳)"
 _PRONOUNS_EN = ("its", "he", "his", "she", "her", "they", "their", "this", "these", "those")
-_REFERENCE_EN = "|".join([*_PRONOUNS_EN, *map(str.capitalize, _PRONOUNS_EN)])  # not in capitals: ITS is an abbreviation
+_REFERENCE_EN = "|".join([*_PRONOUNS_EN, *map(str.capitalize, _PRONOUNS_EN)])  # not `ITS`, an abbreviation
 _ASKING_EN = r"(?:[Ww](?:hat|ho|here|hen|hy|hich)|[Hh]ow) "
 _VERB_EN = r"(?:[Ii]s|[Aa]re|[Ww]as|[Ww]ere|[Dd]oes|[Dd]o|[Dd]id|[Hh]as|[Hh]ave|[Cc]an|[Ww]ill) "
 BEGINS_WITH_REFERENCE = re.compile(
@@ -86,9 +86,9 @@ def asks_nothing(question: str) -> bool:
 ANSWERED = ("fact", "search", "conversation")  # the kinds of queries that the corpus answers
 SHORTEST = 3  # letters and digits; most real queries have at least five, but a name alone may have three
 LONGEST = 600  # characters; the longest real query seen has 527
-GRAM = 4  # morphemes in a gram; with particles and endings, these are about two Korean words
+GRAM = 4  # morphemes in a gram: about two Korean words with their particles and endings
 FEWEST_GRAMS = 4  # texts with fewer grams are names or terms, such as `자율 주행 기술 개발`, which cannot be reworded
-SAME_SCRIPT = 0.2  # a text is in a script if at least this share of its letters is; Korean texts contain Latin names
+SAME_SCRIPT = 0.2  # A text is in each script with at least this share of its letters, as Korean texts have Latin names.
 FEWEST_LETTERS = 20  # A document with fewer letters does not show its script.
 EXAMPLES_IN_SCRIPT = 0.1  # A script is allowed if at least this share of the examples is in it.
 NO_HELP = "every word that the earlier turns share with the document is also in the last turn"
@@ -134,7 +134,7 @@ def _analysed(tags: Sequence[str], texts: Sequence[str], progress: Progress | No
 @dataclass(frozen=True)
 class _Case:
     """A draft, and the data for its checks. shown: its document, or an empty document. allowed: scripts that
-    questions may use; if empty, all. copied: maximum share of a question's 4-grams of morphemes that the document may
+    questions may use; empty for all. copied: maximum share of a question's 4-grams of morphemes that the document may
     contain. spoken: the user's turns. asked: content words in these turns. names: names and numbers in these turns."""
 
     draft: Draft
@@ -168,9 +168,9 @@ def sift(
 ) -> tuple[list[Draft], list[Rejection]]:
     """Return (drafts that pass, rejections), each in the order of `drafts`.
 
-    If several drafts ask the same, only the first is kept. Drafts of the kind `unanswerable` come last in this order. A
-    draft may be in the language of its document or of the examples. documents: all documents that the drafts name, by
-    id. examples: real queries. progress: counts the analysed texts.
+    If several drafts ask the same, only one is kept: the first that is not `unanswerable` or, without such a draft, the
+    first. A draft may be in the language of its document or of the examples. documents: all documents that the drafts
+    name, by id. examples: real queries. progress: counts the analysed texts.
     """
     cases = _cases(drafts, documents, examples, filters, progress)
     rejected: dict[int, Rejection] = {}
@@ -210,7 +210,7 @@ def _language(case: _Case) -> str:
     if not shares or not case.allowed or any(shares.get(script, 0) >= SAME_SCRIPT for script in case.allowed):
         return ""
     known = set(_letters(case.shown.text).split())
-    if known.issuperset(_letters(question).split()):  # All words are in the document, as in a list of names.
+    if known.issuperset(_letters(question).split()):  # It may list names from the document.
         return ""
     return f"written in {scripts.main_script(question)}, not in {' or '.join(sorted(case.allowed))}"
 

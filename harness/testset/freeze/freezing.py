@@ -44,7 +44,7 @@ _MISSING = ("unjudged", "no document judged", "not pooled")  # open questions th
 
 @dataclass(frozen=True)
 class Checks:
-    """Labels by the model and by people, as in `Checked`. why: the reason if there are none, or ""."""
+    """Labels by the model and by people, as in `Checked`. why: the reason why there are no labels, or ""."""
 
     model: Sequence[Label] = ()
     people: Sequence[Label] = ()
@@ -54,7 +54,7 @@ class Checks:
 
 @dataclass(frozen=True)
 class Material:
-    """Everything that a frozen test set is made from. sample: None if no audit was drawn."""
+    """Everything that a frozen test set is made from. sample: None if no queries were drawn for an audit."""
 
     judged: JudgedSet
     folder: DocumentsFolder
@@ -343,7 +343,7 @@ class Exported:
 
 
 def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
-    """Export a frozen test set to other formats. Each export replaces the subfolder with the name of its format."""
+    """Export a frozen test set to other formats. Each format has a subfolder of its name, which is replaced."""
     if not names:
         return []
     source = Frozen(path=str(folder))

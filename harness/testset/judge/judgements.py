@@ -25,7 +25,7 @@ JUDGEMENTS = "judgements.jsonl"
 GRADES = (0, 1, 2, 3)  # as in UMBRELA: unrelated; related, but no answer; a partial answer; a full answer
 HUMAN, LLM, ADJUDICATED = "human", "llm", "adjudicated"
 BASES = (ADJUDICATED, HUMAN, LLM)  # Each kind of judge overrides the kinds after it.
-SAMPLES = ("audit", "repair", "all", "")  # why a pair was judged; "" if by a model. Only `audit` enters estimates.
+SAMPLES = ("audit", "repair", "all", "")  # why people judged a pair; "" for models. Only `audit` enters estimates.
 
 Pair = tuple[str, str | None]  # query_id, doc_id (None: the query's need for retrieval)
 
@@ -163,8 +163,8 @@ class JudgedSet:
 
 
 def read_judged_set(folder: Path) -> JudgedSet:
-    """Read a test set, its pool and its judgements. Leave out pairs and judgements from before the text of their query
-    changed. Raise BadInput if a file is wrong."""
+    """Read a test set, its pool and its judgements. Leave out pairs and judgements made when their query had
+    another text. Raise BadInput if a file is wrong."""
     queries = {one.query.query_id: one for one in read_queries(folder, "testset")}
     texts = {query_id: text_digest(one.query) for query_id, one in queries.items()}
     pool = read_pool(folder)

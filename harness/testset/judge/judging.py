@@ -117,8 +117,8 @@ class Judge:
 
 @dataclass(frozen=True)
 class Verdict:
-    """A model's verdict on a pair. grade: None if open. quote: the passage that supports the grade, exactly as in the
-    document, or "". reason: why the grade is open, such as "no quotation", or ""."""
+    """A model's verdict on a pair. grade: None if it is open. quote: the passage that supports the grade, exactly as in
+    the document, or "". reason: why the grade is open, such as "no quotation", or ""."""
 
     grade: int | None
     quote: str = ""

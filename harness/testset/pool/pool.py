@@ -45,7 +45,7 @@ class PooledPair:
 
     def __post_init__(self) -> None:
         if not all(rank > 0 for rank in self.ranks.values()):
-            raise ValueError(f"ranks is {self.ranks!r:.60}, but must be an object of run ids and ranks from 1.")
+            raise ValueError(f"ranks is {self.ranks!r:.60}, but must map run ids to ranks of at least 1.")
         if not 0 < self.pi <= 1:
             raise ValueError(f"pi is {self.pi!r:.60}, but a probability above 0 and up to 1 is needed.")
 

@@ -141,7 +141,7 @@ class Reusability:
         changed = f"at most {abs(one.change):.3f} ({one.name}: {one.score:.3f} becomes {one.without:.3f})"
         moved = f"{self.moved} of {count} runs" if self.moved else "no run"
         return (
-            f"Reusability: without the documents that no other run brought, a run's {self.measure} would change by "
+            f"Reusability: without the documents that no other run pooled, a run's {self.measure} would change by "
             f"{changed}, and {moved} would change places. This is based on {counted(self.queries, 'query')} whose "
             "pairs are all judged."
         )
@@ -182,8 +182,8 @@ class Missed:
 def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Reusability | None:
     """Estimate how much nDCG a run outside the pool would lose; None with fewer than two runs or if no query counts.
 
-    The measure is the nDCG of each run's pooled documents, without its gate. A query counts if it needs retrieval and
-    has an answer, and if all of its pooled pairs are judged.
+    The measure is the nDCG of each run's pooled documents; the run's gate is ignored. A query counts if it needs
+    retrieval and has an answer, and if all of its pooled pairs are judged.
     """
     labels = _settled(resolved, queries)
     runs = pool.about.runs

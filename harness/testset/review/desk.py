@@ -136,7 +136,7 @@ def _digest(*parts: str) -> str:
 
 
 def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, str]:
-    """Return the items of an audit. Pairs that were judged only for repair are asked again, since they were not drawn
+    """Return the items of an audit. Ask again about pairs that were judged only for repair, since they were not drawn
     at random. In the second round, a reviewer is asked about pairs that only other people judged in the first round. If
     nothing else is left, the reviewer is asked again about pairs that this reviewer judged in the first round."""
     first: list[Item] = []

@@ -77,7 +77,7 @@ def test_a_pool_of_runs_evidence_and_a_sample_that_grows(harness, first, tmp_pat
     first.judge("human:kim", queries=first.query_ids)
     said = harness("testset pool", *POOL[:-1]).out
     assert "Not judged: 0." in said
-    assert "Reusability: without the documents that no other run brought, a run's ndcg@3 would change by" in said
+    assert "Reusability: without the documents that no other run pooled, a run's ndcg@3 would change by" in said
     assert "harness testset freeze testset=ts" in said, "nothing is left to judge"
     assert harness("testset pool", *POOL).json["reusability"]["queries"] == 6
 

@@ -161,7 +161,7 @@ def test_runs_are_scored_without_what_they_alone_brought():
     assert found.worst is dense
     assert found.moved == 1
     assert found.text() == (
-        "Reusability: without the documents that no other run brought, a run's ndcg@2 would change by at most 0.500 "
+        "Reusability: without the documents that no other run pooled, a run's ndcg@2 would change by at most 0.500 "
         "(dense: 0.807 becomes 0.307), and 1 of 2 runs would change places. This is based on 2 queries whose pairs are "
         "all judged."
     )
