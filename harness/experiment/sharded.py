@@ -272,7 +272,7 @@ class Shards:
         return sum(filter(None, [*(self._cache.size("indexes", job.index) for job in self.jobs), *summaries]))
 
     def opened(self, where: str) -> Opened:
-        """Open all shards in this process. They share one model. where: the retriever's config key."""
+        """Open all shards in this process, with a shared tokenizer and encoder. where: the retriever's config key."""
         shared, made, folders = dict[str, _Remembering](), list[Retriever](), list[Path]()
 
         def share(key: str, node: Node, make: Callable[[], Any]) -> Any:
@@ -312,7 +312,7 @@ class Opened:
 
 
 class _Remembering:
-    """A tokenizer or encoder that remembers its last result, since every shard asks for the same queries."""
+    """A tokenizer or encoder that remembers its last result, since it gets the same queries for every shard."""
 
     def __init__(self, part: Any) -> None:
         self._part = part

@@ -60,8 +60,8 @@ def timed_part(work: Callable[[Sequence[int]], int], n: int) -> Timing:
     """Return the milliseconds for one unit of work.
 
     `work` processes the queries at given positions among n >= 1 queries, and returns how many units it did. The first
-    call loads and compiles, and is not timed. Then an evenly spread sample of the queries grows until a pass takes long
-    enough or covers all queries.
+    call is not timed, since it may load models or compile code. Then an evenly spread sample of the queries grows until
+    a pass takes long enough or covers all queries.
     """
     size = 1
     work([0])

@@ -39,7 +39,7 @@ class Task:
     def prompts(self, conversations: Sequence[Query], values: Sequence[Mapping[str, str]] = ()) -> list[Prompt]:
         """Return the prompt for each conversation.
 
-        values: for each prompt, placeholder -> text, without {conversation}; () if prompts have no other placeholder.
+        values: for each prompt, placeholder -> text, except {conversation}; () if this is the only placeholder.
         """
         more = values or [{}] * len(conversations)
         return [
@@ -89,7 +89,7 @@ class Task:
 
 
 def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -> PromptText:
-    """Read the prompt from the user's `file`; `shipped` is read if `file` is None. key: the config key of `file`."""
+    """Read the prompt in `file`; None for the shipped prompt named `shipped`. key: the config key of `file`."""
     return read_prompt(Path(file), places, key=key) if file else read_prompt(PROMPTS / f"{shipped}.txt", places)
 
 
@@ -131,7 +131,7 @@ class QueryWriter:
         return {"text": self.how, "version": VERSION, "llm": identify(self.llm), "prompt": self.prompt.sha256}
 
     def queries(self, conversations: Sequence[Query], chat: Chat) -> tuple[Query, ...]:
-        """Return queries with one user turn each. Raise Failed if the model writes no usable text."""
+        """Return a query for each conversation, with one user turn. Raise Failed if the model writes no usable text."""
         return self._made(conversations, self._task.texts(conversations, self._task.prompts(conversations), chat))
 
     def foreseen(self, conversations: Sequence[Query], chat: Chat) -> tuple[tuple[Query, ...], int]:
@@ -140,7 +140,7 @@ class QueryWriter:
         return self.stand_ins(conversations) if texts is None else self._made(conversations, texts), missing
 
     def stand_ins(self, conversations: Sequence[Query]) -> tuple[Query, ...]:
-        """Return placeholders that differ from all real queries. The same writer always gives the same placeholders."""
+        """Return placeholder queries, unlike any real query. The same writer always gives the same placeholders."""
         mark = digest(self.identity())
         return tuple(_searched(query, f"{mark} {query.text}") for query in conversations)
 

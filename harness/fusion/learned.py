@@ -120,7 +120,7 @@ class Learning:
     def crossed(self, fold: np.ndarray) -> Ranking:
         """Fuse the queries of each fold by a rule learnt from the other folds.
 
-        If all n queries have a fold, all queries outside `pool.rows` are fused by the rule learnt from all n queries.
+        If all n queries of `pool.rows` have a fold, all other queries are fused by the rule learnt from these n.
         Otherwise, every query without a fold gets an empty list.
 
         fold: int [n]; -1 for queries without a fold.
@@ -220,7 +220,7 @@ def _because(gain: float, error: float, simpler: str) -> str:
 
 
 class WeightGrid:
-    """The G weightings to try. points: (ranking, feature) -> weight for each; the first is the fixed fusion.
+    """The G weightings to try. points: each weighting as (ranking, feature) -> weight; the first is the fixed fusion.
     values: the objective of each query with each weighting, float64 [G, n].
     """
 
@@ -246,7 +246,7 @@ class WeightGrid:
         self._squares = self.values**2
 
     def pick(self, used: np.ndarray) -> int:
-        """Among the weightings about as good as the best, return the index of the nearest to the fixed fusion.
+        """Return the index of the weighting nearest to the fixed fusion, among all that are about as good as the best.
 
         A weighting is about as good if its mean objective over the queries in `used`, bool [n], is lower than the best
         by at most one standard error of the paired difference (after Breiman et al. 1984).

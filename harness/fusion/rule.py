@@ -112,7 +112,7 @@ class FittedFusion:
 
     @staticmethod
     def identify(file: str, weights: dict[str, float] | None = None) -> dict[str, Any]:
-        """Return the rule. The file's path is not part of the identity."""
+        """Return the rule as the identity of the fusion, so the path of the file is not part of it."""
         return {"rule": encoded(read_rule(file))}
 
     def check(self, names: Collection[str]) -> None:

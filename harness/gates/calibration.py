@@ -52,10 +52,10 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
     """Return the best thresholds for each weighting, float64 [B, L - 1], descending in each row.
 
     Dynamic programming over the sorted queries finds the optimal borders between levels. Each border then moves
-    to the middle of its plateau. The plateau consists of the neighbouring borders whose objective is lower by at most
-    one standard error of the paired difference (after the one-standard-error rule of Breiman et al. 1984). A level that
-    is no better than the next level is left out. If showing documents for every query is as good as withholding some,
-    the last threshold is -inf.
+    to the middle of its plateau. The plateau consists of the neighbouring borders whose objective is below the best by
+    at most one standard error of the paired difference (after the one-standard-error rule of Breiman et al. 1984).
+    A level that is no better than the next level is left out. If showing documents for every query is as good as
+    withholding some, the last threshold is -inf.
 
     weights: float64 [B, n], how often each query counts; 0 if held out.
     payoff: float64 [n, L], the objective of each query at each level.
@@ -66,7 +66,7 @@ def fit(weights: np.ndarray, signal: np.ndarray, payoff: np.ndarray) -> np.ndarr
 
 
 def threshold_plateau(signal: np.ndarray, payoff: np.ndarray) -> tuple[float, float]:
-    """Return the range of last thresholds that keep the objective within one standard error of its best value."""
+    """Return the range in which the last threshold keeps the objective within one standard error of its best value."""
     _, bottom, top = _fit(np.ones((1, len(signal))), signal, payoff)
     return float(bottom[0]), float(top[0])
 
@@ -164,8 +164,8 @@ def _at(values: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) -> np.ndarray:
     """Return the borders with the greatest total objective, each as the number of queries above it, int [B, L - 1]."""
-    # If borders are equally good, take the first one, so that useless levels stay empty. For the last level, take the
-    # border that withholds documents from the fewest queries.
+    # If borders are equally good, take the first one, so that a level that gains nothing gets no queries. For the last
+    # level, take the border that withholds documents from the fewest queries.
     place = np.arange(len(legal))
     totals = [_running(weights * earned[:, level]) for level in range(earned.shape[1])]
     best, came_from = totals[0], []

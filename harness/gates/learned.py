@@ -177,7 +177,7 @@ class AutoGate(Learner):
 
 
 class DepthGate(AutoGate):
-    """Like AutoGate, but with the levels 1, 2, ... top_k, 0: queries with the highest signals get one document.
+    """Like AutoGate, but shows 1, 2, ... top_k or 0 documents: one for the highest signals, none for the lowest.
 
     `modified_map` divides by the number of hits shown. A miss after the last hit costs nothing, but a miss before a
     hit lowers the score, so fewer documents can score higher.

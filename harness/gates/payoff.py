@@ -20,8 +20,8 @@ def fixed_mean(name: str, learner: str = "gate") -> Measure:
     measure = parse_measure(name)
     if measure.family not in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
         raise BadInput(
-            f"objective={name}: a {learner} needs a mean over the same queries, no matter what the gate decides. "
-            "This measure is not such a mean. Choose another measure, such as objective=modified_map@3."
+            f"objective={name}: a {learner} needs an objective that is a mean over the same queries, whatever the "
+            "gate decides. This measure is not such a mean. Choose another measure, such as objective=modified_map@3."
         )
     return measure
 
@@ -73,8 +73,8 @@ class Payoff:
     rows: int [n], the queries to learn from: labelled, in the selected part, and part of the objective's mean.
     needs: bool [Q], whether a query needs retrieval. name: the objective. seed: seed of the folds and the bootstrap.
     unseen: a function if a fusion learnt the order of the candidates from the same labels, else None. The function
-        takes the queries that may be learnt from, bool [n], and returns `values` for the order that the fusion learns
-        from only these queries. A query's own label never affects the order of its candidates.
+        takes bool [n], the queries to learn from, and returns `values` for the order that the fusion learns from these
+        queries alone. A query's own label never affects the order of its candidates.
     """
 
     values: np.ndarray
@@ -85,7 +85,7 @@ class Payoff:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
 
     def within(self, used: np.ndarray) -> Payoff:
-        """Return the payoff for learning only from the queries in `used`, bool [n]. Use no other query's values."""
+        """Return the payoff for learning only from the queries in `used`, bool [n]. Read no values of other queries."""
         return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:
@@ -96,5 +96,5 @@ class Payoff:
             )
 
     def levels(self, levels: Sequence[int]) -> np.ndarray:
-        """Return the objective of each query in `rows` for these numbers of documents, float64 [n, levels]."""
+        """Return the objective of each query in `rows` for these numbers of shown documents, float64 [n, levels]."""
         return self.values[np.ix_(self.rows, np.array(levels))]

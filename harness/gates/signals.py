@@ -4,7 +4,7 @@ Each signal is a published predictor of query performance, or close to one. If t
 the scores of its documents are low and flat, and different retrievers find different documents. A rank beyond the end
 of a list counts as a document with score 0.
 
-To add a signal, write a function with the decorator `@signal` in this module. Its name is the signal's name in configs.
+To add a signal, write a function with the decorator `@signal` in this module. The signal gets the function's name.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ SIGNALS: dict[str, SignalSpec] = {}
 
 
 def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callable[[Compute], Compute]:
-    """Register a function as the signal with the function's name. The arguments are fields of `SignalSpec`.
+    """Return a decorator that makes a function the signal of the same name. For the arguments, see `SignalSpec`.
 
     The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking. A slow
-    function computes in `inputs.remember`, a cache. The docstring of every function must give the formula, degenerate
-    cases and the source.
+    function passes its computation to `inputs.remember`, which caches the result. The docstring of every function must
+    give the formula, degenerate cases and the source.
     """
 
     def register(compute: Compute) -> Compute:
@@ -116,7 +116,7 @@ def signal_spec(name: str) -> SignalSpec:
 def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.ndarray:
     """Return the finite, read-only values of a signal, float64 [Q]. Raise BadInput for an unknown or unusable signal.
 
-    source: a component ranking, ignored if the signal reads only the query. k: ranks to read, at least 1.
+    source: a component ranking, ignored if the signal reads only the query. k: number of top ranks to read, at least 1.
     """
     return signal_spec(name).compute(inputs, source=source, k=k)
 
@@ -124,7 +124,7 @@ def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.n
 def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
     """Return all pairs (source, signal) to try. The source is None if the signal reads only the query."""
     all_sources = list[str | None](sources)
-    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # two rankings share one agreement: try it once
+    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # agreement is symmetric: of two, try only one
     tried: dict[Reads, list[str | None]] = {"query": [None], "ranking": all_sources, "rankings": all_sources[:compared]}
     return [(source, name) for name in names for source in tried[signal_spec(name).reads]]
 

@@ -123,7 +123,7 @@ UNLABELLED = ("dataset=contest", "dataset.path=toy")
     ("words", "message"),
     [
         (("run", "retriever=bm25", *FEW), "learns how to fuse several rankings, but the retriever has only bm25"),
-        (("run", *HYBRID, *FEW, "objective=abstention_f1"), "a fusion needs a mean over the same queries"),
+        (("run", *HYBRID, *FEW, "objective=abstention_f1"), "a fusion needs an objective that is a mean"),
         (("run", *HYBRID, *FEW, "fusion.folds=1"), r"fusion: folds=1: at least 2"),
         (("run", *HYBRID, *FEW, "fusion.folds=2000"), r"fusion\.folds=2000 is too large"),
         (("run", *HYBRID, *FEW, "public=0", "select_on=public"), "no query to learn from"),

@@ -352,7 +352,7 @@ def test_payoffs_are_the_scores_of_cut_rankings(objective, select_on):
 
 def test_payoffs_where_nothing_can_be_learnt_from():
     for name in ("abstention_accuracy", "abstention_auroc"):
-        with pytest.raises(BadInput, match=f"objective={name}: a gate needs a mean over the same queries"):
+        with pytest.raises(BadInput, match=f"objective={name}: a gate needs an objective that is a mean"):
             payoffs(ranking({"q": "a"}), Qrels({"q": A}), name, 3)
     assert payoffs(ranking({"none": "a"}), Qrels({"none": {}}), "map@3", 3).rows.tolist() == []
     found = payoffs(ranking({"u": "a"}), Qrels({"q": A}), "modified_map@3", 1)
