@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.25  # time between two checks whether a stage is slow
 
 @dataclass(eq=False)
 class _Stage:
-    """A stage of the work. over: nothing is left to announce, or inner work has begun."""
+    """A stage of the work. over: whether it needs no announcement any more."""
 
     label: str
     began: float = field(default_factory=lambda: time.monotonic())

@@ -201,7 +201,7 @@ def decide(plan: Plan, rankings: Mapping[str, Ranking], ordered: Ordered, sessio
 
 
 def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset) -> Payoff | None:
-    """Return each query's objective for showing its first 0, 1, ... top_k candidates; None without labels."""
+    """Return each query's objective if its first 0, 1, ... top_k candidates are shown; None without labels."""
     if not dataset.qrels:
         return None
     turns = conversations(dataset.queries)

@@ -35,7 +35,7 @@ def payoffs(
     split: Split = Split(),  # noqa: B008 (frozen)
     multi_turn: Mapping[str, bool] | None = None,
 ) -> Payoff:
-    """Return each query's objective for showing its first 0, 1, ... `top_k` candidates. objective: see `fixed_mean`."""
+    """Return each query's objective if its first 0, 1, ... top_k candidates are shown. objective: see `fixed_mean`."""
     measure = fixed_mean(objective)
     labelled = [query_id for query_id in candidates.query_ids if query_id in qrels.grades]
     place = {query_id: row for row, query_id in enumerate(candidates.query_ids)}

@@ -67,7 +67,7 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[A
 
 
 def read_score_table(file: Path, only: str | None = None) -> ScoreTable:
-    """Read a file made from `table_columns`, without rounding numbers. Raise BadInput if it is damaged.
+    """Read a file made from `table_columns`, with all digits of its numbers. Raise BadInput if it is damaged.
 
     only: the one measure to read; None: all.
     """

@@ -39,7 +39,7 @@ from harness.statistics.split import Split, public_part
 from retrievers.base import Ranking, remembered
 
 Lists = Ranking | Predictions
-DEEP = 100  # the default depth of a run; a list that may have been cut counts as complete if it is this long
+DEEP = 100  # a run's default depth; if lists may be cut and none is this long, measures without a k are unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,7 @@ class Scores:
     missing: labelled queries that the predictions lack.
     duplicates: query_id -> documents listed more than once.
     loss: the kind of loss of each query, one of `KINDS`; None for averaged scores.
-    unanswerable: share of empty lists among the predicted unanswerable queries; these queries enter no other number.
+    unanswerable: share of empty lists among the unanswerable queries with predictions; they enter no other number.
     checked: scores by people's labels and by a model's labels; None unless there are both. With `checked`, the means
         above have no interval, since an interval could not reflect the model's errors; use `estimates`.
     """

@@ -134,7 +134,7 @@ def load_unchanged(
 ) -> Dataset:
     """Load the data of a run again. Raise BadInput if they cannot be read or have changed.
 
-    source: the dataset's config node. names: the parts to check. For ("qrels",), only the labels are read.
+    source: the dataset's config node. names: the parts to check; if ("qrels",), only the labels are read.
     remedy: advice for the user. documents: function that reads the documents of the source.
     """
     check_component(source, "dataset")

@@ -34,7 +34,7 @@ PLUGINS = "plugins"  # tag: the plug-ins of a run's components
 
 
 def provenance(fingerprints: Mapping[str, str | None], plan: Plan | TextPlan | None = None) -> dict[str, str]:
-    """Return tags with the data, code and versions that made a run. plan: the packages of its components are added."""
+    """Return tags with the data, code and versions that made a run. With a plan, add tags for its components."""
     import platform
 
     tags = {f"data.{name}": sha256 for name, sha256 in fingerprints.items() if sha256}

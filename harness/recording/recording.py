@@ -47,7 +47,7 @@ def connect_tracker(tracker: Tracker, outputs: Path) -> Tracker:
 def open_store(config: TrackedConfig, lacks: str = "keeps no runs to choose from") -> Tracker:
     """Return the connected tracker of a command that reads runs.
 
-    Raise BadInput if the tracker keeps no runs. lacks: the end of the message, after the tracker's name.
+    Raise BadInput if the tracker keeps no runs. lacks: the end of that message, after the tracker's name.
     """
     tracker = open_tracker(config)
     if not tracker.keeps_runs:

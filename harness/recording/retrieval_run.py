@@ -43,7 +43,7 @@ ELSEWHERE = with_role(RunConfig, Role.ASIDE)
 OPTIONAL = (*SHARED, "fusion", "rerank", "answer")  # config groups that some runs do not use
 RUN_FILE = "run.trec"  # file of the full ranked lists before the gate
 PREDICTED = "predictions.sha256"  # tag: sha256 of the submission rows without document texts
-LISTS = "lists.sha256"  # tag: sha256 of all ranked lists; equal for a run and the file that it exports
+LISTS = "lists.sha256"  # tag: sha256 of all ranked lists; the same for a run and its exported file
 SCORED_IDS = "scored.sha256"  # tag: sha256 of the ids of the scored queries
 CHECKED = "checked.queries"  # tag: number of queries that people have checked, if a model made some of the labels
 # Name prefixes of the numbers that MLflow charts. Means are charted too, but their names have no prefix.
@@ -126,7 +126,7 @@ def retrieval_params(plan: Plan, choices: Mapping[str, str | None]) -> dict[str,
 def plain_params(
     document: Mapping[str, Any], choices: Mapping[str, str | None], without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the choices and the plain values that decide a result, for any config. without: groups to leave out."""
+    """Return the params of any config: its choices, and values that decide a result. without: groups to leave out."""
     unused = (*ELSEWHERE, *UNSAID, *without)
     found: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
     shared = flatten({name: document[name] for name in SHARED if name in document and name not in unused})
@@ -329,7 +329,7 @@ def write_run_files(
     if not light:
         files[RUN_FILE] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
     for name, text in files.items():
-        if light:  # the tracker copies the file, so do not wait for the disk
+        if light:  # the tracker copies the file, so it need not be synced to disk
             (folder / name).write_text(text, "utf-8")
         else:
             write_text(folder / name, text)

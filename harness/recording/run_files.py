@@ -132,7 +132,7 @@ def open_run_files(
         )
     if config.task:
         raise BadInput(
-            f"runs=[...] names files ({some(files)}), but only ranked lists are read from files. Score each file "
+            f"runs=[...] names files ({some(files)}), but a text task needs logged runs. Score each file "
             f"first: `harness score task={invocation.choices['task']} predictions=FILE references=FILE`."
         )
     if not config.dataset:

@@ -35,7 +35,7 @@ from retrievers.base import Ranking
 
 DOCUMENTS = 10  # number of documents shown per ranking
 CONTENT = 300  # number of characters shown of a document's text
-BATCH = 20  # number of traces per call, together about a megabyte
+BATCH = 20  # number of traces sent in one call, about a megabyte
 PERFECT = 1 - 1e-9  # a higher score differs from 1 only by rounding
 BATCHED = "mean over the run's queries, which are searched in one batch"
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Ends = tuple[float, float]
-FALLBACK = "modified_map@3"  # drawn instead of an objective that is no mean over queries or depends on the gate
+FALLBACK = "modified_map@3"  # drawn if the objective is not a mean over queries, or depends on the gate
 CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"
 NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
 SHOWN, WITHHELD = "#2a7f62", "#869a92"
@@ -36,11 +36,11 @@ BINS = 60
 
 @dataclass(frozen=True)
 class SignalRule:
-    """The signal of a gate, and how many documents a query gets by its signal.
+    """The signal of a gate, and the rule that turns it into a number of documents to show.
 
-    levels: numbers of documents to show, from the highest signals to the lowest.
+    levels: numbers of documents to show; the first is for the highest signals, the last for the lowest.
     thresholds: borders between neighbouring levels; () if the signal does not decide which documents are shown.
-    single: (source, name, k) if a single signal decides; otherwise None.
+    single: the signal's (source, name, k) if a single signal decides; otherwise None.
     """
 
     name: str
@@ -74,7 +74,7 @@ class GateView(SignalRule):
         documents and all other queries get none.
     in_use: the mean objective with the actual decisions.
     held_out: the out-of-fold objective; None if it was not measured.
-    ranges: name of a range of the last threshold, "plateau" or "95 % interval" -> its ends.
+    ranges: "plateau" or "95 % interval" -> the ends of this range of the last threshold.
     counts: (the number of queries behind the curve, the number of these queries that need no retrieval).
     """
 
@@ -104,7 +104,7 @@ def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
 
 
 def view_payoff(outcome: Outcome, plan: Plan, dataset: Dataset) -> Payoff | None:
-    """Return each query's objective (or FALLBACK) for its first 0, 1, ... top_k candidates; None without labels."""
+    """Return each query's objective (or FALLBACK) if 0, 1, ... top_k candidates are shown; None without labels."""
     mean = plan.measure.family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
     return payoff_of(plan, plan.objective if mean else FALLBACK, outcome.candidates, dataset)
 
@@ -118,7 +118,7 @@ def gate_view(outcome: Outcome, plan: Plan, payoff: Payoff | None) -> GateView |
 
 
 def learnt_view(outcome: Outcome, public: bool) -> GateView:
-    """Return the view of a gate fitted to labels. public: whether labels and view are of the public part alone."""
+    """Return the view of a gate fitted to labels. public: whether gate and view use only the public part."""
     fitted, curve, held_out = outcome.decision.fitted, outcome.decision.curve, outcome.held_out
     assert fitted is not None
     assert curve is not None
@@ -308,8 +308,8 @@ def _distribution(panels: Sequence[Axes], view: GateView, ends: Ends) -> None:
 def _apart(heights: Sequence[float], least: float) -> np.ndarray:
     """Return heights that are at least `least` apart and at most 1, as near as possible to the given heights."""
     order, steps = np.argsort(heights, kind="stable"), least * np.arange(len(heights))
-    moved = np.maximum.accumulate(np.array(heights, float)[order] - steps)  # `least` apart once `steps` are added
-    moved = np.minimum(moved, 1 - steps[-1])  # at most 1 once `steps` are added
+    moved = np.maximum.accumulate(np.array(heights, float)[order] - steps)  # adding `steps` keeps them `least` apart
+    moved = np.minimum(moved, 1 - steps[-1])  # adding `steps` gives at most 1
     apart: np.ndarray = (moved + steps)[np.argsort(order)]
     return apart
 

@@ -124,7 +124,7 @@ def estimated(found: Estimate, name: str) -> str:
 
 
 def raw(found: Estimate, value: float) -> str:
-    """Return a phrase with the raw mean over labels by people and by a model. found: the estimate of the same mean."""
+    """Return a phrase with the raw mean, over labels by people and by a model. found: the estimate of that mean."""
     return f"raw {value:.4f}, {raw_share(found)}"
 
 

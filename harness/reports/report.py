@@ -81,7 +81,7 @@ def _row(tag: str, cells: Sequence[Cell]) -> str:
 def page_data(report: Report) -> list[dict[str, Any]]:
     """Return the sections of a report for `page.js`, each with its title, lines, header and rows.
 
-    A cell is a text, or [value, low, high] for a difference that the page draws after the text of its interval.
+    A cell is a text, or [value, low, high] in a nameless column, where the page draws differences and intervals.
     """
     found = []
     for one in report.sections:

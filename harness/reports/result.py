@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class CommandAnswer:
     """The answer of a command.
 
-    found: the content of `format=json`, before `encoded`.
+    found: the content of the answer; `encoded` converts it for `format=json`.
     shown: the report for people; None if the command has already printed it.
     pasted: style in FORMATS -> the tables to paste; None: the tables of `shown`.
     value: what Python code gets instead of the JSON document.

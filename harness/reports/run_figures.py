@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 BINS = ((1, 1, "1"), (2, 2, "2"), (3, 3, "3"), (4, 10, "4–10"), (11, None, "11+"))
 VALUE, INTERVAL, ABSENT = "#2e5eaa", "#8fa8c8", "#8b929a"
 MARKS = {"tp": "#1d7a4f", "fp": "#c22f44", "fn": "#b05c00", "fr": "#7a4fa3"}
-MOST = 20  # a figure shows at most this many kinds
+MOST = 20  # a figure shows at most this many kinds of items
 ROW = 0.3  # inches for each row of a figure
 
 
 def overview(scores: Scores, file: Path, held_out: Scores | None = None) -> None:
-    """Draw a histogram of the first relevant document's rank before the gate, and the score with its losses."""
+    """Draw a histogram of the rank of the first relevant document before the gate; draw the score and its losses."""
     figure = new_figure(WIDTH, 3.4, constrained=False)
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     figure.subplots_adjust(left=0.07, right=0.99, top=0.9, bottom=0.15, wspace=0.15)

@@ -60,7 +60,7 @@ def test_files_compare_as_runs_that_were_scored_from_them(harness, files, tmp_pa
     ((FILES, "dataset=trec", "dataset.qrels=gone.txt"), "gone.txt"),
     (("runs=[a.run,part.run]", *LABELS), "scored on different queries: 4 are in only one of the runs: .*missing=zero"),
     (("runs=[a.run,a.run]", *LABELS), "twice"),
-    ((FILES, *LABELS, "task=answers"), "only ranked lists are read from files"),
+    ((FILES, *LABELS, "task=answers"), "a text task needs logged runs"),
     (("runs=[0123abcd,4567abcd]", *LABELS), "dataset=trec dataset.qrels=qrels.txt: this says how files are scored"),
 ])  # fmt: skip
 def test_what_cannot_be_read_is_refused(harness, files, words, said):
