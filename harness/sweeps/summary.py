@@ -119,7 +119,7 @@ class SweepSummary:
     systems: Sequence[System] = ()
 
     def grouped(self) -> SweepSummary:
-        """Split the trials into groups of comparable trials, if there are several. Leave out trials that cannot run."""
+        """Group comparable trials, unless all trials are comparable. The groups omit trials that cannot run."""
         members: dict[tuple[str, str], list[int]] = {}
         for number, trial in self.trials.items():
             if not trial.error:
@@ -171,7 +171,7 @@ class SweepSummary:
 
     @cached_property
     def recommended(self) -> Recommendation | None:
-        """The finished trial to take; None if no trial has finished or if some trials are not comparable."""
+        """The finished trial to choose; None if no trial has finished or if some trials are not comparable."""
         return None if self.groups else recommend(self.points)
 
     @property
@@ -278,7 +278,7 @@ class SweepSummary:
     def counts(self) -> dict[str, int]:
         """Count the trials.
 
-        skipped: finished before this start. reused: taken from another sweep or run. same: have another trial's key.
+        skipped: finished before this start. reused: taken from another sweep or run. same: repeat another trial's key.
         """
         results = self.results.values()
         keys = [result.key for result in results if result.key]
@@ -349,7 +349,7 @@ class SweepSummary:
         if self.groups:
             notes.insert(0, " ".join(self.notes))
         reused = self.counts()["reused"]
-        again = f" {reused} of the trials reused earlier runs. Those runs are tagged, but not nested below."
+        again = f" {reused} of the trials reused earlier runs. Those have this sweep's tag, but are not nested below."
         return "\n\n".join([*notes, f"All trials: trials.json, trials.csv.{again if reused else ''}"])
 
     def best_note(self, page: str) -> str:
@@ -393,8 +393,8 @@ class SweepSummary:
 
 
 def objective_values(result: TrialResult, objectives: Sequence[SweepObjective], select_on: str) -> list[float]:
-    """Return the values of a trial's objectives; NaN if absent. Scores come from the queries that rank runs
-    (`select_on`), and other values, such as times, from all queries."""
+    """Return the values of a trial's objectives; NaN if absent. Scores are those on the queries by which runs are
+    ranked (`select_on`). Other values, such as times, are those on all queries."""
     parts = ["all" if name.startswith(LESS_IS_BETTER) else select_on for name, _ in objectives[1:]]
     others = (measured(result.metrics, name, part) for (name, _), part in zip(objectives[1:], parts, strict=True))
     return [one.value if one else np.nan for one in (result.objective, *others)]

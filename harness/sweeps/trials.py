@@ -62,10 +62,10 @@ class RetrievalTrials:
             self._deepest += steps.retrieve({name: node}, self.session, depth).values()
         self._sizes = retrieval_run.index_sizes(plan, session)
         self._at_depth: dict[int, list[Ranking]] = {}
-        self._last_order: tuple[str, Ordered] | None = None  # (order key, result); trials come sorted by this key
+        self._last_order: tuple[str, Ordered] | None = None  # (`Plan.order_key`, result); trials come sorted by it
 
     def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
-        """Write a trial's files, tags and metrics. full: write all that a run logs, with the page of run `run_id`."""
+        """Write a trial's files, tags and metrics. full: write all that a run logs, and the report on run `run_id`."""
         plan, dataset = trial.retrieval, self.session.dataset
         outcome = self._outcome(plan, None if full else [plan.objective])
         record.end_tags |= retrieval_run.write_run_files(folder, plan, dataset, outcome, light=not full)
@@ -115,7 +115,7 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 PATIENCE = 60.0  # seconds that a job waits for a tracking server
 JOURNAL = "journal.jsonl"  # the file in a sweep's folder to which workers append results
-COMPUTED, REUSED = "computed", "reused"  # values of the tag that `member_tag` names
+COMPUTED, REUSED = "computed", "reused"  # values of the tag `member_tag(sweep_id)`
 
 
 @dataclass(frozen=True)

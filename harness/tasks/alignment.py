@@ -44,7 +44,7 @@ class Change(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A place with its verdict. wanted, made: the change that reference and prediction make there, or None."""
+    """A place with its verdict. wanted, made: the reference's and the prediction's change there, or None."""
 
     place: int
     verdict: str
@@ -57,7 +57,7 @@ class Edit(NamedTuple):
 
 
 class ShownAlignment(NamedTuple):
-    """A sentence to show to people. Joined, the pieces of a text are its words with single spaces between them.
+    """A sentence to show to people. The pieces of a text, joined, give its words with single spaces between.
 
     Each edited word is a piece, marked with the verdict on the place where its edit begins. If both reference and
     prediction edit a source word, its mark is the verdict on the place of the reference's edit.

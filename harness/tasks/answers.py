@@ -85,9 +85,9 @@ def exact_match(predictions: Sequence[str], references: Sequence[str]) -> np.nda
 def rouge_1(predictions: Sequence[str], references: Sequence[str], tokenize: Tokenize) -> np.ndarray:
     """Return ROUGE-1 F1, 2 * common / (terms of the prediction + terms of the reference), float64 [N].
 
-    A term with the counts a and b in the two texts adds min(a, b) to `common`. To get terms, the first 1,000 words of a
-    text (by white space) are lower-cased, all characters except a to z, digits and Hangul syllables become spaces, and
-    the rest is tokenized. The value is 0 where either text has no term.
+    A term with the counts a and b in the two texts adds min(a, b) to `common`. To get terms, take the first 1,000 words
+    of a text (by white space) in lower case, replace each character other than a to z, digits and Hangul syllables by a
+    space, and tokenize the result. The value is 0 where either text has no term.
     Source: Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries (alpha 0.5). The contest's code uses
     MeCab's morphemes; another tokenizer gives other numbers.
     Example, with terms split at white space: `물은 끓는다` for `물은 100도에서 끓는다` -> 2 * 2 / (2 + 3) = 0.8.
@@ -104,7 +104,7 @@ def _read(text: str) -> str:
 
 
 TEXT = ("rouge_1", "bertscore", "bleurt")
-TOKENIZERS: dict[str, dict[str, Any]] = {  # components that make the terms of ROUGE-1
+TOKENIZERS: dict[str, dict[str, Any]] = {  # components that split texts into the terms of ROUGE-1
     "kiwi": {"_target_": "retrievers.lexical.tokenize.Kiwi", "tags": ["*"]},
     "whitespace": {"_target_": "retrievers.lexical.tokenize.Whitespace"},
 }
@@ -174,10 +174,10 @@ class Answers:
 
     Under scheme rag_qa an answer is `... 가/이 옳다`, followed by a reason. `exact_match` compares the answers of all
     items. The text measures (`rouge_1`, `bertscore`, `bleurt`) compare the reasons where both sides give a reason.
-    Under culture_qa the question type decides: `accuracy` for 선다형, `exact_match` for 단답형, and the text measures
-    of whole answers for 서술형.
+    Under culture_qa the question type decides: `accuracy` for multiple choice (선다형), `exact_match` for short answers
+    (단답형), and the text measures, over whole answers, for descriptive answers (서술형).
 
-    tokenizer: what gives the terms of ROUGE-1: kiwi (all its morphemes) or white space (whole words).
+    tokenizer: splits texts into the terms of ROUGE-1, by kiwi (all morphemes) or white space (whole words).
     bertscore, bleurt: the model, or None. Without a model, the measure and the averages that need it are absent.
     """
 
@@ -201,7 +201,7 @@ class Answers:
         self.subset = {name: group for group, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Compare both files. An item's counts are 1 for each of its groups, and its value for each measure."""
+        """Compare both files. An item's counts: 1 for each of its groups, and for each measure, its value."""
         expected, predicted = read_references(references), read_answers(predictions)
         check_pairs(predictions, predicted, references, expected)
         texts = [predicted[item_id] for item_id in expected]
@@ -229,8 +229,8 @@ class Answers:
     def measure(self, sums: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every measure from sums of item counts [...], in [0, 1]; `bleurt` may lie slightly outside.
 
-        accuracy, exact_match, rouge_1, bertscore, bleurt: sum / number of items of the group. Without items, 0 under
-            rag_qa and NaN under culture_qa.
+        accuracy, exact_match, rouge_1, bertscore, bleurt: sum / number of items in the measure's group. Without
+            items, 0 under rag_qa and NaN under culture_qa.
         descriptive_avg: (rouge_1 + bertscore + bleurt) / 3.
         final_score: (exact_match + descriptive_avg) / 2 under rag_qa. Under culture_qa, the mean of accuracy,
             exact_match and descriptive_avg, each only if its group has items. NaN if a sum is missing.

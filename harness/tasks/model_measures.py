@@ -163,7 +163,7 @@ def _rembert_config(folder: Path) -> Any:
             "lucadiliello/BLEURT-20. Older BLEURT checkpoints (bleurt-base-128 and the like) are not supported."
         )
     values: dict[str, Any] = {name: given[name] for name in (*needed, "hidden_act", "layer_norm_eps") if name in given}
-    values |= {"num_labels": 1, "bos_token_id": None, "eos_token_id": None}  # The tokenizer knows these tokens.
+    values |= {"num_labels": 1, "bos_token_id": None, "eos_token_id": None}  # `_tokenizer` finds [CLS] and [SEP].
     return RemBertConfig(**values)
 
 
@@ -226,7 +226,7 @@ def _check_weights(folder: Path, info: Mapping[str, Iterable[Any]]) -> None:
             more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
             problems.append(f"{verb} {', '.join(names[:3])}{more}")
     if problems:
-        raise BadInput(f"{folder}: the weights do not fit the model of its config.json. They {'; '.join(problems)}.")
+        raise BadInput(f"{folder}: the weights do not fit config.json. They {'; '.join(problems)}.")
 
 
 @contextmanager
@@ -407,8 +407,8 @@ class BertScore(PairMeasure):
 class Bleurt(PairMeasure):
     """BLEURT (Sellam et al. 2020, arXiv:2004.04696), a trained regression from a pair of texts to a number.
 
-    A RemBERT encoder reads [CLS] reference [SEP] prediction [SEP]; a linear layer turns its pooled first output into a
-    number. The number is not bounded, but most values of BLEURT-20 lie between 0 (unrelated) and 1 (the same meaning).
+    A RemBERT encoder reads [CLS] reference [SEP] prediction [SEP]; a linear layer turns the pooled output for [CLS]
+    into a number. This is not bounded, but most values of BLEURT-20 lie between 0 (unrelated) and 1 (the same meaning).
     Empty texts are scored like other texts. If a pair has more than 512 tokens, the longer text is cut first. Example:
     about 0.999 for a sentence and itself.
 

@@ -71,7 +71,7 @@ class ScoredFile:
 
     @property
     def headline(self) -> Objective | None:
-        """The value that ranks the run; if missing, the first defined measure's value; None if none is defined."""
+        """The value that ranks the run; if missing, the first defined measure's value; None without such a measure."""
         return self.ranked_by or from_summary(self.shown, self.summary.get(self.shown), "in sample")
 
     @cached_property

@@ -41,12 +41,12 @@ class JudgedItems:
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of the items, such as question types. The public part has the same share of each kind."""
+        """The kinds of the items, such as question types. The public part contains the same share of each kind."""
         return tuple(self.table["kind"])
 
     @cached_property
     def fingerprints(self) -> dict[str, str]:
-        """The sha256 of references and of predictions; the format and the order of their files do not matter."""
+        """The sha256 of references and of predictions, whatever the format of a file and the order of its rows."""
         order = sorted(range(len(self.item_ids)), key=self.item_ids.__getitem__)
         columns = {"references": ("id", *GIVEN), "predictions": ("id", "prediction")}
         return {

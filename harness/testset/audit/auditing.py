@@ -5,9 +5,9 @@ first draw fixes the strata. A pilot of ten queries is drawn in proportion to th
 checked the pilot, further queries are drawn in proportion to N_s * sd_s (Neyman 1934). N_s is the size of stratum s.
 For each checked query, take its value by people minus its value by the model (see `_Values`): sd_s is the standard
 deviation of these differences in the stratum. An estimate is the sum of W_s * mean_s over the strata: W_s is the
-stratum's share of the queries, and mean_s is the mean over its checked queries. Since the pilot stays in the sample of
-n queries, skewed differences bias estimates by the order of 1/n. In simulations with 40 of 270 queries, the bias is 0
-to 0.2 standard errors, and intervals lose at most half a percentage point of coverage.
+stratum's share of the queries, and mean_s is the mean over its checked queries. The pilot stays in the sample of n
+queries. If the differences are skewed, this biases estimates by an amount of the order of 1/n. In simulations with 40
+of 270 queries, the bias is 0 to 0.2 standard errors, and intervals lose at most half a percentage point of coverage.
 
 A judgement counts only if it is blind and was made for the audit: people who see the model's grade tend to repeat it.
 """
@@ -75,10 +75,10 @@ def apportion(weights: Sequence[float], least: Sequence[int], most: Sequence[int
 def spreads(strata: Sequence[Sequence[float]], groups: Sequence[str]) -> list[float]:
     """Estimate the standard deviation of each stratum from few values: sqrt((SS + 2 V) / (n - 1 + 2)).
 
-    SS is the sum of squares around the mean of the stratum's n values. V is the variance of the stratum's group. It is
-    (SS + 2 A) / (n - 1 + 2), where SS and n are those of the group's values and A is the variance of all values. So a
-    few equal values do not give 0. If all values of all strata are equal, or if there are fewer than two values, each
-    result is 1. groups: the group of each stratum.
+    SS is the sum of squares around the mean of the stratum's n values. V is the variance of the stratum's group:
+    (SS + 2 A) / (n - 1 + 2), with SS and n of all values of the group. A is the variance of all values. Because of V, a
+    stratum with a few equal values does not get 0. If all values of all strata are equal, or if there are fewer than
+    two values, each result is 1. groups: the group of each stratum.
     """
     everything = [value for stratum in strata for value in stratum]
     overall = float(np.var(everything, ddof=1)) if len(everything) > 1 else 0.0
@@ -310,7 +310,7 @@ class Audit:
 
 
 def blind(judged: JudgedSet) -> JudgedSet:
-    """Return the test set without people's judgements that are not blind."""
+    """Return the test set; of people's judgements, keep only those that are blind."""
     kept = [one for one in judged.judgements if one.blind or one.basis != HUMAN]
     return JudgedSet(judged.queries, judged.pairs, kept)
 
@@ -382,7 +382,7 @@ def _grade_statistics(relevant_from: int) -> tuple[dict[str, Statistic], dict[st
     def sides(of: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda tables: of(agreement.at_threshold(tables, relevant_from))
 
-    side = f"one rater puts all pairs on the same side of grade {relevant_from}"
+    side = f"one rater gives all pairs at least grade {relevant_from}, or all pairs less"
     people = {
         "agreed": Statistic(agreement.agreed, "no pair"),
         "kappa": Statistic(sides(agreement.kappa), side),
@@ -397,7 +397,7 @@ def _grade_statistics(relevant_from: int) -> tuple[dict[str, Statistic], dict[st
 
 
 def _grades_by_person(said: Iterable[Judgement]) -> dict[Pair, dict[str, list[int]]]:
-    """Return pair -> person -> grades for the audit, in the order of the rounds."""
+    """Return pair -> person -> this person's grades for the audit: the first, then any second one."""
     found: dict[Pair, dict[str, dict[int, int]]] = defaultdict(lambda: defaultdict(dict))
     for one in said:
         if one.basis == HUMAN and one.sample == "audit" and one.grade is not None:

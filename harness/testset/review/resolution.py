@@ -97,10 +97,10 @@ def resolve(
 ) -> Resolved:
     """Resolve judgements.
 
-    The last adjudication decides. Without one, people's first round decides: if all grades are on the same side of
-    `relevant_from`, the lower median counts; "cannot tell" counts only if all people say so. Without people, the last
-    judgement by a model decides. Needs for retrieval are resolved in the same way, but models have no say, and unjudged
-    needs follow the kind of the query.
+    The last adjudication decides. Without one, people's first round decides: if all grades are at least
+    `relevant_from`, or all are less, the lower median counts; "cannot tell" counts only if all people say so. Without
+    people, the last judgement by a model decides. Needs for retrieval are resolved in the same way, but models have no
+    say, and unjudged needs follow the kind of the query.
 
     judgements: all judgements in their order. pool: pairs that must be judged; other judged pairs count too.
     by: which judgements count. "all": every one; "model": those by models; "people": adjudications, and people's blind
