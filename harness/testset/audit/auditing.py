@@ -382,7 +382,7 @@ def _grade_statistics(relevant_from: int) -> tuple[dict[str, Statistic], dict[st
     def sides(of: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
         return lambda tables: of(agreement.at_threshold(tables, relevant_from))
 
-    side = f"one rater gives all pairs at least grade {relevant_from}, or all pairs less"
+    side = f"one rater gives all pairs, or no pair, at least grade {relevant_from}"
     people = {
         "agreed": Statistic(agreement.agreed, "no pair"),
         "kappa": Statistic(sides(agreement.kappa), side),
