@@ -194,7 +194,7 @@ class Ranking:
         return self._of_same(self.docs[rows], self.scores[rows], query_ids=query_ids)
 
     def cut(self, lengths: np.ndarray) -> Ranking:
-        """Return the first lengths[q] documents of row q. lengths: int [Q], at least 0."""
+        """Return a copy that keeps only the first lengths[q] documents of row q. lengths: int [Q], at least 0."""
         top = self.top(int(lengths.max(initial=0)))
         past = np.arange(top.docs.shape[1]) >= lengths[:, None]
         return self._of_same(np.where(past, np.int32(-1), top.docs), np.where(past, 0.0, top.scores))
@@ -308,7 +308,7 @@ def opened(doc_ids: DocIds | None, k: int) -> DocIds:
     if k < 0:
         raise BadInput(f"k is {k}: give the number of documents to return, at least 0.")
     if doc_ids is None:
-        raise RuntimeError("call index or load before search")
+        raise RuntimeError("call `index` or `load` before `search`")
     return doc_ids
 
 
@@ -382,7 +382,7 @@ class Retriever(Protocol):
         """Write the index of `documents` to `folder`. `search` can then be called.
 
         documents: in ascending order of doc_id.
-        folder: an existing folder. It is empty unless the class resumes and an interrupted call left files.
+        folder: an existing folder. It is empty unless `resumes` is true and an interrupted call left files.
         """
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:

@@ -212,7 +212,7 @@ def _min_max(ranking: Ranking) -> np.ndarray:
 
 
 def _z_score(ranking: Ranking) -> np.ndarray:
-    # Shares are scores scaled to 0..1. They have the same z-scores, and their squares neither overflow nor underflow.
+    # Shares are scores scaled to 0..1. This keeps the z-scores, and the shares' squares neither overflow nor underflow.
     # Equal shares have an exact mean, so their deviation is exactly 0.
     present, shares = ranking.docs >= 0, _shares(ranking)
     count = np.maximum(ranking.lengths, 1)[:, None]
@@ -284,7 +284,7 @@ def _by_name(what: str, values: object, least: float) -> dict[str, float]:
     if values is None:
         return {}
     if not isinstance(values, Mapping):
-        raise BadInput(f"{what} is {values!r}: give numbers by the rankings' names, such as {{bm25: 1}}.")
+        raise BadInput(f"{what} is {values!r}: map the rankings' names to numbers, such as {{bm25: 1}}.")
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= LARGEST:
             raise BadInput(f"{what}.{name} is {value!r}: give a number from {least:,.0f} to {LARGEST:,.0f}.")

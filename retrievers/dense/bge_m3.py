@@ -1,6 +1,6 @@
 """The sparse and the multi-vector head of bge-m3 (Chen et al. 2024, BGE M3-Embedding, arXiv:2402.03216).
 
-The model's folder has a transformer, sparse_linear.pt and colbert_linear.pt. The dense head is a SentenceEncoder.
+The model's folder has a transformer, sparse_linear.pt and colbert_linear.pt. For the dense head, use SentenceEncoder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-QUERY_CHARACTERS = 1 << 18  # limit of the total length of queries whose vectors are in memory; 1 GB at 1,024 dimensions
+QUERY_CHARACTERS = 1 << 18  # limit of a group of queries; at 1,024 dimensions, their vectors take up to about 1 GB
 
 
 class Weights(NamedTuple):
@@ -94,7 +94,7 @@ class Postings(NamedTuple):
 
     def best(self, tokens: np.ndarray, weights: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (docs int32, scores float64) of a query's k best documents with a score above 0."""
-        known = tokens < len(self.indptr) - 1  # no document has a token with a larger id
+        known = tokens < len(self.indptr) - 1  # the token ids of all documents are below this bound
         spans = [slice(self.indptr[token], self.indptr[token + 1]) for token in tokens[known].tolist()]
         parts = [
             self.data[span] * weight for span, weight in zip(spans, weights[known].astype(np.float64), strict=True)
@@ -182,8 +182,8 @@ class _Transformer:
             ) from None
         if inputs != self.model.config.hidden_size:
             raise BadInput(
-                f"{file} takes {inputs} numbers, but the model gives {self.model.config.hidden_size}: it belongs to "
-                "another model. Fetch the model again."
+                f"{file} takes {inputs} numbers, but the model gives {self.model.config.hidden_size}: the file belongs "
+                "to another model. Fetch the model again."
             )
         return layer.float().to(self.model.device)
 
@@ -308,7 +308,7 @@ class MultiVector(_Head):
     A pair's score is 1 / |q| * sum over i of max over j of q_i . d_j, from -1 to 1, comparable across queries. The
     vectors q_i are the query's, and the vectors d_j the document's. |q| is the number of q_i. Each token except cls has
     the vector W h + b, scaled to length 1, where h is the transformer's last state at that token, and W and b make up
-    the head. The paper's formula uses all tokens; the released model was trained without cls and with eos.
+    the head. The bge-m3 paper's formula uses all tokens, but the released model was trained without cls and with eos.
 
     depth: number of documents to score per query, at least 1.
     """

@@ -34,9 +34,9 @@ VERSION = 1  # version of the passages' identity; increase it when the same sett
 FIRST = 4  # number of passages per requested document in the first search
 ROOM = 1 << 22  # maximum number of passages found by one search, over all its queries
 
-# A sentence ends with marks, closing quotes and brackets, and then white space. Chinese and Japanese marks need no
-# white space. A line break ends a sentence; a period after a single Latin letter ("J. Smith", "e.g. this") does not. A
-# run of marks is matched only from its start, so the time does not grow with the square of the run's length.
+# A sentence ends with one or more marks such as ".", any closing quotes and brackets, and then white space. Chinese and
+# Japanese marks need no white space. A line break ends a sentence; a period after a single Latin letter ("J. Smith",
+# "e.g. this") does not. A run of marks is matched only from its start, so the time is not quadratic in its length.
 _END = re.compile(r"(?:(?<!\b[A-Za-z])(?<![.!?…])[.!?…]++[\"'”’)\]》」』]*+(?=\s)|[。！？]++[”’」』）]*+|\n)\s*+")
 
 Search = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]

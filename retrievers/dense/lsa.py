@@ -103,7 +103,7 @@ class LSA:
         """Return orthonormal directions by ascending variance, float32 [V, D]. weights: float32 [N, V]."""
         from scipy.linalg import eigh
 
-        # Eigenvectors of the documents' inner products give the directions exactly, and faster than a random method.
+        # The directions follow from the eigenvectors of `products`. This is exact, and faster than a random method.
         if weights.shape[0] > LEARNED:
             sample = np.random.default_rng(self._seed).choice(weights.shape[0], LEARNED, replace=False)
             weights = weights[np.sort(sample)]

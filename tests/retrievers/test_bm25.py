@@ -167,7 +167,7 @@ def test_vocabulary_words_that_occur_in_no_document_change_nothing(tmp_path):
 
 def test_misuse_is_rejected(tmp_path):
     retriever = BM25(Whitespace())
-    with pytest.raises(RuntimeError, match="index or load before search"):
+    with pytest.raises(RuntimeError, match="`index` or `load` before `search`"):
         retriever.search([], 1)
     with pytest.raises(ValueError, match="ascending"):
         retriever.index([Document("b", ""), Document("a", "")], tmp_path)

@@ -327,7 +327,7 @@ def test_the_error_names_a_score_below_its_floor():
         (RRF, {"k": 10**400}, "k is 1000"),
         (RRF, {"weights": {"a": -0.1}}, "weights.a is -0.1: give a number from 0 to"),
         (RRF, {"weights": {"a": math.nan}}, "weights.a is nan"),
-        (RRF, {"weights": [1, 2]}, r"weights is \[1, 2\]: give numbers by the rankings' names"),
+        (RRF, {"weights": [1, 2]}, r"weights is \[1, 2\]: map the rankings' names to numbers"),
         (WeightedSum, {"normalise": "minmax"}, "normalise is 'minmax'.*Did you mean 'min_max'"),
         (CombMNZ, {"normalise": None}, "normalise is None: choose one of min_max, z_score"),
         (WeightedSum, {"floors": {"a": -math.inf}}, "floors.a is -inf: give a number from -1,000,000,000 to"),
