@@ -31,8 +31,8 @@ class RunFiles:
     def __init__(self, client: MlflowClient, uri: str) -> None:
         self._client, self._uri = client, uri
         self._uris: dict[str, str] = {}  # run id -> URI of its files
-        self._around = ("", "")  # the latest URI's parts before and after the run's id; an experiment's runs share them
-        self._opened: dict[str, ArtifactRepository] = {}  # part of a URI before the run's id -> the repository
+        self._around = ("", "")  # the latest URI's parts around the run's id, which runs of an experiment share
+        self._opened: dict[str, ArtifactRepository] = {}  # start of a URI, up to the run's id -> the repository
 
     def note(self, info: RunInfo, latest: bool = False) -> None:
         """Remember where a run's files are. latest: whether this process has just begun the run."""

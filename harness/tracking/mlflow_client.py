@@ -184,10 +184,10 @@ def open_client(uri: str) -> MlflowClient:
     from mlflow.exceptions import MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # would warn about each retry
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # otherwise, each retry logs a warning
     logging.getLogger("alembic").setLevel(logging.WARNING)
     logging.getLogger("mlflow").setLevel(logging.WARNING)
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # would log each error that is raised
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # otherwise, it logs the errors it raises
     from mlflow.tracking import MlflowClient
 
     _write_lazily()
@@ -219,7 +219,7 @@ def make_database(database: Path) -> None:
     except BaseException:
         _remove(unfinished)
         raise
-    # With write-ahead logging, processes can read while another writes: the longest wait falls from 8 s to 5 s.
+    # With write-ahead logging, processes can read while another writes. This cuts the longest wait from 8 s to 5 s.
     connection = sqlite3.connect(database)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()
@@ -271,7 +271,7 @@ def _write_lazily() -> None:
 def reaching(method: Callable[P, T]) -> Callable[P, T]:
     """Make a tracker's method raise `Unreachable` if the server is down.
 
-    For `AGAIN_SECONDS` after that, the tracker's wrapped methods raise it at once, without calling the server.
+    For `AGAIN_SECONDS` after a failure, the tracker's wrapped methods raise `Unreachable` without calling the server.
     """
 
     @functools.wraps(method)

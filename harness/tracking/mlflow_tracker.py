@@ -57,8 +57,8 @@ def begin_once(
 ) -> tuple[Run, bool]:
     """Return a RUNNING run, and whether the server may begin a second run for the same request.
 
-    MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. This function
-    sends the request once, and repeats it only if no RUNNING run has the same tag `CLAIM`.
+    MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. If the tags have a
+    `CLAIM`, send the request once, and look for a RUNNING run with this claim before sending it again.
     """
     from mlflow.exceptions import MlflowException
 
@@ -88,7 +88,7 @@ RUNS = 100  # maximum number of runs drawn in a chart
 
 
 def experiment_page(experiment_id: str, view: str | None) -> str:
-    """Return the path of the page with an experiment's runs and charts; MLflow has another page, for agents."""
+    """Return the path of the page with an experiment's runs and charts, not of MLflow's page for agents."""
     shown = f"&viewStateShareKey={view}" if view else ""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
 
@@ -245,14 +245,14 @@ class MlflowTracker(Tracker):
             self.files.upload(run_id, record.folder)
         if record.tables:
             self.files.upload_tables(run_id, record.tables)
-        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files; the tags hold their hashes
+        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files, whose hashes are in tags
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
 
     @reaching
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
         assert run_id is not None
-        self._log_batch(run_id, {}, {}, tags)  # a batch, since MLflow repeats it if two processes set a tag at once
+        self._log_batch(run_id, {}, {}, tags)  # MLflow repeats batches if two processes set a tag at once
 
     @reaching
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
@@ -344,7 +344,7 @@ class MlflowTracker(Tracker):
 
     @reaching
     def count_private_view(self, experiment: str, count: int = 1) -> int:
-        """Add `count` to the number of runs that have shown their private scores, and return the sum."""
+        """Add `count` to the number of runs that have shown their private scores, and return the new number."""
         from mlflow.exceptions import MlflowException
 
         experiment_id = self._experiment_id(experiment)
@@ -368,7 +368,7 @@ class MlflowTracker(Tracker):
     def view(
         self, experiment: str, name: str, tags: Mapping[str, str | None], metrics: Sequence[str], params: list[str]
     ) -> str:
-        """Save a view of the runs with these tags, best first by the first metric, and return the path of its page.
+        """Save a view of the runs with these tags, the best by the first metric on top. Return the path of its page.
 
         tags: tag -> value; None matches any value, and adds a column for the tag. metrics, params: the other columns.
         """

@@ -43,7 +43,7 @@ class Held:
 def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str, folder: Path) -> Path:
     """Save a run in `<folder>.unsent` or the first unused `<folder>-n.unsent`, and return that folder.
 
-    Move `record.folder` there, unless it is None because the files are in the tracking store.
+    Move `record.folder` there. If it is None, the run's files are in the tracking store already.
     """
     names = (f"{folder.name}{'' if n == 1 else f'-{n}'}{ENDING}" for n in itertools.count(1))
     held = next(place for name in names if not (place := folder.with_name(name)).exists())

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 TIMES = ("ms_per_query", "latency_")  # a metric whose name begins with one of these differs even between equal runs
 LESS_IS_BETTER = (*TIMES, "loss/")  # a metric whose name begins with one of these is lower in better runs
-METRICS = "metrics.json"  # file with all numbers of a run, unless detail is "light"; MLflow itself gets only some
+METRICS = "metrics.json"  # file with all numbers of a run; not written if detail is "light"
 RETRIEVAL = "retrieval"  # the task of runs without a tag `task`
 OBJECTIVE = "objective"  # metric that decides the order of runs; the names of related metrics and tags begin with it
 OBJECTIVE_METRICS = (OBJECTIVE, f"{OBJECTIVE}_low", f"{OBJECTIVE}_high")
@@ -85,7 +85,7 @@ class Input:
 class RunRecord:
     """One run to log. The tracker translates names such as `ndcg@10` to MLflow's spelling.
 
-    shows_private: whether the run shows scores of the private part.
+    shows_private: whether the run shows scores on the private part of the test data.
     inputs: context ("documents", "queries", "qrels"; "predictions", "references") -> the data that was read.
     tables: file name -> column -> values. folder: the folder whose files become the run's artifacts.
     began, ended: milliseconds since 1970; 0 to use the time when the tracker begins or ends the run.

@@ -92,8 +92,8 @@ def value_of(judgement: Judgement) -> Value:
 def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | None = None) -> dict[Item, str]:
     """Return item -> why it is asked, for all items that a person should judge.
 
-    The order of queries and documents depends only on the reviewer's name and the ids. The need for retrieval comes
-    before the documents, and the second round comes last. The samples are:
+    The order of queries and documents depends only on the reviewer's name and the ids. Whether a query needs
+    retrieval is asked before its documents, and the second round comes last. The samples are:
 
     - `audit`: the need for retrieval and all pooled pairs of each drawn query; a fifth of these queries are judged
       twice. Requires the argument `audit`.
@@ -122,7 +122,7 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
 
 
 def shuffled(asked: Iterable[Item], reviewer: str) -> list[Item]:
-    """Group the items by query, with the need for retrieval first. The reviewer's name and the ids decide the order."""
+    """Group the items by query, those without `doc_id` first. The reviewer's name and the ids decide the order."""
 
     def place(one: Item) -> tuple[Any, ...]:
         within = one.doc_id is not None, _digest(reviewer, one.query_id, one.doc_id or "", str(one.round))
@@ -156,16 +156,16 @@ def _audit(reviewer: str, judged: JudgedSet, audit: AuditSample) -> dict[Item, s
 
 
 def _asked(query_id: str, judged: JudgedSet) -> list[str | None]:
-    """Return the `doc_id` of each item for a query: None (the need for retrieval), and then the ids of its pooled
-    documents, unless people say that the query needs no retrieval."""
+    """Return the `doc_id` of each item for a query: None (does the query need retrieval?), then the ids of its pooled
+    documents. Leave the documents out if people say that the query needs no retrieval."""
     documents = [] if judged.unneeded(query_id) else [one.doc_id for one in judged.pooled[query_id]]
     return [None, *documents]
 
 
 def _open(judged: JudgedSet, audit: AuditSample | None) -> dict[Item, str]:
-    """Return an item for each open question: of the sample `audit` if its query was drawn, otherwise of `repair`. If
-    an adjudicator has confirmed that a document answers an unanswerable query, leave the question out, since someone
-    must correct the query instead."""
+    """Return an item for each open question that people can settle. The item's sample is `audit` if its query was
+    drawn for the audit, otherwise `repair`. Leave a question out if an adjudicator has confirmed that a document
+    answers an `unanswerable` query: this query must be corrected."""
     found: dict[Item, str] = {}
     resolved = resolve(judged.judgements, tuple(judged.queries.values()), judged.pairs)
     for one in resolved.open:
@@ -206,7 +206,7 @@ def _suspicion(pair: PooledPair, judged: JudgedSet) -> str | None:
         seeds = [judged.of_models.get((one.query_id, one.doc_id)) for one in judged.pooled[pair.query_id] if one.seed]
         graded = [said[-1].grade for said in seeds if said and said[-1].grade is not None]
         if graded and last != any(map(is_relevant, graded)):
-            return "a near-duplicate that the model graded unlike its twin"
+            return "the query was drafted from a near-duplicate that the model graded differently"
     return None
 
 
@@ -282,7 +282,8 @@ class Desk:
         self._keys = {(one.pair, one.round): key for key, one in self._items.items()}
 
     def items(self) -> dict[str, Any]:
-        """Return the items' keys, in one list per query (need for retrieval first), and the values judged so far."""
+        """Return the items' keys in one list per query, and the values judged so far. In each list, the item that asks
+        whether the query needs retrieval comes first."""
         return {
             "reviewer": self.name,
             "adjudicates": self._adjudicates,
@@ -313,8 +314,8 @@ class Desk:
         return found
 
     def changes(self, since: int) -> dict[str, Any]:
-        """Return the new revision, and the values judged after the revision `since` in this or another window. The
-        value of a withdrawn judgement is None."""
+        """Return the present revision of the judgements, and the values that the reviewer gave after the revision
+        `since`, in any window. The value of a withdrawn judgement is None."""
         said, revision = self._ledger.changes(self._by, since)
         known = ((self._keys.get((one.pair, one.round)), one) for one in said)
         return {"values": {key: self._items[key].value(one) for key, one in known if key}, "revision": revision}

@@ -15,7 +15,7 @@ from harness.testset.judge.judgements import ADJUDICATED, BASES, HUMAN, LLM, Jud
 from harness.testset.pool.pool import PooledPair
 
 RELEVANT_FROM = 2  # the lowest relevant grade, by default
-DRAFTED = "draft"  # the basis of a need for retrieval that is not judged but follows from the query's kind
+DRAFTED = "draft"  # `basis` of a `Need` that follows from the query's kind, since no person judged it
 
 What = Literal["people disagree", "cannot tell", "unjudged", "no document judged", "not pooled", "answered"]
 
@@ -99,10 +99,10 @@ def resolve(
 
     The last adjudication decides. Without one, people's first round decides: if all grades are at least
     `relevant_from`, or all are less, the lower median counts; "cannot tell" counts only if all people say so. Without
-    people, the last judgement by a model decides. Needs for retrieval are resolved in the same way, but models have no
-    say, and unjudged needs follow the kind of the query.
+    people, the last judgement by a model decides. Whether a query needs retrieval is resolved in the same way, but
+    models have no say; if no person has judged it, it follows from the query's kind.
 
-    judgements: all judgements in their order. pool: pairs that must be judged; other judged pairs count too.
+    judgements: from the earliest to the latest. pool: pairs that must be judged. Other judged pairs count, too.
     by: which judgements count. "all": every one; "model": those by models; "people": adjudications, and people's blind
         judgements for the audit. With "people", a query is settled only if people judged its need for retrieval and,
         if it needs retrieval, all of its pooled pairs.
@@ -166,7 +166,7 @@ def _need(query: EvidencedQuery, judged: Mapping[Pair, Sequence[Judgement]], dra
 
 
 def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
-    """Return the grade of a pair (for a need for retrieval: 1 or 0), or the reason why it is undecided."""
+    """Return a pair's grade, or why it is undecided. If asked whether a query needs retrieval, 1 is yes, 0 is no."""
     deciding = _deciding(group)
     if not deciding:
         return "unjudged"

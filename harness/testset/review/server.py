@@ -104,7 +104,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "harness", ""
     timeout = IDLE_SECONDS
-    wbufsize = 1 << 16  # bytes, so that most answers are sent in one piece
+    wbufsize = 1 << 16  # size of the write buffer in bytes, enough to send most answers in one piece
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
@@ -213,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
-        if status != 200:  # The rest of this request would be read as the next one.
+        if status != 200:  # Otherwise, an unread body of this request would be read as the next request.
             self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(content)

@@ -105,7 +105,7 @@ def by_model(*grades, by="llm:m#1"):
         ((1, 1, 0, 0, 0), {"the query was drafted from the document, but the model finds it irrelevant": {"a1"}}),
         ((3, 3, 0, 3, None), {"no grade by the model": {"b2"}}),
         ((3, 3, 2, 0, 0), {"the model finds the document relevant, but no run ranks it high": {"a3"}}),
-        ((3, 1, 0, 0, 0), {"a near-duplicate that the model graded unlike its twin": {"a2"}}),
+        ((3, 1, 0, 0, 0), {"the query was drafted from a near-duplicate that the model graded differently": {"a2"}}),
     ],
 )
 def test_suspicious_pairs(grades, suspicious):
