@@ -11,7 +11,7 @@ The class attribute `sharding` says how a retriever's index can be cut:
 Optional methods:
 
 - `check_sharding()`: raise BadInput, before a run begins, if the arguments do not allow a cut.
-- `sibling() -> Retriever`: return an instance that serves another shard with the same model in memory.
+- `sibling() -> Retriever`: return an instance that serves another shard and shares this one's model in memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Summed(Retriever, Protocol):
     surveyed_by: tuple[str, ...]
 
     def survey(self, documents: Sequence[Document], folder: Path) -> None:
-        """First pass: write a shard's statistics to `folder`. They add up over shards, like document frequencies."""
+        """First pass: write a shard's statistics to `folder`: sums over its documents, such as document frequencies."""
 
     def summarise(self, surveys: Sequence[Path], folder: Path) -> None:
         """Write the statistics of the whole corpus to `folder`. surveys: the surveys of all shards, in order."""
@@ -51,7 +51,7 @@ class Summed(Retriever, Protocol):
 
 
 def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
-    """Return each query's k best documents over all shards. Average the values that the searches measured, if any.
+    """Return each query's k best documents over all shards. Average the rankings' `measured` values, if any.
 
     rankings: one or more, with equal `query_ids` and different documents. Only a few are in memory at a time.
     """

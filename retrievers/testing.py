@@ -349,4 +349,4 @@ def _check_few_documents(make: MakeRetriever, tmp_path: Path) -> None:
         retriever = make()
         retriever.index(documents, _new_folder(tmp_path, f"{len(documents)}-documents"))
         found = int(retriever.search(QUERIES, 3).lengths.max())
-        assert least <= found <= most, f"with {len(documents)} documents indexed, a query wrongly finds {found}"
+        assert least <= found <= most, f"with {len(documents)} documents indexed, the longest list wrongly has {found}"

@@ -117,7 +117,7 @@ def _add_up(docs, scores, cursors, ends, base, sums):
         at, end = cursors[t], ends[t]
         while at + 8 <= end and docs[at + 7] < limit:  # documents ascend, so one comparison is enough for eight
             for i in range(at, at + 8):
-                sums[np.uint64(docs[i] - base)] += scores[i]  # unsigned: numba tests signed indices for < 0
+                sums[np.uint64(docs[i] - base)] += scores[i]  # unsigned: numba tests whether a signed index is < 0
             at += 8
         while at < end and docs[at] < limit:
             sums[np.uint64(docs[at] - base)] += scores[at]
@@ -129,15 +129,15 @@ def _add_up(docs, scores, cursors, ends, base, sums):
 def _first_threshold(sums, floor, k):
     """Return a value just below a score that at least k documents of the block reach; -inf if no such score is known.
 
-    The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. It is used
-    only if it is above 0, because then each of these k documents has a term of the query. With this threshold, most
-    documents of the first block never become candidates.
+    The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. This score
+    is used only if it is above 0, because then each of these k documents has a term of the query. With this threshold,
+    most documents of the first block never become candidates.
     """
     if k > GROUPS:
         return -np.inf
     best = sums[:GROUPS].copy()
     for start in range(GROUPS, BLOCK, GROUPS):
-        for i in range(GROUPS):  # neighbours are in different groups, so this becomes vector instructions
+        for i in range(GROUPS):  # compiled to vector instructions, since neighbours are in different groups
             best[i] = max(best[i], sums[start + i])
     kth = select(best, GROUPS, k - 1)
     return np.nextafter(kth + floor, -np.inf) if kth > 0.0 else -np.inf
@@ -157,8 +157,8 @@ def keep_best(docs, scores, size, k, kth):
         ties -= scores[i] > kth
     kept = 0
     for i in range(size):
-        tied = (scores[i] == kth) & (ties > 0)  # of the candidates with the score kth, the first stay
-        docs[kept], scores[kept] = docs[i], scores[i]  # no branch: it would often be mispredicted
+        tied = (scores[i] == kth) & (ties > 0)  # of the candidates with the score kth, the first ones are kept
+        docs[kept], scores[kept] = docs[i], scores[i]  # no branch: a branch would often be mispredicted
         kept += tied | (scores[i] > kth)
         ties -= tied
     return kept

@@ -48,8 +48,8 @@ class BM25:
     - `plus`: ln((N + 1) / n) * (delta + tf * (k1 + 1) / (tf + k1 * norm)). A query term that occurs in the corpus but
       not in the document also adds its idf * delta.
 
-    The scores of `okapi`, `l` and `plus` equal those of the library rank_bm25. It departs from Lv & Zhai (2011) in two
-    places: `l` multiplies by tf once more, and `plus` counts absent terms.
+    The scores of `okapi`, `l` and `plus` equal those of the library rank_bm25. The library departs from Lv & Zhai
+    (2011) in two places: `l` multiplies by tf once more, and `plus` counts absent terms.
 
     variant: lucene, okapi, l or plus.
     k1: how slowly repeated terms saturate, at least 0. b: how much long documents are penalised, 0 to 1.

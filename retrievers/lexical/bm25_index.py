@@ -38,7 +38,7 @@ from retrievers.base import cores, in_parts, load_array, order_rows, read_only
 from retrievers.lexical.tokenize import Tokens
 
 CHUNK = 1 << 16  # number of postings scored at a time, to limit temporary arrays
-KNOWN = 8  # number of query vocabularies whose term ids are cached, because each shard of a process needs them
+KNOWN = 8  # number of query vocabularies whose term ids are cached; every shard that the process searches uses the ids
 
 
 class Parameters(NamedTuple):
@@ -91,7 +91,7 @@ VARIANTS = {
 
 
 def idf_of(counts: np.ndarray, n_docs: int, parameters: Parameters) -> np.ndarray:
-    """Return the idf of each term, float64 [V]; 0 for a term that no document has. counts: documents per term."""
+    """Return the idf of each term, float64 [V]: 0 if no document has it. counts: number of documents with each term."""
     found, used = np.zeros(len(counts)), counts > 0
     if used.any():
         found[used] = VARIANTS[parameters.variant].idf(counts[used], n_docs, parameters.epsilon)
@@ -99,7 +99,7 @@ def idf_of(counts: np.ndarray, n_docs: int, parameters: Parameters) -> np.ndarra
 
 
 class Columns(NamedTuple):
-    """The columns of terms, as in _bm25_kernels: term t has the postings starts[t] to ends[t] - 1."""
+    """Columns of the index matrix in _bm25_kernels: term t has the postings starts[t] to ends[t] - 1."""
 
     starts: np.ndarray
     ends: np.ndarray
@@ -214,7 +214,7 @@ class SparseEngine:
     def _weigh(
         self, starts: np.ndarray, docs: np.ndarray, scores: np.ndarray, idf: np.ndarray, lengths: np.ndarray
     ) -> None:
-        """Turn the postings' term frequencies into scores, in place. lengths: lengths of documents / mean length."""
+        """Turn the postings' term frequencies into scores, in place. lengths: each document's length / mean length."""
         p, weigh = self._parameters, VARIANTS[self._parameters.variant].weight
         norms = 1 - p.b + p.b * lengths
         borders = np.unique(np.searchsorted(starts, np.arange(0, len(docs), CHUNK)))

@@ -102,7 +102,7 @@ class Word:
 class CharNgram:
     """Splits the words of `Word` into character n-grams.
 
-    A word shorter than `low` becomes one term. The shortest n-grams come first, from left to right: with low=1 and
+    A word shorter than `low` becomes one term. N-grams are ordered by length, then from left to right: with low=1 and
     high=2, `물리` becomes 물, 리, 물리.
 
     low, high: the lengths of the shortest and the longest n-gram, at least 1.
@@ -193,7 +193,7 @@ KIWI_TAGS = frozenset(_TAGS.split())
 class Kiwi:
     """Splits Korean texts into morphemes, in lower case, and keeps the morphemes with certain tags.
 
-    The analyser is kiwi (https://github.com/bab2min/kiwipiepy). A process loads its model with the first text, which
+    The analyser is kiwi (https://github.com/bab2min/kiwipiepy). Each process loads the model with its first text: this
     takes about two seconds and 500 MB. The time to analyse a stretch without white space, such as base64, grows with
     the square of its length. Stretches of more than `UNBROKEN` characters are cut, with a warning.
 
@@ -278,8 +278,8 @@ def as_tokens(
     progress: Progress | None = None,
     expand: Callable[[str], list[str]] | None = None,
 ) -> Tokens:
-    """Return the terms of texts that are lists of words. expand: word -> its terms; None: the word is the term."""
-    numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))  # in the order of first use
+    """Return the terms of texts, given as lists of words. expand: word -> its terms; None: each word is a term."""
+    numbers: defaultdict[str, int] = defaultdict(lambda: len(numbers))  # term -> id, in the order of first use
     expanded: dict[str, list[int]] = {}  # each word is expanded once
     ids, offsets = array("i"), array("q", [0])  # compact: 4 bytes per term
     for done, text in enumerate(words, start=1):
