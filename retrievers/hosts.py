@@ -62,8 +62,8 @@ class Address:
             raise BadInput(f"{name} is not an http(s) address. Give one such as https://example.org/search.")
         if "@" in parts.netloc or parts.fragment:
             raise BadInput(
-                f"{name} contains a user, a password or a fragment, and would be logged with the run. Remove it; "
-                "secrets belong in environment variables."
+                f"{name} contains a user, a password or a fragment, and would be logged with the run. Remove "
+                "that part; secrets belong in environment variables."
             )
         return cls(url, key, is_this_machine(host))
 

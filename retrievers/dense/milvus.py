@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class MilvusIndex(Approximate):
-    """An index on a Milvus server or in milvus-lite, by inner products.
+    """An index on a Milvus server or in milvus-lite. It compares vectors by inner product.
 
     The environment variables HARNESS_MILVUS_URI and HARNESS_MILVUS_TOKEN hold the address and a token. Searches measure
     `index_recall` on at most 256 queries. Another version of the server may propose other documents for an approximate
@@ -113,7 +113,7 @@ class MilvusIndex(Approximate):
         try:
             self._send(milvus, unfinished, vectors)
             if not _is_complete(milvus, unfinished, len(vectors)):
-                raise Failed(f"Milvus at {milvus.address} received all documents, but counts fewer or more.")
+                raise Failed(f"Milvus at {milvus.address} received all documents, but reports another number.")
             milvus.call("rename_collection", unfinished, name)
         except BaseException as error:
             with contextlib.suppress(Failed):  # only the first error is reported
@@ -133,7 +133,7 @@ class MilvusIndex(Approximate):
         batch = max(1, MESSAGE // (vectors[0].nbytes + 16))
         for first in range(0, len(vectors), batch):
             rows = [{"id": first + i, "vector": one} for i, one in enumerate(vectors[first : first + batch])]
-            milvus.call("upsert", name, rows)  # unlike an insert, an upsert may be repeated after a lost answer
+            milvus.call("upsert", name, rows)  # unlike an insert, an upsert can be repeated if its answer is lost
             if self.progress:
                 self.progress(first + len(rows), len(vectors), "documents sent to Milvus")
         milvus.call("flush", name, timeout=WORKING)
@@ -234,7 +234,7 @@ def _client_class() -> Any:
     before = dict(os.environ)
     for name in filter(lambda name: name.startswith("MILVUS_"), before):
         del os.environ[name]
-    # Some versions of pymilvus always read `.env`, but never replace a variable that exists, even an empty MILVUS_URI.
+    # Some versions of pymilvus always read `.env`, but keep variables that exist. So MILVUS_URI exists, though empty.
     # With its usual verbosity, gRPC would print a line at every fork.
     os.environ.update({"PYTHON_DOTENV_DISABLED": "1", "MILVUS_URI": "", "GRPC_VERBOSITY": "ERROR"})
     try:

@@ -1,7 +1,7 @@
 """Files, identity, device and batches of neural models. Nothing here loads a model.
 
-This module has no `from __future__ import annotations`: dataclasses of other modules inherit its fields, and could not
-resolve annotations in the form of texts.
+This module has no `from __future__ import annotations`, which turns annotations into texts: dataclasses of other
+modules inherit fields from here, and could not resolve these texts.
 """
 
 import hashlib
@@ -61,7 +61,7 @@ class ModelSource:
 
     def __post_init__(self) -> None:
         if self.model is None and self.path is None:
-            raise BadInput("model and path are null: give model, the name of a model on the hub, or path, a folder.")
+            raise BadInput("model and path are null: give model (the name of a model on the hub) or path (a folder).")
         if self.model is not None and not _NAME.fullmatch(self.model):
             raise BadInput(
                 f"model is {self.model!r}: give the name of a model on the hub, such as BAAI/bge-m3. For a folder, set "
@@ -148,7 +148,7 @@ def here(source: ModelSource) -> Path | None:
 
 
 def fingerprint(source: ModelSource) -> dict[str, str]:
-    """Return the identity of a model: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} of a folder.
+    """Return the identity of a model: {"model": name, "commit": 40 hex digits}, or {"sha256": ...} for a folder.
 
     If the revision is a commit, no file of the model is read. The checksum covers the relative names and the contents
     of all files that UNUSED does not match. A file is read again only if its size or modification time changes.
@@ -199,7 +199,7 @@ def dtype_for(dtype: str, device: str | None) -> str:
 
 
 def token_batches(lengths: np.ndarray, limit: int) -> Iterator[np.ndarray]:
-    """Yield batches of indices, longest texts first, of at most `limit` tokens with padding. A longer text is alone."""
+    """Yield batches of indices, longest texts first: at most `limit` tokens with padding, or one longer text."""
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):

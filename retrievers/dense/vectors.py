@@ -132,7 +132,7 @@ class Approximate(ABC):
         width = min(k, count)
         if self._limit and width > self._limit[1]:
             name, value = self._limit
-            raise BadInput(f"index.{name} is {value}: raise it to at least depth={width}, or lower depth.")
+            raise BadInput(f"index.{name} is {value}: raise it to at least {width}, or lower depth.")
 
     def search(self, queries: np.ndarray, vectors: np.ndarray, k: int, measure: bool = True) -> VectorHits:
         """Search as VectorIndex says. Measure `index_recall`, the mean share of Flat's results that this index finds.
@@ -240,7 +240,7 @@ class IVFFlat(_Inverted):
     """An inverted file (Sivic & Zisserman 2003). Every document in the searched lists is a candidate.
 
     nlist: number of lists, at most N; None: 4 * sqrt(N), but at most N / 39, as training needs 39 vectors per list.
-    nprobe: number of lists to search per query, at most nlist. If nlist is None, nprobe may exceed the number of lists.
+    nprobe: number of lists to search per query, at most nlist. If nlist is None, an excessive number means all lists.
     """
 
     recorded_as = "index/ivf_flat"
@@ -269,7 +269,7 @@ class IVFPQ(_Inverted):
     nlist, nprobe: as in IVFFlat.
     m: number of parts into which a vector is cut, a divisor of D.
     bits: number of bits per part, 4 to 12; needs 2 ** bits documents or more. A document takes m * bits / 8 bytes.
-    candidates: number of documents per query, the best by their codes, that are scored exactly; at least k.
+    candidates: number of documents to score exactly per query, the best by their codes; at least k.
     """
 
     recorded_as = "index/ivf_pq"

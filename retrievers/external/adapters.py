@@ -7,7 +7,7 @@
 
 Each `search` returns at most k pairs (doc_id, score) per text, best first. If a library finds passages, a document
 has the score and the rank of its best passage. If a library gives no scores, rank r gets the score 1 / r.
-This module imports no library.
+This module imports none of these libraries.
 """
 
 from __future__ import annotations

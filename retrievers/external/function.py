@@ -123,7 +123,7 @@ def _checked(answer: Any, k: int, known: Collection[str], where: str) -> dict[st
     if not _is_list(answer):
         raise BadInput(f"{where}: {shown_value(answer)} is not a list of (doc_id, score) pairs.")
     if len(answer) > k:
-        raise BadInput(f"{where}: {len(answer)} documents, but k is {k}. Return the best k.")
+        raise BadInput(f"{where}: it returned {len(answer)} documents, but k is {k}. Return the best k.")
     row: dict[str, float] = {}
     for pair in answer:
         if not _is_list(pair) or len(pair) != 2:
@@ -176,7 +176,7 @@ _working_folder = _WorkingFolder()
 
 
 def open_here(modules: Iterable[str]) -> None:
-    """Allow this process to import modules, and the packages around them, from the working folder."""
+    """Allow this process to import modules from the working folder, along with the packages that contain them."""
     _working_folder.opened |= {module.partition(".")[0] for module in modules}
     if _working_folder not in sys.meta_path:
         sys.meta_path.append(_working_folder)

@@ -37,7 +37,7 @@ _STEP = re.compile(
     r"""|\['(?P<quoted>[^']+)'\](?P<also_optional>\??)"""
     r"""|\[(?P<index>\d{1,6}|\*)\]"""
 )
-_SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # in the names of secrets
+_SECRET = re.compile("key|token|secret|passw|credential|signature", re.IGNORECASE)  # found in names of secrets
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a valid name of a header (RFC 9110, 5.6.2)
 
 
@@ -102,7 +102,7 @@ class HttpRetriever:
             headers = {variable: header for header, variable in self._client.secrets.variables.items()}
             raise BadInput(
                 f"The environment variable {unset[0]} is not set. Set it to the whole value of the header "
-                f"{headers[unset[0]]}, which runtime.headers_env takes from it."
+                f"{headers[unset[0]]}, as runtime.headers_env expects."
             )
 
     def index(self, documents: Sequence[Document], folder: Path) -> None:
@@ -229,7 +229,7 @@ def _check_request(
         if _SECRET.search(name) and not names_in([value]):
             raise BadInput(
                 f"url has the parameter {name}, which looks like a secret and would be logged with the run. Send it in "
-                "a header: runtime.headers_env."
+                "a header: set runtime.headers_env."
             )
     if body is not None and (method == "GET" or not isinstance(body, Mapping)):
         raise BadInput("body must be a group of fields. A GET has no body: put {query} into url, or use method=POST.")
@@ -259,7 +259,7 @@ def _checked_headers(variables: Mapping[str, str], address: Address) -> Secrets:
 
 
 def names_in(template: Any) -> set[str]:
-    """Return the names in braces in a template. Raise BadInput if a text is only an unknown name in braces."""
+    """Return the names in a template's braces. Raise BadInput if a whole text is one unknown name in braces."""
     found = set()
     for text in _texts(template):
         found |= set(_NAMED.findall(text))
@@ -353,7 +353,7 @@ class JsonPath:
         return cls(text, tuple(steps))
 
     def values(self, content: Any) -> list[Any]:
-        """Return the values at the path, in the order of the reply. Raise Missing if the path ends early."""
+        """Return the values at the path, in the order of the reply. Raise Missing if the path leads nowhere."""
         found = [(content, "")]
         for step in self.steps:
             found = [inner for value, path in found for inner in step.of(value, path)]

@@ -58,7 +58,7 @@ class TooLarge(Exception):
 class Connections:
     """The open connections of a client. Servers on other machines are reached through the environment's proxy, if any.
 
-    A socket's timeout at the start of a reply limits the time for the whole reply, headers included.
+    The timeout that a socket has when a reply begins limits the time for the whole reply, headers included.
     """
 
     def __init__(self, address: Address, parallel: int) -> None:
@@ -170,7 +170,7 @@ class HttpRequest:
     method: str = "POST"
 
 
-MakeRequest = Callable[[int], HttpRequest]  # number of the request -> request
+MakeRequest = Callable[[int], HttpRequest]  # index of the request, from 0 -> request
 
 
 class FailedAttempt(Exception):
@@ -182,7 +182,7 @@ class FailedAttempt(Exception):
 
 
 class Unanswered(Exception):
-    """No attempt at a request succeeded. place: number of the request."""
+    """No attempt at a request succeeded. place: index of the request, from 0."""
 
     def __init__(self, place: int, reason: str) -> None:
         super().__init__(reason)
@@ -211,7 +211,7 @@ class HttpReply:
 
 @dataclass(frozen=True)
 class Answer(Generic[_T]):
-    """place: number of the request. seconds: time from sending the last attempt to receiving the whole reply."""
+    """place: index of the request. seconds: time from sending the last attempt to receiving the whole reply."""
 
     place: int
     value: _T
@@ -219,7 +219,7 @@ class Answer(Generic[_T]):
 
 
 class _Pace:
-    """State that the threads of a client share: whether to stop, and until when to pause."""
+    """What the threads of a client share: whether to stop, and until when to pause."""
 
     def __init__(self) -> None:
         self.stopped = threading.Event()
@@ -261,7 +261,7 @@ class HttpClient:
         yielded, and then Unanswered is raised. If the caller is interrupted or stops iterating, requests under way end
         after `GRACE_SECONDS`.
 
-        read: (number of the request, reply) -> answer; may raise FailedAttempt.
+        read: (index of the request, reply) -> answer; may raise FailedAttempt.
         """
         name_host(self.address.url, self.address.key)
         pace, connections, failed = _Pace(), Connections(self.address, self.limits.parallel), None
@@ -354,7 +354,7 @@ class HttpClient:
             reason += (
                 f" Check the key in the environment variable {names}."
                 if names
-                else f" If it needs a key, name its header and environment variable: {self.limits.key}.headers_env."
+                else f" If a key is needed, name its header and environment variable in {self.limits.key}.headers_env."
             )
         if wait:
             reason += f" The endpoint asks to wait {wait:.0f} s."

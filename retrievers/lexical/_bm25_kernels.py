@@ -2,7 +2,7 @@
 
 The index is a matrix in compressed sparse columns, one column per term. Term t has postings `docs[starts[t]:ends[t]]`
 (int32, ascending) with `scores` (float64). The files of an index store no `ends`: there, ends[t] is starts[t + 1]. The
-term adds `floors[t]` (float64, at least 0) to the score of every document, even without a posting. Index arrays are
+term adds `floors[t]` (float64, at least 0) to the score of every document, even one without this term. Index arrays are
 always passed read-only, because numba would compile each kernel once more for writable arrays.
 """
 
@@ -60,8 +60,8 @@ def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, l
     to the smaller document number.
 
     Documents are processed block by block in ascending order. Scores are added in the order of the query's terms, so
-    equal documents get equal sums. A sum of -0.0 marks a document without any of the terms: adding a posting, even one
-    of 0.0, changes the bits of -0.0 (IEEE 754, 6.3).
+    equal documents get equal sums. A sum of -0.0 marks a document without any of the terms: adding a posting's score,
+    even 0.0, changes the bits of -0.0 (IEEE 754, 6.3).
     """
     k = top_docs.shape[1]
     sums = np.full(BLOCK, -0.0)

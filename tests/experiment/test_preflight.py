@@ -20,7 +20,7 @@ REFUSED = [
     (("gate=auto", "public=0", "select_on=public"), "no query to learn from"),
     ((*DENSE, "index=ivf_pq"), "needs 256 documents or more, not 3"),
     ((*DENSE, "index=ivf_flat", "index.nlist=7", "index.nprobe=1"), "index.nlist is 7, more than the 3 documents"),
-    ((*DENSE, "index=hnsw", "index.ef_search=2"), "raise it to at least depth=3"),
+    ((*DENSE, "index=hnsw", "index.ef_search=2"), "raise it to at least 3"),
     ((*DENSE, "index=milvus"), "HARNESS_MILVUS_URI is not set"),
     (("rerank=cross_encoder",), "bge-reranker-v2-m3"),
     (("retriever=dense",), "bge-m3"),

@@ -73,7 +73,7 @@ WRONG = [
     ([[]], "returned 1 lists for 2 queries"),
     ([[], [], []], "returned 3 lists for 2 queries"),
     ([None, []], "query q2: None is not a list of"),
-    ([[("a", 1)], [("a", 1), ("b", 1), ("c", 1)]], "query q1: 3 documents, but k is 2"),
+    ([[("a", 1)], [("a", 1), ("b", 1), ("c", 1)]], "query q1: it returned 3 documents, but k is 2"),
     ([[], [("a", 1), ("a", 2)]], "query q1: document 'a' occurs twice"),
     ([[("z", 1)], []], "query q2: the dataset has no document 'z'"),
     ([[(1, 1)], []], r"query q2: the doc_id 1 is not text\. Return ids as text"),

@@ -211,7 +211,7 @@ UNEQUAL = {"results": [{"id": "d1"}, {"id": "d2"}], "best": [{"score": 1}]}
         (
             Reply(401, {"error": "no"}),
             None,
-            r"HTTP 401: no\. If it needs a key, name its header .*runtime\.headers_env",
+            r"HTTP 401: no\. If a key is needed, name its header .*runtime\.headers_env",
         ),
         (Reply(200, {"message": "no collection"}), None, r"has no 'results'.* The reply: no collection\."),
         (Reply(200, UNEQUAL), "best[*].score", "`ids` leads to 2 values, but `scores` leads to 1: results need both"),

@@ -199,7 +199,7 @@ def test_rows_of_the_collection_that_are_no_documents_are_a_failure(build):
 @pytest.mark.parametrize(("arguments", "k", "message"), [
     ({"candidates": 0}, 1, "index.candidates is 0"),
     ({"candidates": 16_385}, 1, "to 16,384"),
-    ({"candidates": 5}, 6, "index.candidates is 5: raise it to at least depth=6"),
+    ({"candidates": 5}, 6, "index.candidates is 5: raise it to at least 6"),
 ])  # fmt: skip
 def test_arguments_are_checked(fresh_lite, arguments, k, message):
     with pytest.raises(BadInput, match=message):

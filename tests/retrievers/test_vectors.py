@@ -233,7 +233,7 @@ def test_arguments_that_do_not_fit_k_or_the_corpus_are_rejected(tmp_path):
     for index, name in ((HNSW(ef_search=40), "ef_search"), (IVFPQ(m=4, bits=4, candidates=40), "candidates")):
         built(index, vectors, tmp_path)
         index.search(vectors[:2], vectors, 40)
-        with pytest.raises(BadInput, match=f"index.{name} is 40: raise it to at least depth=41"):
+        with pytest.raises(BadInput, match=f"index.{name} is 40: raise it to at least 41"):
             index.search(vectors[:2], vectors, 41)
     assert searched(vectors[:30], vectors[:2], 41, tmp_path, HNSW(ef_search=30))[0].shape == (2, 30)
     for index, rows, message in [
