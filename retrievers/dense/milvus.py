@@ -113,7 +113,7 @@ class MilvusIndex(Approximate):
         try:
             self._send(milvus, unfinished, vectors)
             if not _is_complete(milvus, unfinished, len(vectors)):
-                raise Failed(f"Milvus at {milvus.address} received all documents, but reports another number.")
+                raise Failed(f"Milvus at {milvus.address} received all documents, but reports another number of rows.")
             milvus.call("rename_collection", unfinished, name)
         except BaseException as error:
             with contextlib.suppress(Failed):  # only the first error is reported
