@@ -1,4 +1,4 @@
-"""A fusion that learns from labels. It stays fixed unless learnt weights or a ranker score higher on held-out queries.
+"""A fusion that learns from labels. It keeps the fixed fusion unless others score higher on held-out queries.
 
 Weights are chosen from a grid: each point is a normalisation of scores or ranks, and a weight for each ranking. The
 objective of each query at each point is computed once, so learning from a part of the queries is arithmetic on a table.

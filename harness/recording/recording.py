@@ -251,7 +251,7 @@ def end_abandoned(tracker: Tracker) -> None:
     for claim in abandoned_work(tracker.outputs) if tracker.outputs else ():
         work = claim.work
         if work and work.store not in (None, without_login(tracker.uri)):
-            continue  # a command that uses that tracking store will end the work
+            continue  # a command that uses that tracking store will finish this work
         with suppress(Unreachable):
             if work:
                 _end(tracker, claim.name, work)

@@ -220,7 +220,7 @@ def _title(view: GateView) -> list[str]:
     return [
         f"Gate on {view.name}{', fitted to' if view.learnt else ':'} {view.objective} on {counted(queries, 'query')}"
         f"{' of the public part' if view.public else ''} ({none:,} need no retrieval)",
-        f"curve: objective if queries at or above a threshold get {counted(max(view.levels), 'document')}, others none",
+        f"curve: objective if queries that reach a threshold get {counted(max(view.levels), 'document')}, others none",
         *view.notes,
     ]
 

@@ -160,7 +160,7 @@ class FlipTest:
     def smallest_difference(self, population: Population, queries: int, power: float) -> float | None:
         """Return the least mean difference, in the observed direction, that `queries` queries find with this power.
 
-        Return None if `with_mean` cannot give the observed differences such a mean.
+        Return None if `with_mean` cannot shift the observed differences that far.
         """
         side = 1 if population.mean >= 0 else -1
         mirrored = Population(side * population.values[::side], population.shares[::side])

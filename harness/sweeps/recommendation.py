@@ -21,7 +21,7 @@ _Others = tuple[tuple[str, str], ...]  # (key, value) pairs of a trial, for some
 
 # n trial numbers -> the objective of each of these trials for each query, float64 [n, Q]
 ByQuery = Callable[[Sequence[int]], np.ndarray]
-NEAR = 0.05  # a value counts as an interval's end if it is closer to the end than this share of the interval
+NEAR = 0.05  # a value this close to an interval's end counts as the end; share of the interval's length
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Points:
     """Finished trials. The keys of `values`, `texts` and `ms` are the trials' numbers.
 
     values: the objective; greater is better. texts: swept key -> value as text.
-    numeric: the keys whose values are numbers. ms: milliseconds per query, without language models.
-    asking: the numbers of the trials that ask a language model for each query.
+    numeric: the swept keys with numbers as values. ms: milliseconds per query, without language models.
+    asking: the trials that ask a language model for each query.
     """
 
     values: Mapping[int, float]

@@ -292,7 +292,7 @@ class SweepSummary:
 
     @property
     def private_views(self) -> int:
-        """The number of runs whose private scores this start of the sweep shows."""
+        """The number of runs whose private scores are shown when the sweep ends this time."""
         if self.groups:
             return sum(group.private_views for group in self.groups)
         if self.select_on == "public":

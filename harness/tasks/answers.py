@@ -73,7 +73,7 @@ def accuracy(predictions: Sequence[str], references: Sequence[str]) -> np.ndarra
 def exact_match(predictions: Sequence[str], references: Sequence[str]) -> np.ndarray:
     """Return 1 where the prediction equals one of the alternatives of its reference, else 0: float64 [N].
 
-    Only ASCII quotes and outer white space are ignored, on both sides. A prediction is a single answer, so a `#` is a
+    Only ASCII quotes and outer white space are ignored, in both texts. A prediction is a single answer, so a `#` is a
     part of it. Source: the contest's `exact_match`, which removes quotes only in its task on language norms.
     Example: `창덕궁` for `경복궁#창덕궁` -> 1, `경복궁#창덕궁` for the same reference -> 0.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-QUERY_CHARACTERS = 1 << 18  # limit of a group of queries; at 1,024 dimensions, their vectors take up to about 1 GB
+QUERY_CHARACTERS = 1 << 18  # the most characters in a group of queries; their vectors of 1,024 numbers take about 1 GB
 
 
 class Weights(NamedTuple):

@@ -167,7 +167,7 @@ class SparseEngine:
     """Searches an index of precomputed scores, which are memory-mapped. Compiled kernels add the scores up.
 
     _bm25_kernels describes the postings. An index of the whole corpus also has vocabulary.json and floors.npy. An index
-    of a shard has terms.npy instead: the ids of its terms in the summary of the corpus.
+    of a shard has terms.npy instead: the ids of its terms among all terms of the corpus.
     """
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:

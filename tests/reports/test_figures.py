@@ -111,7 +111,7 @@ def test_numbers_stand_beside_what_they_name():
     assert figure.axes[-1].get_xlabel() == "bm25 top_score"
     title, explained = (text.get_text() for text in figure.texts)
     assert title == f"Gate on bm25 top_score, fitted to {OBJECTIVE} on 4 queries (2 need no retrieval)"
-    assert explained == "curve: objective if queries at or above a threshold get 3 documents, others none"
+    assert explained == "curve: objective if queries that reach a threshold get 3 documents, others none"
     other = outcome(AutoGate(["top_score"], repeats=1), *many(30), objective="ndcg@3")  # no measure of the run
     assert not [words for words in said(drawn(other)) if "out of fold" in words]
 

@@ -110,7 +110,7 @@ class Expected:
 class Replay:
     """The scores of replays: each repeats a sweep on some of the queries, and scores its choice on the others.
 
-    winner: the score of the sweep's best trial. value, low, high: the mean of these scores and its 95 % interval.
+    winner: the score of the sweep's best trial. value, low, high: the mean of the replays and its 95 % interval.
     """
 
     sweep_id: str

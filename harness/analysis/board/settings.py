@@ -17,7 +17,7 @@ from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import LoggedRun
 
 FIRST = ("retriever", "gate")  # settings whose values are in every short name
-SAID = {"top_k": "top"}  # key -> its name in a short name
+SAID = {"top_k": "top"}  # key -> its abbreviation in a run's short name
 LONGEST = 30  # a value in a short name has at most this many characters
 Params = Mapping[str, str]
 MOST_VALUES = 12  # a numeric key with more values is binned, unless the values recur

@@ -21,8 +21,9 @@ from harness.testset.draft.drafts import Draft, Rejection
 from retrievers.base import Document, Progress, Query
 from retrievers.lexical.tokenize import CONTENT_TAGS, KIWI_TAGS, STOP_WORDS, Kiwi
 
-# Nouns for a text that only the model has seen. `(?<!\w)이` must not match `많이 글을`. `글` matches only before a
-# particle or at the end of a word, so not in `이 글로벌`. `내용(?!물)` leaves out `위 내용물`, a medical term.
+# Nouns by which a draft refers to a text that only the model has seen. `(?<!\w)이` must not match `많이 글을`. `글`
+# matches only before a particle or at the end of a word, so not in `이 글로벌`. `내용(?!물)` leaves out `위 내용물`, a
+# medical term.
 _SHOWN = (
     "본문|지문|구절|문단|단락|텍스트|컨텍스트|발췌문|문서|문장|기사|자료|내용(?!물)|"
     r"글(?=[을은의에이]|과 |에서|[\s?.,]|$)"
