@@ -69,7 +69,7 @@ def _start(tracker: Tracker, host: str, port: int) -> subprocess.Popen[str]:
 
 
 def _pages(tracker: Tracker, experiment: str) -> dict[str, str]:
-    """Return the paths of the experiment's page and, if it has a sweep, of its latest sweep's page, by JSON key."""
+    """Return JSON key -> path of a page: the experiment's page, and the page of its latest sweep if there is one."""
     pages = {"url": tracker.page(experiment)}
     sweeps = tracker.runs(experiment, {"harness.verb": "sweep"})
     if sweeps and "sweep.page" in sweeps[0].tags:

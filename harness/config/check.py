@@ -110,7 +110,7 @@ def _check_retrieval(document: Node) -> None:
         return
     build(document["gate"], where="gate").check(retrievers)
     fusion = build(document["fusion"], where="fusion")
-    if len(retrievers) > 1 or hasattr(fusion, "learns"):  # check() refuses to learn from a single ranking
+    if len(retrievers) > 1 or hasattr(fusion, "learns"):  # a fusion that learns refuses a single ranking
         fusion.check(retrievers)
     if "top_k" in document and document["depth"] < document["top_k"]:
         raise BadInput(

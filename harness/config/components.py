@@ -39,7 +39,7 @@ KINDS = {
     "Tokenizer": "tokenizer", "Encoder": "encoder", "VectorIndex": "index", "ChatModel": "llm",
     "PairMeasure": "measure",
 }  # fmt: skip
-# Groups of which a config has at most one component. Of `retriever`, it may have several, each under its own name.
+# Groups of which a config has at most one component. The group `retriever` is missing: a config may have several.
 GROUPS = ("dataset", "cluster", "gate", "tracking", "fusion", "rerank", "answer", "search", "task", *SHARED)
 
 
@@ -268,7 +268,7 @@ def classes_of(group: str) -> list[type]:
 
 @functools.cache
 def argument_keys(cls: type) -> dict[str, Key]:
-    """Return argument -> the key that describes it. If the argument groups keys, add ARGUMENT.KEY for each key."""
+    """Return argument -> the key that describes it. For an argument with inner keys, add ARGUMENT.KEY for each."""
     hints, found = typing.get_type_hints(cls.__init__), {}  # type: ignore[misc]
     for name, annotated in typing.get_type_hints(cls.__init__, include_extras=True).items():  # type: ignore[misc]
         notes = list(_notes(annotated))

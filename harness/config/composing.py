@@ -263,7 +263,7 @@ class Composer:
         self._composed = functools.lru_cache(MOST)(lambda words, variables: Composed.of(load(list(words))))
 
     def __call__(self, fixed: Sequence[str], overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the resolved config and the choices. `overrides` follow `fixed`, which several calls share."""
+        """Return the resolved config and the choices. fixed: overrides that several calls share, applied first."""
         from hydra.core.hydra_config import HydraConfig
 
         hydras = [one for one in (*fixed, *overrides) if not self._sets_value(_parsed(one))]
@@ -303,7 +303,7 @@ class Composer:
     def partial(self, fixed: Sequence[str], swept: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         """Return key -> the swept choices (group=choice) that have this key. Leave out keys that all choices have.
 
-        swept: key -> its overrides. Raise Hydra's exceptions, also for a key that no choice has.
+        swept: key -> its overrides, one for each value. Raise Hydra's exceptions, also for a key that no choice has.
         """
         first = {key: overrides[0] for key, overrides in swept.items()}
         inner = [_key(one) for one in (*fixed, *first.values()) if is_inner(one, self.is_group)]

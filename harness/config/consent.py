@@ -16,7 +16,7 @@ from harness.config.command_list import COMMANDS
 from harness.config.places import is_address
 from harness.config.schema import Role, keys
 
-# A key, including a plug-in's, says where data or secrets go if a part of it (between dots) matches one of these.
+# If a part of a key (between dots) matches one of these, the key says where data or secrets go. Plug-ins' keys too.
 SENDS = (
     "host", "*url", "*uri", "*address", "*endpoint", "*server", "*headers*", "*_env", "*_key", "*token", "*secret*",
     "*password*", "entity",

@@ -47,8 +47,8 @@ class Setting:
 class Defaults:
     """The settings of `harness.yaml` that concern a command.
 
-    replaced: keys of the file that do not apply, since the command line chooses another component. A sweep over several
-        components keeps the keys if the file's component is among them.
+    replaced: keys of the file that do not apply, since the command line chooses another component. If it chooses
+        several for a sweep, and the file's component is one of them, the keys do apply.
     """
 
     settings: tuple[Setting, ...] = ()

@@ -44,7 +44,7 @@ def multirun(request: Request) -> None:
     sweeper = Plugins.instance().instantiate_sweeper(
         hydra_context=_context(loader, whole), task_function=CommandJob(request), config=whole
     )
-    sweeper.sweep(arguments=list(whole.hydra.overrides.task))  # without Hydra's overrides, which launchers add
+    sweeper.sweep(arguments=list(whole.hydra.overrides.task))  # launchers add Hydra's own overrides
 
 
 def launcher_for(whole: DictConfig, loader: LeashedLoader, task: Callable[[DictConfig], Any]) -> Launcher:

@@ -1,7 +1,7 @@
 """Limit what flags, config files and overrides may decide about Hydra itself.
 
-Hydra imports, opens and calls whatever its section of a config names: logging factories, launchers, callbacks, packages
-of configs. So this section must stay as shipped, except for the launcher, the sweeper and the verbosity.
+Hydra imports, opens and calls everything that is named in its section of a config: logging factories, launchers,
+callbacks, packages of configs. So this section must stay as shipped, except for launcher, sweeper and verbosity.
 
 Import this module inside functions. It imports Hydra at the top, since workers import `LeashedLoader` by name.
 """
@@ -196,7 +196,7 @@ class LeashedLoader(ConfigLoaderImpl):
         if master_config.hydra.job.config_name != "sweep":
             return super().load_sweep_config(master_config, sweep_overrides)
         OmegaConf.register_new_resolver("oc.env", _environment, replace=True)
-        config = copy.deepcopy(master_config)  # without overrides: jobs read their trials from the sweep's folder
+        config = copy.deepcopy(master_config)  # ignore the overrides: jobs read their trials from the sweep's folder
         OmegaConf.set_readonly(config.hydra, False)
         return config
 
@@ -204,7 +204,7 @@ class LeashedLoader(ConfigLoaderImpl):
         return bool(self.get_group_options(name, ObjectType.CONFIG))
 
     def _process_config_searchpath(self, config_name: str | None, parsed_overrides: list[Override], repo: Any) -> None:
-        for override in parsed_overrides:  # before calling the base class, which imports packages in hydra.searchpath
+        for override in parsed_overrides:  # check first: the base class imports packages in hydra.searchpath
             _check_override(override)
             _check_choice(override, repo)
         super()._process_config_searchpath(config_name, parsed_overrides, repo)

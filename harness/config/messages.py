@@ -194,7 +194,7 @@ def failure(error: BaseException) -> str | None:
     if isinstance(error, Failed):
         return str(error)
     if type(error).__module__.startswith("mlflow.") and (said := _ERRNO.search(str(error))):
-        error = OSError(int(said[1]), os.strerror(int(said[1])), said[3] or said[2])  # MLflow keeps only the text
+        error = OSError(int(said[1]), os.strerror(int(said[1])), said[3] or said[2])  # MLflow keeps only its text
     if not isinstance(error, OSError) or error.errno not in (*FULL, *REFUSED):
         return None
     path = error.filename2 or error.filename or "Standard output or a temporary file"
@@ -211,7 +211,7 @@ def _hydra_message(error: BaseException, command: str, words: Sequence[str]) -> 
     if refused:
         return refused.group(1)
     if unknown := re.search(r"Could not override '([^']+)'", text):
-        inner = re.search(rf"full_key: ({re.escape(unknown.group(1))}\.\S+)", text)  # the value may be a mapping
+        inner = re.search(rf"full_key: ({re.escape(unknown.group(1))}\.\S+)", text)  # a key inside the value
         return unknown_key((inner or unknown).group(1), command, words)
     choice = re.search(r"Could not find '([^']+)'\n\nAvailable options in '([^']+)':\n((?:\t.*\n?)+)", text)
     if choice:

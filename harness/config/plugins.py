@@ -1,8 +1,8 @@
 """Find plug-ins of other distributions, and the user's modules that may be imported.
 
 A plug-in is an entry point of the group `retrieval_harness.components` that names a package with a folder `conf/`. The
-yaml files in this folder are choices of config groups, and classes of the package are components. A plug-in is found
-without importing it. `harness doctor` says what is wrong with a broken plug-in, and so does any command that uses it.
+yaml files in this folder are choices of config groups, and classes of the package are components. Finding a plug-in
+does not import it. `harness doctor` says what is wrong with a broken plug-in, and so does any command that uses it.
 """
 
 from __future__ import annotations

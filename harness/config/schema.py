@@ -1,7 +1,7 @@
 """The schema of configs: functions that declare the keys of a command, and the check of a value.
 
-Every command has a class in `harness.config.commands`, with a field for each key. Checks, quoting, help, completion
-and the limits of `harness.yaml` and of sweeps are derived from these fields.
+Every command has a class in `harness.config.commands`, with a field for each key. Checks, quoting, help and
+completion use these fields. The fields also limit which keys `harness.yaml` and sweeps may set.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ def recipes(cls: type) -> tuple[str, ...]:
 
 
 def absolute_path(value: Any) -> Any:
-    """Return the absolute path of a path, or a list of absolute paths; None for None."""
+    """Make a path, or every path in a list, absolute. Return None for None."""
     if isinstance(value, list):
         return [absolute_path(one) for one in value]
     return os.path.abspath(value) if value else value  # noqa: PTH100 - wildcards stay as they are
@@ -303,7 +303,7 @@ def _fits(value: Any, hint: Any) -> bool:
     if origin in (list, tuple) or (inspect.isclass(origin) and issubclass(origin, typing.Sequence)):
         return isinstance(value, list) and all(_fits(one, inner[0]) for one in value)
     if _is_mapping(hint):
-        return isinstance(value, Mapping)  # whoever uses the mapping checks its values
+        return isinstance(value, Mapping)  # its values are checked where they are used
     return True
 
 

@@ -34,7 +34,7 @@ def short_id(run_id: str) -> str:
 
 
 def shortest(value: Any) -> Any:
-    """Return whole numbers without a decimal point, also in lists, and other values unchanged."""
+    """Return a whole number as an int, also inside a list. Return other values unchanged."""
     if isinstance(value, list):
         return [shortest(one) for one in value]
     whole = isinstance(value, float) and math.isfinite(value) and value.is_integer() and abs(value) < WHOLE

@@ -36,7 +36,7 @@ def _hashes(text):
 def sign(characters, starts, factors, first, last, keys):
     """Fill rows first..last-1 of `keys`, uint64 [N, bands].
 
-    Two texts get equal keys in a band if, for each hash function of the band, the minima over their shingles are equal.
+    Two texts get equal keys in a band if each hash function of the band has the same minimum over the shingles of both.
     factors: uint32 [bands * rows, 2], the odd factor and the summand of each hash function.
     """
     bands = keys.shape[1]

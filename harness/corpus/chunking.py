@@ -1,8 +1,8 @@
 """Cut a text into chunks. A chunk is a run of whole sentences, limited in size, that overlaps the previous chunk.
 
 Sentences are merged greedily, as in LangChain's `CharacterTextSplitter` with `keep_separator="end"`. There are two
-differences. A sentence longer than the size is cut, because an encoder would read only its beginning. White space
-around a chunk is removed.
+differences. A sentence that exceeds the maximum size is cut, because an encoder would read only its beginning. White
+space around a chunk is removed.
 
 A document's note is a sentence about its file, made from a template, such as "이 문서는 'Tesla'에 대한 정보를 담고
 있습니다." It names the subject, which most chunks do not. The note becomes the title, so it is indexed, but it is not
@@ -380,7 +380,7 @@ def _merged(lengths: np.ndarray, size: int, overlap: int) -> Iterator[tuple[int,
     """Yield (first sentence, sentence after the last) of each chunk. lengths: int64 [N], the units of each sentence.
 
     A chunk begins as early as two limits allow: it may share at most `overlap` units with the previous chunk, and it
-    must have room for the sentence after that chunk. It takes sentences up to a total of `size` units.
+    must have room for the sentence that follows the previous chunk. It takes sentences up to a total of `size` units.
     """
     before = [0, *np.cumsum(lengths).tolist()]
     first = last = 0

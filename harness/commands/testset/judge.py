@@ -82,7 +82,7 @@ def _judged(todo: JudgingWork, chat: Chat, base_url: str) -> CommandAnswer:
     counts = judge_record.tally(replace(todo.judged, judgements=[*todo.judged.judgements, *added]), todo.judge.by)
     usage = encoded(chat.taken([*prompts, *todo.asked(todo.before)]))
     if before and (before.usage.get("requests") or 0) > usage["requests"]:
-        usage = before.usage  # The cache was pruned after `before`, or there are now fewer controls.
+        usage = before.usage  # The cache was pruned since the earlier record, or there are now fewer controls.
     manifest = read_testset_manifest(todo.folder, "testset")
     record = JudgeRecord(
         by=todo.judge.by,
