@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 
 AGAIN_SECONDS = 0.05  # time before a lost interruption is sent again
-ENDING_SECONDS = 3.0  # a second Ctrl-C within this time is ignored: it would leave the run's status at RUNNING
+ENDING_SECONDS = 3.0  # ignore a second Ctrl-C within this time, since it could leave the run's status at RUNNING
 
 
 class Terminated(KeyboardInterrupt):
@@ -51,7 +51,7 @@ def listen() -> None:
         again.start()
 
     signal.signal(signal.SIGTERM, interrupt)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # shells let background commands ignore Ctrl-C
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # unless a shell made it ignore Ctrl-C
         signal.signal(signal.SIGINT, interrupt)
     sys.unraisablehook = unraisable
 

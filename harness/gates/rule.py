@@ -80,7 +80,7 @@ class Rule:
 
     @property
     def plain(self) -> bool:
-        """Whether the rule's sum is one signal, unchanged."""
+        """Whether the rule uses one signal as it is, without scaling, weights or an embedding."""
         return self == Rule(self.features[:1], self.k, self.levels, self.thresholds)
 
     def shown(self, signal: np.ndarray) -> np.ndarray:
@@ -122,7 +122,7 @@ class FittedGate:
 
     @staticmethod
     def identify(file: str) -> dict[str, Any]:
-        """Return the rule as the identity of the gate, so the path of the file is not part of it."""
+        """Return the rule as the identity of the gate; the path of its file does not matter."""
         return {"rule": _read(file).to_json()}
 
     def check(self, names: Collection[str]) -> None:

@@ -91,7 +91,7 @@ SIGNALS: dict[str, SignalSpec] = {}
 
 
 def signal(reads: Reads, *, places: bool = False, slow: bool = False) -> Callable[[Compute], Compute]:
-    """Return a decorator that makes a function the signal of the same name. For the arguments, see `SignalSpec`.
+    """Return a decorator that registers a function as the signal of the same name. For the arguments, see `SignalSpec`.
 
     The function takes (inputs: GateInputs, *, source, k) and returns float64 [Q], finite for every ranking. A slow
     function passes its computation to `inputs.remember`, which caches the result. The docstring of every function must
@@ -124,7 +124,7 @@ def signal_of(inputs: GateInputs, name: str, source: str | None, k: int) -> np.n
 def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[str | None, str]]:
     """Return all pairs (source, signal) to try. The source is None if the signal reads only the query."""
     all_sources = list[str | None](sources)
-    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # agreement is symmetric: of two, try only one
+    compared = {1: 0, 2: 1}.get(len(all_sources), len(all_sources))  # two sources have the same agreement: try only one
     tried: dict[Reads, list[str | None]] = {"query": [None], "ranking": all_sources, "rankings": all_sources[:compared]}
     return [(source, name) for name in names for source in tried[signal_spec(name).reads]]
 
@@ -133,7 +133,7 @@ def signal_choices(names: Iterable[str], sources: Iterable[str]) -> list[tuple[s
 
 
 class _Head(NamedTuple):
-    """The first two scores, and mean and population standard deviation of the first k scores; float64 [Q] each."""
+    """The first two scores, and the mean and population standard deviation of the first k; float64 [Q] each."""
 
     top: np.ndarray
     second: np.ndarray

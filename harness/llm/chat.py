@@ -167,9 +167,9 @@ class Chat:
     def ask(self, prompts: Sequence[Prompt], read: Callable[[str], T], label: str) -> list[Reply[T]]:
         """Return the replies in the order of the prompts. Equal prompts are sent once; logged replies cost nothing.
 
-        After an unusable reply that is neither a refusal nor cut off, send its request again, at most three times in
-        all. If no reply is usable, return the last with its problem. Raise Failed if the endpoint does not answer or if
-        the first ten replies are unusable. Even then, keep the replies to requests under way.
+        After an unusable reply that is neither a refusal nor cut off, send its request again. Send no request more than
+        three times. If no reply is usable, return the last one with its problem. Raise Failed if the endpoint does not
+        answer or if the first ten replies are unusable. Even then, keep the replies to requests under way.
 
         read: returns the value of a text, or raises WrongReply. Its result must depend only on the text.
         label: name of the work in progress bars and messages, such as "judging".

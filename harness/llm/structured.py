@@ -118,7 +118,7 @@ class PromptText:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def filled(self, **values: str) -> str:
-        """Return the text with its placeholders replaced. Ignore values without one; keep braces within values."""
+        """Return the text with its placeholders filled. Ignore values without a placeholder; keep braces in values."""
         return _PLACE.sub(lambda found: values[found[1]], self.text)
 
 

@@ -114,7 +114,7 @@ def _log(file: Path, lock: Path | None = None) -> AppendLog[_Row]:
 
 
 BYTES = 4  # estimated bytes of UTF-8 in a token
-MESSAGE_TOKENS = 4  # tokens that frame a message
+MESSAGE_TOKENS = 4  # estimated tokens that each message needs besides its text
 CALIBRATED = 20  # Estimates are corrected once this many logged replies have token counts.
 
 

@@ -31,8 +31,8 @@ class CheckedValues:
     """Scores by people's and by a model's labels, on the Q queries that could have been drawn for people to check.
 
     checked: bool [Q], whether people have checked the query.
-    people, model: measure -> float64 [Q]; NaN where the measure does not apply by these labels, and in `people` for
-        unchecked queries.
+    people, model: measure -> float64 [Q]; NaN where the measure does not apply by these labels. `people` is also
+        NaN for unchecked queries.
     unjudged: measure -> float64 [Q], the number of documents that the measure reads but no person has judged.
     undrawn: the number of scored queries that are left out because they could not have been drawn.
     """
@@ -100,8 +100,8 @@ def checked_values(
 ) -> CheckedValues:
     """Score lists by people's and by the model's labels, on the queries that could have been drawn for people to check.
 
-    Raise BadInput if one of them has no label from the model. Leave out measures that are not means over queries.
-    Leave out measures of spans too, as people's judgements of documents do not change them.
+    Raise BadInput if one of these queries has no label from the model. Leave out measures that are not means over
+    queries. Leave out measures of spans too, as people's judgements of documents do not change them.
 
     reads: measure -> the lists that the measure reads. scored: the queries to score.
     """

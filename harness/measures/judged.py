@@ -5,7 +5,7 @@ counts as returned, but is not a second hit.
 
 Measures of spans count characters of the source texts. A document's places are the spans that have its text; a text
 that occurs twice has two places. For recall, evidence in any place of a listed document counts as found. For precision,
-a document shows only one place: the one with the most of the query's evidence, or the first of several such places.
+a document shows only one place: the one with the most evidence for the query, or the first of several such places.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Judged:
     def ordered(self, places: np.ndarray, returned: np.ndarray) -> Judged:
         """Return the same queries with their documents in another order. No document may occur twice in a list.
 
-        places: int64 [Q, k], the old column of the document for each new rank.
+        places: int64 [Q, k]; for each new rank, the column where its document was before.
         returned: int64 [Q], the number of documents to keep.
         """
         shown = np.arange(places.shape[1]) < returned[:, None]

@@ -23,7 +23,7 @@ class Objective:
     kind: the queries that enter the mean, and how their lists were made:
         "in sample": all scored queries, with the lists that the run wrote.
         "out of fold": all scored queries, each fused and gated by a rule learnt without the query's label.
-        "public", "public, out of fold": like the two kinds above, over the public part alone (select_on=public).
+        "public", "public, out of fold": like the two kinds above, but with public queries only (select_on=public).
         "held out": queries whose labels had no part in any choice: the private queries after select_on=public.
     estimate: if a model wrote some labels, an estimate of the mean by people's labels. `value` is then the raw mean
         over both kinds of labels, without an interval. Runs are still ranked by `value`: the highest of many

@@ -42,7 +42,7 @@ class Measure:
     name: the name with its cut-off, as in "ndcg@10".
     compute: (judged, k) -> float64 [Q], or (judged) -> float64 [Q] if the measure takes no cut-off.
         For POOLED measures, (judged) -> (value, number of queries that enter the measure).
-    reads: the attribute of `Judged` that the measure needs, "shown" or "holes"; "" if any labels will do.
+    reads: the attribute of `Judged` that the measure needs, "shown" or "holes"; "" if it needs neither.
     lists: the attribute of `Judged` with the lists to read, "condensed" or "at_best"; "" for the given lists.
     whole: whether the measure reads whole lists and takes no cut-off.
     grows_with: config keys whose greater values can only raise the measure.
@@ -82,7 +82,7 @@ MEASURES: dict[str, Measure] = {}
 
 
 def register_measure(family: MeasureFamily, **more: Any) -> Callable[[_Registered], _Registered]:
-    """Register a function under its name, without a final underscore (`map_`). more: other fields of its `Measure`."""
+    """Register a function under its name (`map_` as `map`). more: other fields of its `Measure`."""
 
     def register(function: _Registered) -> _Registered:
         name = function.__name__.rstrip("_")
@@ -353,10 +353,10 @@ def infap(judged: Judged) -> np.ndarray:
     return ratio(terms.sum(axis=1), judged.relevant)
 
 
-# NAME_condensed: the measure of the list without its unjudged documents, in [0, 1] (Sakai 2007).
+# NAME_condensed: the value of NAME for the list without its unjudged documents, in [0, 1] (Sakai 2007).
 # `[-, 1, 0] of 1, 1` (the first document is unjudged) -> mrr_condensed@3 = 1, precision_condensed@3 = 1/3.
 # NAME_upper: the value of NAME if all unjudged documents in the list were relevant, in [0, 1]. With complete labels,
-# the value would lie between NAME and NAME_upper. More relevant documents must never lower NAME.
+# the value would lie between NAME and NAME_upper, provided that more relevant documents never lower NAME.
 # `[0, -, 1] of 1, 1` -> mrr_upper@3 = 1/2, precision_upper@3 = 2/3.
 _OF_LISTS = {
     "condensed": ("condensed", (hit, recall, precision, mrr, map_, ndcg)),

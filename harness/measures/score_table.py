@@ -25,7 +25,7 @@ class ScoreTable:
 
     values: measure -> float64 [Q], NaN where the measure does not apply.
     oof: measure -> its out-of-fold values, float64 [Q]; empty if nothing was learnt.
-    loss: for each query, the kind of loss of the list that the run wrote, one of `KINDS`; None if there is no column.
+    loss: for each query, the kind of loss of the list that the run wrote, one of `KINDS`; None without this column.
     """
 
     query_ids: tuple[str, ...]
@@ -67,7 +67,7 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[A
 
 
 def read_score_table(file: Path, only: str | None = None) -> ScoreTable:
-    """Read a file made from `table_columns`, with all digits of its numbers. Raise BadInput if it is damaged.
+    """Read a file made from `table_columns`, without rounding its numbers. Raise BadInput if it is damaged.
 
     only: the one measure to read; None: all.
     """

@@ -135,14 +135,14 @@ class Scores:
     first_hit: float64 [Q], rank of the first relevant document before the gate (in the final list if the candidates are
         unknown); 0 if none was found, NaN if no retrieval is needed.
     summary: measure -> its mean over all scored queries, with an interval.
-    public, private: like `summary`, over the queries of one part. Only `public` has intervals, and only with
-        select_on=public.
+    public, private: like `summary`, over the queries of one part. `private` never has intervals, and `public`
+        has them only with select_on=public.
     losses: kind -> mean loss.
     ceilings: name -> mean modified_map@3 if one component were perfect.
     missing: labelled queries that the predictions lack.
     duplicates: query_id -> documents listed more than once.
     loss: the kind of loss of each query, one of `KINDS`; None for averaged scores.
-    unanswerable: share of empty lists among the unanswerable queries with predictions; they enter no other number.
+    unanswerable: share of empty lists among the unanswerable queries with predictions. No other number counts these.
     checked: scores by people's labels and by a model's labels; None unless there are both. With `checked`, the means
         above have no interval, since an interval could not reflect the model's errors; use `estimates`.
     """
@@ -170,7 +170,7 @@ class Scores:
         return self.checked.estimates() if self.checked else {}
 
     def estimate(self, name: str, public: bool = False) -> Estimate | None:
-        """Return the estimate of a measure's mean; None without `checked`. public: over the public part alone."""
+        """Return the estimate of a measure's mean; None without `checked`. public: use only public queries."""
         if self.checked is None:
             return None
         found = self.estimates.get(name)

@@ -19,7 +19,7 @@ from harness.tasks.scored_file import TextPlan
 
 @functools.cache
 def requirements() -> str:
-    """Return a line `name==version` for every installed distribution. If one has two versions, take the first."""
+    """Return a line `name==version` for every installed distribution. If one has two versions, take the first found."""
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
