@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from harness.data.files import listing
 from harness.errors import BadInput, did_you_mean
 
-# Temporary files. A pattern skips each entry, unless both begin with the same plain character: `T*` finds Thumbs.db.
+# Temporary files. Patterns skip them. Exception: `T*` finds Thumbs.db, since both begin with the same plain character.
 _TEMPORARY = ("*~", "~$*", "#*#", "*.swp", "*.tmp", "*.part", "*.crdownload", "Thumbs.db", "desktop.ini", "__MACOSX")
 _SHOWN = 100  # maximum number of problems in a message
 
@@ -38,7 +38,7 @@ class SourceFile:
             return 0
 
     def sha256(self) -> str:
-        """Raise BadInput if the file cannot be read."""
+        """Return the sha256 of the file. Raise BadInput if it cannot be read."""
         try:
             with self.path.open("rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,7 +2,7 @@
 
 The similarity of two texts is the Jaccard similarity of their sets of shingles: shared shingles / all shingles of both.
 A shingle is a run of five characters, after case folding and with white space normalised. If about nine characters of a
-text of 400 are changed, its similarity to the original is 0.8.
+400-character text are changed, its similarity to the original is 0.8.
 
 MinHash (Broder 1997): the probability that two sets have the same minimum under a random hash function is their
 Jaccard similarity J. With `BANDS` groups of `ROWS` functions, two texts agree in a whole group and become candidates
@@ -99,7 +99,7 @@ class _Signed:
         return documents[shared], np.cumsum(begins[:-1])[shared]
 
     def similarities(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Return the similarity of each pair, float64 [pairs]."""
+        """Return the similarity of each pair (left[i], right[i]), float64 [pairs]."""
         from harness.corpus._near_duplicate_kernels import similarities
 
         sizes = np.cumsum(np.diff(self._offsets)[np.stack([left, right])].sum(axis=0))

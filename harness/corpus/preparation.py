@@ -1,10 +1,10 @@
 """Write a documents folder from files: cut each file's text into chunks, and make equal chunks one document.
 
-`harness.data.documents_folder` describes the folder. In addition:
+`harness.data.documents_folder` describes the folder, and `Manifest` its manifest.json. In addition:
 
 files.jsonl has a line {path, sha256, bytes, text, characters, title, pages, reader} for each file, in order of paths.
-`sha256` and `bytes` describe the file. `characters` is the length of its text. `title` is its note. `pages` lists the
-start of each page in the text, or is null. `reader` is the reader's name and versions. manifest.json is a `Manifest`.
+`sha256` and `bytes` describe the file. `characters` is the length of its text. `title` is its note, a sentence about
+the file. `pages` lists the start of each page in the text, or is null. `reader` is the reader's name and versions.
 
 Chunks with equal texts and equal notes are one document, with a span for each place where this text stands. Memory: 18
 bytes per place. Logs keep finished work, so a repeated call continues where a killed preparation stopped.
@@ -447,7 +447,7 @@ def _write(file: Path, lines: Iterable[str]) -> str:
 def prepare_output(
     files: Sequence[SourceFile], chunking: Chunking, output: Path, unreadable: Unreadable = "stop"
 ) -> tuple[Manifest, bool]:
-    """Prepare files into the folder `output`. Return its manifest, and whether it had to be written.
+    """Prepare files into the folder `output`. Return the folder's manifest, and whether the folder had to be written.
 
     Keep a folder that was prepared from the same files with the same settings; else replace it. Raise BadInput for a
     folder that `harness prepare` did not write, or that has been changed since.

@@ -32,7 +32,7 @@ from harness.errors import BadInput
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _UTF32 = (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)
 # Seven of ten syllables in Korean prose are in this set. If the bytes of Chinese, Japanese or Western text happen to
-# be valid CP949, they decode to other syllables.
+# be valid CP949, they mostly decode to syllables outside the set.
 _COMMON = frozenset(
     "이다는을의에가고하지은로한를도서사기리아어대자시일나인그해라스정수부전원제들있면게보장주만과여동상성공구선적우된으"
     "비소였연국학했며관조위년신생무실물유계분화경용세발행법문산모안중방식결통차업현단회양당영간러습니합역진감내작표설명"
@@ -406,7 +406,7 @@ class _Section:
 
 _MOST_PAGES = 10_000
 _FEW = 0.01  # maximum share of a page's glyphs that may lack a Unicode value
-# Symbol fonts put bullets and arrows at U+F020 and above. One alone counts as a bullet, several in a row as letters.
+# Symbol fonts put bullets and arrows at U+F020 and above. One by itself is a bullet; several in a row are letters.
 _BULLET = re.compile(r"(?<![\ue000-\uf8ff])[\uf020-\uf0ff](?![\ue000-\uf8ff])")
 _HYPHEN = re.compile(r"(?<=\w)\x02(?=\w)")  # pdfium's sign for a hyphen at the end of a line
 _UNREADABLE = re.compile(  # glyph names such as (cid:7); control, replacement and private-use characters

@@ -21,8 +21,8 @@ class Contest:
     qrels.jsonl:     {eval_id, relevant: [docid, ...] or {docid: grade}}, or a row of `harness.data.labels`.
                      Grades are finite and > 0. An empty `relevant` means that the query needs no retrieval.
 
-    path: the folder with these files; qrels.jsonl may be missing. documents, queries, qrels: a file to use instead of
-        the one in the folder.
+    path: the folder with these files; qrels.jsonl may be missing. documents, queries, qrels: files to use instead of
+        those in the folder.
     """
 
     recorded_as = "dataset/contest"

@@ -56,7 +56,7 @@ class Dataset:
         """Part -> its sha256. Parts: "documents", "queries", "qrels" and "evidence" (the passages behind the labels).
 
         They depend on ids, titles, texts, turns, grades and the order of queries. They do not depend on line endings,
-        a document's `source`, the order of keys, documents or labels, or whether an id is a number in its file.
+        on a document's `source`, on the order of keys, documents or labels, or on whether an id is written as a number.
         """
         queries = ((query.query_id, [(turn.role, turn.content) for turn in query.turns]) for query in self.queries)
         found = {"documents": fingerprint_of(self.documents), "queries": _sha256(queries), "qrels": None}
@@ -94,7 +94,7 @@ def in_memory(source: Source) -> tuple[Document, ...]:
 def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None = None) -> tuple[Query, ...]:
     """Return the queries to search, in order, each with one user turn.
 
-    text: `user_turns` joins all user turns with a space; `last` takes the last one; `file` reads the texts from `file`,
+    text: `user_turns` joins the user turns with spaces; `last` takes the last one; `file` reads the texts from a file,
     JSON lines {eval_id, standalone_query}. Raise BadInput unless the file has exactly the dataset's queries, each once.
     """
     if text not in _TEXTS:

@@ -141,7 +141,7 @@ def _row(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def text_file(path: Path, most: int) -> str:
-    """Return the text of a file with LF line endings. Raise BadInput if it has more than `most` bytes."""
+    """Return a file's text, with LF line endings. Raise BadInput if it has more than `most` bytes."""
     raw = bytearray()
     try:
         with open_unpacked(path) as file:
@@ -226,7 +226,7 @@ def identifier(row: Mapping[str, Any], key: str, where: str) -> tuple[str, int |
 
 
 def as_id(value: Any, key: str, where: str) -> tuple[str, int | None]:
-    """Return a value as the pair of `identifier`. Raise BadInput unless it is a whole number or non-blank text."""
+    """Return an id in the form of `identifier`. Raise BadInput unless it is a whole number or non-blank text."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value), value
     if not isinstance(value, str) or not value.strip():

@@ -124,7 +124,7 @@ def label_row(label: Label, native_id: int | None = None) -> dict[str, Any]:
 def qrels_of(labels: Iterable[Label]) -> Qrels:
     """Return the labels of all queries.
 
-    If only some labels say which documents were judged, the relevant documents of all other queries count as judged.
+    If only some labels say which documents were judged, only the relevant documents of the others count as judged.
     """
     rows = list(labels)
     answerable = [one for one in rows if one.kind != UNANSWERABLE]

@@ -75,7 +75,7 @@ class Autorag:
     """AutoRAG's parquet files: corpus.parquet {doc_id, contents}, qa.parquet {qid, query, retrieval_gt}.
 
     retrieval_gt: a list of ids, or a list of lists of ids, all relevant. If it has no id, the query needs no retrieval.
-    corpus, qa: a file to use instead of the one in the folder.
+    path: the folder with these files. corpus, qa: files to use instead of those in the folder.
     """
 
     recorded_as = "dataset/autorag"

@@ -17,7 +17,7 @@ class Qrels:
 
     grades: query_id -> {doc_id: grade}, every grade finite and > 0. A query that is not a key is unlabelled.
     abstention: what an empty dict in `grades` means. If True (the contest's labels), the query needs no retrieval,
-        unless it is in `unmet`. If False (TREC and BEIR labels), it was judged and has no relevant document.
+        unless it is in `unmet`. If False (TREC and BEIR labels), the query was judged and has no relevant document.
     not_relevant: query_id -> documents judged not relevant; queries without such documents may be absent. None if
         the labels do not say which documents were judged.
     pooled: query_id -> documents chosen for judgement, but not judged (TREC's grade -1).
@@ -51,7 +51,7 @@ class Qrels:
         return bool(self.grades[query_id]) or not self.abstention or query_id in self.unmet
 
     def content(self) -> Iterator[Any]:
-        """Yield the rows from which the fingerprint is computed. All files with the same labels give equal rows."""
+        """Yield the rows from which the fingerprint is computed. Equal labels give equal rows in every format."""
         yield self.abstention
         for query_id, grades in sorted(self.grades.items()):
             yield query_id, sorted((doc_id, float(grade)) for doc_id, grade in grades.items())

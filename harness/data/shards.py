@@ -90,7 +90,7 @@ def begins_shard(doc_id: str, size: int, before: int) -> bool:
     """Return whether a document begins a new shard. before: number of documents in the current shard.
 
     A shard has size // 2 to 2 * size documents, `size` on average. Between these limits, the hash of a document's id
-    decides whether it begins a shard. So a change of some documents moves few boundaries.
+    decides whether it begins a shard. So if some documents are added or removed, few boundaries move.
     """
     least = max(1, size // 2)
     if before < least:
@@ -182,7 +182,7 @@ class OpenShard(_Lazy[Document]):
                 title, text = raw[b - offset : c - offset].decode(), raw[c - offset : d - offset].decode()
                 source = raw[d - offset : e - offset].decode()
                 made.append(Document(doc_id, text, title, source, _number(doc_id) if number else None))
-        except ValueError as error:  # not UTF-8, or not a number
+        except ValueError as error:  # a text is not UTF-8, or an id is not a number
             raise _damaged(self._folder, error) from None
         return made
 
@@ -214,7 +214,7 @@ class CorpusWriter:
         about = {"descr": "<i8", "fortran_order": False, "shape": (documents + 1,)}
         np.lib.format.write_array_header_1_0(self._ends_file, about)
         self._ends_file.write(bytes(8))
-        self._end, self._ends = 0, array("q")  # ends of the ids since the last cut
+        self._end, self._ends = 0, array("q")  # end of the last id; ends of the ids since the last cut
         self._digest = hashlib.sha256()
         self._shards: list[tuple[str, int]] = []
         self._empty = 0

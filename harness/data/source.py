@@ -40,7 +40,7 @@ class Source(Protocol):
         ...
 
     def qrels(self) -> Qrels | None:
-        """Return the labels; None without labels."""
+        """Return the labels; None if the dataset has none."""
         ...
 
 

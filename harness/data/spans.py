@@ -1,7 +1,7 @@
 """Places of documents and evidence in texts, and the labels that follow from them.
 
 A text is extracted from a file, in Unicode NFC with `\\n` as line end. The text's id is the first 20 hexadecimal digits
-of the sha256 of its UTF-8 bytes. Positions count code points. Evidence has a place in a text, not in a document. So
+of the sha256 of its UTF-8 bytes. Positions count code points. Evidence has a place in a text, not in a document, so
 labels can be made for any way to cut the texts into documents.
 """
 
@@ -84,12 +84,12 @@ class Places:
     def covers(self, evidence: Span) -> dict[str, float]:
         """Return doc_id -> share of the evidence that the document's best place contains, in (0, 1].
 
-        The best place contains the most. Documents are in the order in which their best places begin.
+        The best place contains the largest share. Documents are in the order in which their best places begin.
         """
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):
             if (share := cover(place, evidence)) > found.get(doc_id, 0.0):
-                found.pop(doc_id, None)  # add it again at the end: this place begins last so far
+                found.pop(doc_id, None)  # move the document to the end: of the places so far, this one begins last
                 found[doc_id] = share
         return found
 
@@ -107,7 +107,7 @@ def label(
 
     Every document with at least half of a piece of evidence gets the piece's grade. If this holds for several pieces,
     the document gets their greatest grade. If no document has half of a piece, the document with the largest part gets
-    the grade. If several tie, it is the document that begins first.
+    the grade. If several tie, the one that begins first gets it.
     """
     grades: dict[str, float] = {}
     findings: list[EvidenceFinding] = []

@@ -62,7 +62,7 @@ def _shared(one: str, other: str) -> int:
     return next(differ, min(len(one), len(other)))
 
 
-# Kinds of queries. `none` needs no retrieval, and `unanswerable` has no answer in the texts: both have no evidence.
+# Kinds of queries. `none` needs no retrieval, and `unanswerable` has no answer in the texts: neither has evidence.
 KINDS = ("fact", "search", "conversation", "none", "unanswerable")
 QUERIES, MANIFEST = "queries.jsonl", "testset.json"
 VERSION = 1
@@ -211,7 +211,7 @@ def span_qrels(queries: Sequence[EvidencedQuery], chunks: Sequence[Chunk], folde
     return Qrels(
         grades,
         unanswerable=unanswerable,
-        counts_unanswerable=False,  # the fingerprint already reflects these queries: it has no rows for them
+        counts_unanswerable=False,  # the fingerprint lists the labelled queries, so it need not list these
         evidence=evidence,
         places=spans,
         findings=tuple(findings),

@@ -35,7 +35,7 @@ class Beir:
     """A BEIR folder: corpus.jsonl {_id, title, text}, queries.jsonl {_id, text}, qrels/SPLIT.tsv with a header.
 
     Only queries with labels in the split are used, or all queries if there is no qrels folder. Grades mean the same as
-    in `Trec`. documents, queries, qrels: a file to use instead of the one in the folder.
+    in `Trec`. documents, queries, qrels: files to use instead of those in the folder.
     """
 
     recorded_as = "dataset/beir"
