@@ -199,7 +199,7 @@ class Importance:
 
 
 def importance(found: Effects) -> Importance:
-    """Return the share of the variance that each key, each pair and the rest explain. Q must be 3 or more."""
+    """Return the share of the variance that each key, each pair and the rest explain. It needs 3 or more queries."""
     blocks = _Blocks(found.rest.shape[1])
     rest = blocks.kernel(found.rest)
     kernels = {
@@ -244,7 +244,7 @@ def share(part: np.ndarray, whole: np.ndarray) -> Share:
 
 
 def _squared_errors(part: np.ndarray, others: np.ndarray, tested: np.ndarray) -> np.ndarray:
-    """Return the variance of the estimate of V(part) - s V(whole) for each tested share s, [STEPS].
+    """Return the variance of the estimate of V(part) - s V(whole) for each tested share s, [STEPS]. V: `_variance`.
 
     The variance of a quadratic form A in a mean of normal values is 2 tr((A C)^2) + 4 m' A C A m, with the covariance C
     and the true mean m. m has the direction of the observed mean, and the length that gives the share s.
@@ -295,7 +295,7 @@ def _t(count: int) -> float:
 
 
 class _Blocks:
-    """Replaces more than MOST queries by MOST random blocks, drawn once. Effects in a block are summed and scaled."""
+    """Groups more than MOST queries at random into MOST blocks. The effects in a block are summed and scaled."""
 
     def __init__(self, queries: int):
         self.queries = queries
@@ -303,7 +303,7 @@ class _Blocks:
         self.starts = np.linspace(0, queries, MOST, endpoint=False).astype(int)
 
     def kernel(self, rows: np.ndarray) -> np.ndarray:
-        """Return a part's kernel. rows: float64 [n, Q], its effects; the squares of a column add up to its variance."""
+        """Return a part's kernel. rows: float64 [n, Q], its effects; each query's squares add up to its variance."""
         if self.queries > MOST:
             rows = np.add.reduceat(rows[:, self.order], self.starts, axis=1) * (MOST / self.queries)
         return rows.T @ rows

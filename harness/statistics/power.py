@@ -7,9 +7,9 @@ their differences are flipped as in `significance`. If more than FLIPPED differe
 sums are treated as normal. If more than SAMPLED are not 0, the answer is the power of Student's test, by the noncentral
 t distribution. `scripts/benchmark.py power` compares these shortcuts with the test itself.
 
-To assume another true difference, the observed differences d are weighted by exp(θd), with the θ that makes it their
-mean (exponential tilting; Efron 1981). Ties remain ties, no difference exceeds the observed differences, and a normal
-distribution is only shifted.
+To assume another true difference, the observed differences d are weighted by exp(θd), where θ makes their weighted
+mean the assumed difference (exponential tilting; Efron 1981). Ties remain ties, no difference lies outside the observed
+range, and a normal distribution is only shifted.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class FlipTest:
 
     @property
     def least(self) -> int:
-        """The least number n of differing queries that can give p <= alpha: the least p is 2 / 2^n."""
+        """The least number of differing queries that can give p <= alpha. With n of them, p is at least 2 / 2^n."""
         return math.ceil(1 - math.log2(self.alpha))
 
     def power(self, population: Population, queries: int) -> float:
@@ -197,7 +197,7 @@ class FlipTest:
         return high if high < most or power_at(most) >= power else None
 
     def _samples(self, population: Population, queries: int) -> np.ndarray:
-        """Return each sample's differences, float32 [REPEATS, K], padded with 0. More `queries` only extend them."""
+        """Return each sample's differences, float32 [REPEATS, K], padded with 0. More `queries` make them longer."""
         from scipy.stats import binom
 
         generator = np.random.default_rng(self.seed)
@@ -221,7 +221,7 @@ class FlipTest:
 
     @cached_property
     def _all_signs(self) -> np.ndarray:
-        """All flips of EXACT signs, float32 [F, EXACT]. The first stays +: flipping all signs does not change |sum|."""
+        """All flips of EXACT signs, float32 [F, EXACT]. The first is always +: opposite signs give the same |sum|."""
         flips = np.arange(1 << (EXACT - 1))[:, None] >> np.arange(EXACT - 1) & 1
         return np.hstack([np.ones((len(flips), 1), np.float32), 1 - 2 * flips.astype(np.float32)])
 
@@ -320,9 +320,9 @@ def needed_between(
 ) -> tuple[int | None, int | None]:
     """Return the 95 % interval of the number of queries needed, the lower end first.
 
-    For the observed effect, `test` needs x queries, and Student's test needs y. An end is x / y
-    times the number of queries that Student's test needs for an end of the effect's interval. It is None if no number
-    is enough, or if more than MOST are needed.
+    Student's test gives a number of queries for each end of the effect's interval. Both numbers are multiplied by
+    x / y: for the observed effect, `test` needs x queries and Student's test needs y. An end is None if no number is
+    enough, or if more than MOST are needed.
 
     known: the observed differences [n]. needed: the number of queries that `test` needs to find the mean of `known`.
     """

@@ -22,8 +22,8 @@ n − 1 for a single stratum. Small strata share a variance with their neighbour
 which the test set was drawn.
 
 If a measure applies to some queries only, its score is a ratio: the mean of its values (0 where it does not
-apply) divided by the share of queries to which it applies. The mean and the share are estimated with the same λ. The
-residuals are those of the ratio: u = value − ratio, or 0 where the measure does not apply.
+apply) divided by the share of queries to which it applies. The mean and the share are estimated with the same λ. To
+compute λ and the variances, each value is replaced by value − ratio, or by 0 where the measure does not apply.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def _strata(sample: CheckedSample) -> Iterator[_Stratum]:
     for stratum in np.unique(strata).tolist():
         inside = strata == stratum
         parts = ((people, inside & checked), (model, inside & checked), (model, inside & ~checked))
-        # Contiguous rows: NumPy adds them up in the same order as one-dimensional arrays, so rounding is the same.
+        # NumPy adds up contiguous rows in the same order as one-dimensional arrays, so rounding is the same.
         yield _Stratum(float(inside.mean()), *(np.ascontiguousarray(of[:, rows]) for of, rows in parts))
 
 

@@ -118,7 +118,7 @@ def randomisation_test(
 
     statistic: gives the differences between the runs after swaps.
     n: the number of items to swap; leave out items that change nothing.
-    slack: float64 [M] or a number: how far below the observed distance another may be and still count as equal to it.
+    slack: float64 [M] or a number: the tolerance within which a smaller distance equals the observed one.
     """
 
     def distances(swaps: np.ndarray) -> np.ndarray:
@@ -160,7 +160,7 @@ def holm(p: np.ndarray) -> np.ndarray:
     """Correct p values [n] for n tests (Holm 1979): multiply the smallest by n, the next by n - 1, and so on.
 
     Corrected values keep the order of p and are at most 1. If every difference with a corrected p up to 0.05 is called
-    significant, the chance that any of these calls is false is at most 0.05, however the tests depend on each other.
+    significant, the chance of one or more false discoveries is at most 0.05, however the tests depend on each other.
     """
     order = np.argsort(p, kind="stable")
     corrected = np.empty(len(p))

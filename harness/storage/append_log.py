@@ -30,7 +30,7 @@ from harness.storage.typed import row_as
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-DIGITS = 16  # hexadecimal digits of a checksum; in a chained log, all 64
+DIGITS = 16  # hexadecimal digits kept of a checksum; a chained log keeps all 64
 BLOCK = 1 << 16  # bytes that are read at a time from the end of a file
 _FIELD = b', "check": "'
 _EDITED = "was edited or is damaged: its checksum differs"

@@ -88,7 +88,7 @@ class BucketEntries(FolderEntries):
         while self._bucket.create(f"{name}/{MANIFEST}", text) is None:
             first = self._bucket.read(f"{name}/{MANIFEST}")
             if first and first.data == text:
-                break  # another machine made the same entry, or the first attempt had arrived
+                break  # another machine made the same entry, or an earlier attempt had succeeded
             if self._fetched(name, held=True):
                 delete(unfinished)
                 return
@@ -236,7 +236,7 @@ class BucketEntries(FolderEntries):
 
 
 def _object(name: str, file: str, sha256: str) -> str:
-    """Return the name of a file's object. It contains a checksum, so that finished files are never overwritten."""
+    """Return the name of the object for a file. A checksum in the name keeps finished files from being overwritten."""
     return f"{name}/{file}.{sha256[:CHECKSUM]}"
 
 

@@ -166,7 +166,7 @@ class Cache:
         return self.backend.entries()
 
     def remove(self, entry: CacheEntry) -> bool:
-        """Delete an entry; return False if it is foreign or in use."""
+        """Delete an entry; return False if the cache did not make it, or if it is in use."""
         return entry.state != "foreign" and self.backend.remove(f"{entry.kind}/{entry.key}")
 
     def _entry(

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 MANIFEST = "manifest.json"
 UNFINISHED = ".unfinished"
 _PART_WRITTEN = re.compile(r"\d+ requested and \d+ written")  # numpy's error for a full disk, which has no errno
-KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # name of an entry's folder: the key, then the depth if it is a ranking
+KEY = re.compile(r"[0-9a-f]{64}(-\d+)?")  # name of an entry's folder: the key; for a ranking, then its depth
 
 _verified: dict[tuple[int, int, int, int], str] = {}  # (device, inode, size, mtime) of a file -> its sha256
 
@@ -146,7 +146,7 @@ class FolderEntries:
 
     def _delete(self, name: str) -> bool:
         place = self.root / name
-        for left in (place / MANIFEST, place, unfinished_of(place)):  # first the manifest: no entry counts without it
+        for left in (place / MANIFEST, place, unfinished_of(place)):  # first the manifest, which marks finished entries
             delete(left)
         return True
 

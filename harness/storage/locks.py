@@ -63,7 +63,7 @@ class Claim(Generic[T]):
         return self.file.name
 
     def release(self) -> None:
-        """Remove the claim, because the work is finished."""
+        """Remove the claim and release its lock."""
         self.file.unlink(missing_ok=True)
         self.unlock()
 
@@ -165,7 +165,7 @@ class Lease:
         if etag is None and (other := self._bucket.read(self._name)):
             if other.etag != self._seen[0]:
                 self._seen = other.etag, time.monotonic()
-            # A lease of this machine is abandoned: its process no longer holds the machine's lock, since this one does.
+            # This process holds the machine's lock, so any other lease of this machine is abandoned.
             if self._is_ours(other.data) or time.monotonic() - self._seen[1] >= DEAD_SECONDS:
                 etag = self._bucket.replace(self._name, self._content(), other.etag)
         if etag is not None:

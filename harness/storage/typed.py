@@ -112,7 +112,7 @@ def _reader(hint: Any) -> Read:
         if kind in (list, tuple, Sequence):
             return type(value) is list
         if kind in (int, float) and type(value) is int:
-            return abs(value) < 2**63  # the range of whole numbers in a database
+            return abs(value) < 2**63  # databases store no greater whole numbers
         return type(value) is kind
 
     def read(value: Any, name: str) -> Any:

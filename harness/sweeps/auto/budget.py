@@ -17,7 +17,7 @@ _TEXT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smh])")
 
 
 def seconds_of(budget: object) -> float:
-    """Return the seconds that a text such as 90s, 10m or 2h means. Raise BadInput outside 1 second to 1 week."""
+    """Convert a text such as 90s, 10m or 2h to seconds. Raise BadInput below 1 second and above 1 week."""
     found = _TEXT.fullmatch(budget) if isinstance(budget, str) else None
     if found is None:
         raise BadInput(f"budget={budget!s:.40} is not a time: give a number and its unit, such as 90s, 10m or 2h.")
@@ -67,7 +67,7 @@ class StepLog:
 
     @property
     def pace(self) -> float:
-        """Seconds taken / estimated, at least 1/SWING and at most SWING; 1 if all estimates are below TELLING."""
+        """Seconds taken / seconds estimated, cut to [1/SWING, SWING]; 1 if all estimates are below TELLING."""
         told = [step for step in self._steps.values() if step.estimate >= TELLING]
         took, expected = sum(step.seconds for step in told), sum(step.estimate for step in told)
         return min(max(took / expected, 1 / SWING), SWING) if told else 1.0
