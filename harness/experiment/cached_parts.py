@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Caching:
-    """The argument `wrap` for `build`, to cache the results of tokenizers and encoders.
+    """Caches the results of tokenizers and encoders. Pass it to `build` as `wrap`.
 
     corpus: fingerprint of the texts that an encoder learns from.
     resume: whether to continue an interrupted encoding. Continuing may change the last digits of its vectors.

@@ -29,7 +29,7 @@ Answer = Callable[[Sequence[int]], Iterator[tuple[np.ndarray, np.ndarray]]]
 
 
 class LearntOrder:
-    """The rule that a fusion learns from all labels. It also orders candidates by rules learnt from fewer labels."""
+    """Orders candidates by rules that a fusion learns from all labels, or from a part of the labels."""
 
     def __init__(self, learning: Learning, plan: Plan, session: Session) -> None:
         self._learning, self._plan, self._session = learning, plan, session

@@ -30,7 +30,7 @@ Identify = Callable[[Node], dict[str, Any]]
 class DataFacts:
     """Facts about a dataset, without its documents.
 
-    fingerprints: part of the data -> sha256. queries: what to search for; placeholders if any lacks a usable text.
+    fingerprints: part of the data -> sha256. queries: the queries to search for; placeholders if a text is missing.
     unwritten: the number of queries that a language model must still write.
     turns: query_id -> whether the query has several user turns.
     indexed: digest of the indexed texts; "" if the documents are in shards. shards: () if the documents are in memory.
@@ -134,7 +134,7 @@ def _encoded(
 
 LOOKED_AT = 5  # number of documents to read from each query's ranking, besides the relevant documents
 WORDS, LETTERS = 3, 10  # a checked query has at least this many words and characters; shorter ones match by chance
-LEAST, SHARE = 3, 0.05  # report copied queries only from this number and share on; fewer may be a coincidence
+LEAST, SHARE = 3, 0.05  # minimum number and share of copied queries to report; fewer may be a coincidence
 
 
 def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:

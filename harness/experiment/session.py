@@ -92,7 +92,7 @@ class Session:
 
 
 def open_session(plan: Plan, dataset: Dataset, clock: Clock | None = None, unasked: str = "") -> Session:
-    """Open a session on a dataset. A language model that writes queries is asked for all uncached queries.
+    """Open a session on a dataset. If a language model writes queries, ask it for all that are not cached.
 
     Raise Failed if the model writes no usable text, and BadInput for bad `query` keys.
     """
@@ -145,7 +145,7 @@ def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Do
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:
-    """Return the cache for a retriever's results. With `cache: false`, it is temporary, and `ask_anew` replaces it."""
+    """Return the cache for a retriever's results. It is temporary if the retriever sets `cache: false`."""
     return cache if reusable(retriever) else Cache(_own_folder() / moment())
 
 

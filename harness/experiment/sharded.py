@@ -134,7 +134,7 @@ def open_index(retriever: Retriever, job: ShardJob, cache: Cache) -> list[Path]:
 @contextmanager
 def _at_work(job: ShardJob) -> Iterator[Retriever]:
     retriever = cast(Any, _retriever(job.store, json.dumps(job.node), job.expected))
-    before = getattr(retriever, "progress", None)  # restored below: a waiting job may go on to use this retriever
+    before = getattr(retriever, "progress", None)  # restored below, since an outer block may share this retriever
     with watch(recorded_name(type(retriever))) as progress:
         retriever.progress = progress
         try:

@@ -1,4 +1,4 @@
-"""After a warm-up, time work in passes over a sample of queries. Times are cached per machine."""
+"""Measure how long work takes, in passes over a sample of queries after a warm-up. Cache times per machine."""
 
 from __future__ import annotations
 

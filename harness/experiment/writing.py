@@ -89,7 +89,7 @@ class Task:
 
 
 def prompt_of(key: str, file: str | None, shipped: str, places: Sequence[str]) -> PromptText:
-    """Read the prompt in `file`; None for the shipped prompt named `shipped`. key: the config key of `file`."""
+    """Read the prompt in `file`, or the shipped prompt `shipped` if `file` is None. key: the config key of `file`."""
     return read_prompt(Path(file), places, key=key) if file else read_prompt(PROMPTS / f"{shipped}.txt", places)
 
 
@@ -131,7 +131,7 @@ class QueryWriter:
         return {"text": self.how, "version": VERSION, "llm": identify(self.llm), "prompt": self.prompt.sha256}
 
     def queries(self, conversations: Sequence[Query], chat: Chat) -> tuple[Query, ...]:
-        """Return a query for each conversation, with one user turn. Raise Failed if the model writes no usable text."""
+        """Return a query with one user turn for each conversation. Raise Failed if the model writes no usable text."""
         return self._made(conversations, self._task.texts(conversations, self._task.prompts(conversations), chat))
 
     def foreseen(self, conversations: Sequence[Query], chat: Chat) -> tuple[tuple[Query, ...], int]:

@@ -1,10 +1,10 @@
-"""A fusion that learns from labels. It keeps the fixed fusion unless others score higher on held-out queries.
+"""A fusion that learns from labels. It keeps a fixed fusion unless another scores higher on held-out queries.
 
 Weights are chosen from a grid: each point is a normalisation of scores or ranks, and a weight for each ranking. The
 objective of each query at each point is computed once, so learning from a part of the queries is arithmetic on a table.
 
-The ranker is a logistic regression of relevance on a candidate's features. Regularisation keeps all coefficients near
-0, except the coefficient of the fusion's score. So with few labels, the ranker orders candidates as the fusion does.
+The ranker adjusts the chosen weights by a logistic regression of relevance on a candidate's features. Regularisation
+keeps coefficients near 0, except for the score by these weights. So few labels hardly change the order of candidates.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class WeightGrid:
             {(name, kind): float(weight) for name, weight in zip(names, weights, strict=True) if weight}
             for kind, weights in places[1:]
         ]
-        # The distance of each point from the fixed fusion. A normalisation other than START adds 1 / FINEST.
+        # The distance of each point from the fixed fusion, plus 1 / FINEST if the normalisation is not START.
         self._far = np.array(
             [np.abs(weights - places[0][1]).sum() + (kind != START) / FINEST for kind, weights in places]
         )
@@ -295,7 +295,7 @@ class Ranker:
         self._scores: dict[tuple[tuple[tuple[str, str], float], ...], np.ndarray] = {}
 
     def learn(self, fusion: Weights, used: np.ndarray) -> list[Weights]:
-        """Correct the weights of `fusion`: learn from the queries in `used`, bool [n], once for each of STRENGTHS."""
+        """Return corrected weights of `fusion` for each of STRENGTHS, learnt from the queries in `used`, bool [n]."""
         rows = used[self._owner]
         if not rows.any():
             return [fusion] * len(STRENGTHS)

@@ -1,4 +1,4 @@
-"""The data from which a fusion learns: candidates of labelled queries, their features, and the value of any order."""
+"""The data from which a fusion learns: labelled queries' candidates and features, and the objective of any order."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class FusionLabels:
 
 
 class CandidatePool:
-    """The candidates of n queries: all documents that a component ranking returned, at most C per query.
+    """The candidates of the n queries to learn from: all documents that a ranking returned, at most C per query.
 
-    rows: int [n], the queries to learn from, as rows of the rankings. needs: bool [n], whether a query needs retrieval.
+    rows: int [n], the rows of these queries in the rankings. needs: bool [n], whether a query needs retrieval.
     present: bool [n, C]; false for padding. seed: seed of the folds.
     """
 

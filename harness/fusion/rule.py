@@ -96,7 +96,7 @@ class FusionRule(SumOfPoints):
 
 
 class FittedFusion:
-    """Applies the rule of another run. file: that run's fusion.json. weights: None or all 1; the rule has its own."""
+    """Applies the rule of another run. file: its fusion.json. weights: None or all 1, since the rule has weights."""
 
     recorded_as = "fusion/fitted"
     learns = False
@@ -123,7 +123,7 @@ class FittedFusion:
 
 
 def read_rule(file: str) -> FusionRule:
-    """Return the rule in a fusion.json. If it is missing or invalid, raise BadInput that names the file and the key."""
+    """Return the rule in a fusion.json. Raise BadInput, with the file and key, if the file is missing or invalid."""
     try:
         content = json_file(Path(file))
         version = required(content, "version", file)

@@ -1,10 +1,10 @@
 """Fit optimal thresholds for many weightings of the queries at once, and evaluate thresholds on held-out queries.
 
-A rule turns a query's signal into the number of documents to show. Its *levels* are these numbers, from the highest
-signal to the lowest: (3, 0) shows three documents or none, (1, 2, 3, 0) one, two, three or none. A threshold separates
-neighbouring levels. A query gets the first level whose threshold its signal reaches. The payoff of each level is
-known for each query, so all thresholds can be tried after sorting the queries once. A weighting says how often a
-bootstrap sample or a training fold contains each query.
+A rule turns a query's signal into the number of documents to show. The possible numbers are its *levels*, from the
+highest signal to the lowest: the levels (3, 0) show three documents or none. A threshold separates neighbouring
+levels. A query gets the first level whose threshold its signal reaches. The payoff of each level is known for each
+query, so all thresholds can be tried after sorting the queries once. A weighting says how often a bootstrap sample or
+a training fold contains each query.
 
 Shapes: B weightings, n queries, L levels.
 """
@@ -112,7 +112,7 @@ def folds(needs: np.ndarray, count: int, seed: int) -> np.ndarray:
 
 
 def split(needs: np.ndarray, count: int, seed: int, number: int) -> np.ndarray:
-    """Split n queries into at most `count` folds: int [n]. Each value of `number` below 1,000 gives a new split."""
+    """Return each query's fold, int [n], with at most `count` folds. Each `number` below 1,000 gives a new split."""
     return folds(needs, min(count, len(needs)), 1000 * seed + number)
 
 
@@ -186,7 +186,7 @@ def _best_borders(weights: np.ndarray, earned: np.ndarray, legal: np.ndarray) ->
 def _plateau(
     weights: np.ndarray, gain: np.ndarray, legal: np.ndarray, best: np.ndarray, low: np.ndarray, high: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first and last border of the plateau around `best` within [low, high], int [B] each."""
+    """Return the first and last border of the plateau (see `fit`) around `best` within [low, high], int [B] each."""
     totals, squares = _running(weights * gain), _running(weights * gain**2)
     count = weights.sum(axis=1, keepdims=True)
     less = _at(totals, best)[:, None] - totals

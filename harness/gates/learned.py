@@ -26,7 +26,7 @@ QUICK = tuple(name for name, spec in SIGNALS.items() if not spec.slow)
 Folds = Annotated[int, AtMost(1_000, "a rule is learnt for each fold")]
 Repeats = Annotated[int, AtMost(1_000, "everything is learnt again for each split")]
 INNER = 5  # number of folds into which training queries are split for cross-validation
-STRENGTHS = (0.01, 0.1, 1.0)  # inverse regularisation strengths to try for the logistic regression
+STRENGTHS = (0.01, 0.1, 1.0)  # inverse strengths of regularisation to try for the logistic regression
 
 
 @dataclass(eq=False)
@@ -80,7 +80,7 @@ class Learner:
         )
 
     def learn(self, inputs: GateInputs, payoff: Payoff) -> tuple[Rule, np.ndarray | None, np.ndarray | None]:
-        """Return (the rule learnt from all queries of `payoff.rows`, `Decision.out_of_fold`, `Decision.folds`)."""
+        """Return the rule learnt from all of `payoff.rows`, then `Decision.out_of_fold` and `Decision.folds`."""
         payoff.require_queries()
         everything = np.ones((1, len(payoff.rows)))
         needs, seed, repeats = payoff.needs[payoff.rows], payoff.seed, range(self.repeats)
@@ -148,7 +148,7 @@ class Learner:
             "in_sample": float(earned[np.arange(len(rows)), level].mean()),
             "notes": notes,
         }
-        if rule.plain:  # other rules have coefficients, which `bootstrap` does not learn again
+        if rule.plain:  # not for rules with coefficients: `bootstrap` fits only thresholds
             summary["plateau"] = [json_number(end) for end in calibration.threshold_plateau(signal[rows], earned)]
             intervals = calibration.bootstrap(signal[rows], earned, payoff.seed)
             summary |= {f"{name}_interval": [json_number(end) for end in ends] for name, ends in intervals.items()}

@@ -16,7 +16,7 @@ from retrievers.base import Ranking
 
 
 def fixed_mean(name: str, learner: str = "gate") -> Measure:
-    """Return the measure `name`. Raise BadInput unless it is a mean over the same queries for every gate."""
+    """Return the measure `name`. Raise BadInput unless it is a mean over the same queries, whatever a gate does."""
     measure = parse_measure(name)
     if measure.family not in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED):
         raise BadInput(
@@ -57,7 +57,7 @@ def payoffs(
 def queries_to_learn_from(
     query_ids: Collection[str], qrels: Qrels, objective: str, split: Split, multi_turn: Mapping[str, bool]
 ) -> Payoff:
-    """Return a Payoff of empty lists, whose `rows` are the queries to learn from. Raise BadInput if there are none."""
+    """Return a Payoff for empty lists. Its `rows` are the queries to learn from. Raise BadInput if there are none."""
     nothing = Ranking.from_scores({query_id: {} for query_id in query_ids})
     payoff = payoffs(nothing, qrels, objective, 0, split=split, multi_turn=multi_turn)
     payoff.require_queries()
@@ -72,7 +72,7 @@ class Payoff:
         unlabelled or not part of the objective's mean.
     rows: int [n], the queries to learn from: labelled, in the selected part, and part of the objective's mean.
     needs: bool [Q], whether a query needs retrieval. name: the objective. seed: seed of the folds and the bootstrap.
-    unseen: a function if a fusion learnt the order of the candidates from the same labels, else None. The function
+    unseen: None unless a fusion learnt the order of the candidates from the same labels. Then it is a function that
         takes bool [n], the queries to learn from, and returns `values` for the order that the fusion learns from these
         queries alone. A query's own label never affects the order of its candidates.
     """
@@ -85,7 +85,7 @@ class Payoff:
     unseen: Callable[[np.ndarray], np.ndarray] | None = None
 
     def within(self, used: np.ndarray) -> Payoff:
-        """Return the payoff for learning only from the queries in `used`, bool [n]. Read no values of other queries."""
+        """Return the payoff for learning only from the queries in `used`, bool [n]. Only their values may be used."""
         return self if self.unseen is None else replace(self, values=self.unseen(used))
 
     def require_queries(self) -> None:
