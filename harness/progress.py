@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.25  # time between two checks whether a stage is slow
 
 @dataclass(eq=False)
 class _Stage:
-    """A stage of the work. over: whether it needs no announcement any more."""
+    """A stage of the work. over: whether it no longer needs an announcement."""
 
     label: str
     began: float = field(default_factory=lambda: time.monotonic())
@@ -113,7 +113,7 @@ def _bar(label: str) -> Iterator[Progress]:
 
         def progress(done: int, total: int, unit: str) -> None:
             nonlocal counted
-            if counted != (total, unit):  # work done before this call must not count for the rate
+            if counted != (total, unit):  # work done before this call must not count towards the rate
                 counted = (total, unit)
                 _counted()
                 bar.reset(task, total=total or None, completed=done)
@@ -131,7 +131,7 @@ def _lines(label: str) -> Progress:
     def progress(done: int, total: int, unit: str) -> None:
         nonlocal began, printed, counted, before
         now = time.monotonic()
-        if counted != (total, unit):  # work done before this call must not count for the rate
+        if counted != (total, unit):  # work done before this call must not count towards the rate
             counted, before, began, printed = (total, unit), done, now, now
         elif now - printed >= QUIET_SECONDS:
             printed = now

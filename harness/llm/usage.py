@@ -110,7 +110,7 @@ class ReplyLog:
 
 
 def _log(file: Path, lock: Path | None = None) -> AppendLog[_Row]:
-    return AppendLog(file, _Row, sync="end", lenient=True, lock=lock)  # a lost reply can be requested again
+    return AppendLog(file, _Row, sync="end", lenient=True, lock=lock)  # lenient: lost replies can be requested again
 
 
 BYTES = 4  # estimated bytes of UTF-8 in a token

@@ -77,7 +77,7 @@ def ceilings(
 ) -> dict[str, np.ndarray]:
     """Return name -> each query's modified_map@3, float64 [Q], as it would be if one component were perfect.
 
-    oracle_gate: every decision of the gate is right; each list that it shows has the first top_k of `candidates`
+    oracle_gate: every decision of the gate is right; each list that it shows is the first top_k of `candidates`
         (of `final`, if the candidates are unknown).
     oracle_rerank: all hits come first, so nothing is misranked.
     oracle_fusion: each query has its best component ranking, with the gate's actual decisions; left out if no

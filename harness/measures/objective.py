@@ -24,7 +24,7 @@ class Objective:
         "in sample": all scored queries, with the lists that the run wrote.
         "out of fold": all scored queries, each fused and gated by a rule learnt without the query's label.
         "public", "public, out of fold": like the two kinds above, but with public queries only (select_on=public).
-        "held out": queries whose labels had no part in any choice: the private queries after select_on=public.
+        "held out": queries whose labels had no part in any choice: with select_on=public, the private queries.
     estimate: if a model wrote some labels, an estimate of the mean by people's labels. `value` is then the raw mean
         over both kinds of labels, without an interval. Runs are still ranked by `value`: the highest of many
         estimates is often due to luck, and a run that shows unjudged documents may have no estimate.

@@ -39,7 +39,7 @@ from harness.statistics.split import Split, public_part
 from retrievers.base import Ranking, remembered
 
 Lists = Ranking | Predictions
-DEEP = 100  # a run's default depth; if lists may be cut and none is this long, measures without a k are unknown
+DEEP = 100  # a run's default depth; if lists may be cut, measures without a k need at least one list this long
 
 
 @dataclass(frozen=True, eq=False)
