@@ -125,7 +125,7 @@ def evaluate(
     missing: "skip": leave out labelled queries without a list. "zero": score them as wrong.
     k: number of documents to request from a function.
 
-    If lists may have been cut, a measure that looks deeper than the longest list has no value. Its entry in `absent`
+    If lists may have been cut, a measure that looks deeper than the longest list has no value. The result's `absent`
     says why.
     """
     return _explained("score", (), lambda: _evaluated(predictions, dataset, metrics, missing, k))
@@ -169,7 +169,7 @@ def _overrides(command: str, words: Sequence[Any]) -> list[str]:
 
 
 def _explained(command: str, words: Sequence[str], call: Callable[[], T]) -> T:
-    """Return the result of a call. Give its errors the messages of the command line."""
+    """Return the result of a call. If the call fails, raise an error with the message of the command line."""
     try:
         return call()
     except (BadInput, Failed):

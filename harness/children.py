@@ -46,7 +46,7 @@ def start(words: Sequence[str], variables: Mapping[str, str] | None = None, **op
 
 
 def on_port(serve: Callable[[int], T], host: str, port: int) -> T:
-    """Return serve(port) or, if this port is taken, serve(0), which takes a free port.
+    """Return serve(port). If this port is taken, return serve(0), which takes a free port.
 
     Raise BadInput if `host` is not an address of this machine.
     """

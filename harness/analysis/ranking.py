@@ -174,10 +174,10 @@ def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
 def distinct(ranked: Sequence[RankedRun], by_lists: bool = True) -> list[RankedRun]:
     """Return one run of each set of equal runs, the best first.
 
-    The run of a set is the earliest that is not a scored file, or else the earliest scored file.
+    Of each set, return the earliest run that is not a scored file, or if there are only files, the earliest file.
 
-    by_lists: whether runs of different configurations are equal if they return the same documents. Runs whose score is
-    a time are equal only if their configurations are equal.
+    by_lists: whether runs of different configurations count as equal if they return the same documents. Runs whose
+    score is a time count as equal only if their configurations are equal.
     """
     groups: dict[tuple[str | None, ...], list[RankedRun]] = {}
     for one in sorted(ranked, key=lambda one: (one.run.tags.get("harness.verb") != "run", one.run.began)):
@@ -252,8 +252,8 @@ def differ(one: LoggedRun, other: LoggedRun, measure: str, select_on: str) -> st
 def same_tags(measure: str) -> tuple[str, ...]:
     """Return the tags that must be equal in all runs that are compared by the measure.
 
-    Measures of documents need the same labels. Measures of spans need the same evidence, since the runs may cut the
-    texts into different documents.
+    For a measure of documents, the runs need the same labels. For a measure of spans, they need only the same evidence:
+    they may cut the texts into different documents.
     """
     return ("data.evidence" if of_spans(measure) else "data.qrels", *SAME_TAGS)
 
@@ -377,8 +377,8 @@ def recommended_runs(tracker: Tracker, words: Sequence[str]) -> list[LoggedRun]:
 def same_queries(ranked: Sequence[RankedRun]) -> tuple[list[RankedRun], list[str]]:
     """Leave out files that were scored on other queries than the retrieval runs. Return (the kept runs, a note or []).
 
-    Otherwise a file that was scored without the difficult queries would come first. If there are only files, those
-    scored on the most frequent set of queries are kept. If several sets are equally frequent, the largest counts.
+    Otherwise a file that was scored without the difficult queries would come first. If there are only files, keep
+    those that were scored on the most frequent set of queries; of equally frequent sets, use the one with most queries.
     """
     files = [one.run for one in ranked if one.run.tags.get("harness.verb") == "score" and "data.qrels" in one.run.tags]
     if not files:

@@ -230,7 +230,7 @@ class _ShardJobs:
         return [node for node in living_nodes() if node.cores >= cores and node.gpus >= gpus]
 
     def _look(self) -> None:
-        """Raise Failed if the head is gone, no node is left, or no node becomes free. Unchecked, Ray waits or exits."""
+        """Raise Failed if the head is gone, no node is left, or none becomes free. Without this, Ray waits or exits."""
         self._unanswered = 0 if self._connection.alive() else self._unanswered + 1
         if self._unanswered > 1:
             raise Failed(

@@ -1,4 +1,4 @@
-"""The connection of this process to a Ray cluster: to an address, or to a cluster started for the command."""
+"""The connection of this process to a Ray cluster: one at an address, or one started for the command."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RayNode:
     gpus: float
 
     def share(self, gpus: float) -> int:
-        """Return the cores per worker that takes `gpus` GPUs; 0 if none fits. gpus=0: one worker takes all cores."""
+        """Return the cores of a worker that takes `gpus` GPUs; 0 if no such worker fits. gpus=0: it takes all cores."""
         count = int(self.gpus / gpus) if gpus else 1
         return max(1, self.cores // count) if count and self.cores else 0
 

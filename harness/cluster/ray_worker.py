@@ -52,7 +52,7 @@ class DoneParts:
 
 
 def node_versions() -> dict[str, str]:
-    """Return name -> version of what must be equal on all nodes. The version of this package's code is a sha256."""
+    """Return the versions that must be equal on all nodes, by name. The version of this package's code is a sha256."""
     found = {"Python": ".".join(platform.python_version_tuple()[:2])}
     for name in (NAME, "ray", *DECIDING):
         try:
@@ -92,8 +92,8 @@ def examine(wanted: NodeNeeds) -> str:
 def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) -> tuple[str, Any, str, str]:
     """Do a job, and return ("done", the result, the name of this node, the node's id).
 
-    If the job fails, return the kind of error and a message in place of "done" and the result: exceptions stay on the
-    node. packed: holds a reference to (function, argument); only a fit node may load them. tally: a `DoneParts`.
+    If the job fails, return (the kind of error, a message, the name, the id): exceptions stay on the node.
+    packed: holds a reference to the pair (function, argument), which only a fit node may load. tally: a `DoneParts`.
     """
     where = _here()
     if problem := examine(wanted):

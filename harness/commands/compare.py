@@ -97,7 +97,7 @@ class Compared:
 
 
 def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
-    """Compare runs. With `fail_if`, fail if the second run is worse, but only after everything is written."""
+    """Compare runs. With `fail_if`, first write everything, and then fail if the second run is worse."""
     gated = config.fail_if is not None
     if gated and len(config.runs or ()) != 2:
         raise BadInput("fail_if=worse asks whether one run is worse than another: name both, 'runs=[BASE,NEW]'.")

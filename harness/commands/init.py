@@ -78,7 +78,7 @@ def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:
 
 
 def _read_data(config: InitConfig, invocation: Invocation) -> tuple[dict[str, int], Better | None, Sequence[str]]:
-    """Return the counts of documents and queries, a better tokenizer than the config's or None, and the next commands.
+    """Return (counts of documents and queries, a tokenizer better than the config's or None, the next commands).
 
     Raise BadInput if a file is invalid, or if the gate needs labels that the data lack.
     """

@@ -70,7 +70,7 @@ def power(config: PowerConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def read_pair(tracker: Tracker, asked: Wanted, folder: Path) -> PairValues:
-    """Return the two named runs, or the best run and the next best that differs from it on a query.
+    """Return the two named runs. By default, return the best run and the next best that differs from it on a query.
 
     If a named run is a sweep, take its recommended trial. Raise BadInput unless the runs can be compared by query
     and all labels come from people.

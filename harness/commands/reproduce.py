@@ -93,7 +93,7 @@ class Proof:
     def check_metrics(self, then: Mapping[str, float], now: Mapping[str, float]) -> None:
         """Compare new metrics (now) with logged metrics (then) by their MLflow names. Ignore unlogged metrics."""
         logged = {name: value for ours, value in now.items() if (name := mlflow_name(ours)) in then}
-        changed: dict[bool, list[Row]] = {True: [], False: []}  # whether a metric is a time -> changed metrics
+        changed: dict[bool, list[Row]] = {True: [], False: []}  # True: changed times; False: other changed metrics
         for name, value in logged.items():
             if abs(then[name] - value) > TOLERANCE:
                 changed[name.startswith(TIMES)].append({"name": name, "then": then[name], "now": value})

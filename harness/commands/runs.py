@@ -1,4 +1,4 @@
-"""`harness runs`: list an experiment's runs and sweeps, the best first; all experiments; or a sweep's trials."""
+"""`harness runs`: list the runs and sweeps of an experiment (the best first), all experiments, or a sweep's trials."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class RunEvidence:
 
     @classmethod
     def of_outcome(cls, plan: Plan, outcome: Outcome, dataset: Dataset) -> RunEvidence:
-        """Return the evidence of a computed run. Raise BadInput without labels, or if the objective is not a mean."""
+        """Return the evidence of a computed run. Raise BadInput if it has no labels or its objective is not a mean."""
         measure, qrels = fixed_mean(plan.objective), dataset.qrels
         if qrels is None:
             raise BadInput("The run has no labels, so its weaknesses are unknown. Set dataset.qrels=FILE.")
@@ -88,7 +88,7 @@ class RunEvidence:
 
     @classmethod
     def of_table(cls, table: ScoreTable, name: str, select_on: str, qrels: Qrels, top_k: int) -> RunEvidence:
-        """Return the evidence of a run from its scores by query. Raise BadInput if these lack the measure `name`."""
+        """Return the evidence of a run from its scores by query. Raise BadInput if they lack the measure `name`."""
         measure, values = fixed_mean(name), (table.oof or table.values).get(name)
         if values is None:
             raise BadInput(f"metric={name}: the run has no such values by query. Choose another of its measures.")
@@ -145,7 +145,7 @@ class RunEvidence:
 
     @cached_property
     def first_hits(self) -> dict[str, np.ndarray]:
-        """Component ranking -> rank of the first relevant document, float64 [Q]; infinite without one."""
+        """Component ranking -> rank of the first relevant document, float64 [Q]; infinite if it has none."""
         return {name: judge_lists(one, self.qrels, self.query_ids).first for name, one in self._components.items()}
 
     @cached_property

@@ -192,7 +192,7 @@ class ListedEntry:
 
 @dataclass(frozen=True)
 class CacheListing:
-    """The cache after pruning. bytes: size of its own entries. busy: number of entries kept for other processes."""
+    """The cache after pruning. bytes: size of its own entries. busy: number of entries kept because they are in use."""
 
     path: str
     bytes: int
@@ -253,7 +253,7 @@ def _cache_report(found: CacheListing, rows: int) -> Report:
 def _prune(
     store: Cache, unused_days: float | None, keep_gb: float | None, now: float
 ) -> tuple[list[CacheEntry], list[CacheEntry], list[CacheEntry]]:
-    """Remove entries unused for `unused_days`, then the longest unused until at most `keep_gb` (10^9 bytes) are left.
+    """Remove entries unused for `unused_days`, then those unused longest until at most `keep_gb` (10^9 bytes) are left.
 
     With either limit, also remove damaged entries. Never remove or count foreign folders. now: seconds since 1970.
     Return the remaining entries, the removed entries, and the entries kept only because a process uses them.

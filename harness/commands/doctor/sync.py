@@ -68,7 +68,7 @@ def _tracker_of(detail: str, config: SyncConfig, opened: dict[str, Tracker | Bad
 
 
 def _begun(tracker: Tracker, held: Held) -> str | None:
-    """Return the id under which the server began the run; None if it did not.
+    """Return the id under which the server began the run; None if it did not begin the run.
 
     If a reply of the server was lost, the run may have been begun twice: end the duplicates.
     """

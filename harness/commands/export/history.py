@@ -77,7 +77,7 @@ class HistoryRow:
 
     @property
     def drift(self) -> dict[str, float]:
-        """Return part of the leaderboard -> the score on this part minus our score."""
+        """Return for each part of the leaderboard: the score on this part minus our score."""
         return {part: score - self.local for part, score in self.answers.items()}
 
 
@@ -114,7 +114,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class History:
-    """All submissions. agreement: by part of the leaderboard. picture: None if there is nothing to draw."""
+    """All submissions. agreement: part of the leaderboard -> agreement. picture: None if there is nothing to draw."""
 
     ledger: Path
     metric: str | None
@@ -162,7 +162,7 @@ def record(config: RecordConfig, invocation: Invocation) -> CommandAnswer:
 
 
 def history(config: HistoryConfig, invocation: Invocation) -> CommandAnswer:
-    """List all submissions. Report how the leaderboard's scores differ from ours, and which pairs they reverse."""
+    """List all submissions. Report how the leaderboard's scores differ from ours and which submissions swap places."""
     ledger = Ledger.of(config.outputs)
     known: Sequence[Submission] = ()
     if ledger.folder.is_dir():
@@ -231,7 +231,7 @@ def _settle(ledger: Ledger, config: HistoryConfig) -> None:
 
 
 def _fractions(given: Mapping[str, float], scale: str, metric: str) -> dict[str, float]:
-    """Return leaderboard scores; divide percentages by 100. Raise BadInput for a score outside the measure's range."""
+    """Return the leaderboard's scores as fractions of 1. Raise BadInput for a score outside the measure's range."""
     most, unit = (100, " in percent") if scale == "percent" else (1, "")
     for part, score in given.items():
         if metric in UNBOUNDED or 0 <= score <= most:

@@ -171,7 +171,7 @@ class Ledger:
             _refuse(line, "exists and has other content")
         if os.path.lexists(beside := provenance_of(file)):
             about = None
-            with suppress(BadInput):  # an unreadable provenance file counts as that of another export
+            with suppress(BadInput):  # refuse an unreadable file like one of another export
                 about = json_file(beside).get("sha256")
             if about != line.sha256:
                 _refuse(line, f"has a provenance file that describes another file: {beside.name}")
@@ -229,7 +229,7 @@ def _refuse(line: Export, why: str) -> NoReturn:
 
 
 def _update_run(tracker: Tracker, submission: Submission, run_id: str) -> bool:
-    """Copy the ledger's entries into a run's tags and metrics. If the server is down, return False for a later try."""
+    """Copy the ledger's entries into a run's tags and metrics. Return False if the server is down."""
     line = submission.runs[run_id]
     tags = {f"submission.{name}": str(getattr(line, name)) for name in ("sha256", "file", "time")}
     scores = {f"leaderboard/{part}": score for part, score in submission.answers.items()}

@@ -163,7 +163,7 @@ def _champion(client: MlflowClient, name: str) -> str | None:
 
 
 def load_model(folder: Path) -> Searcher:
-    """Return the searcher of a packaged run. Raise BadInput, naming the file, if a file has changed or is missing."""
+    """Return the searcher of a packaged run. Raise BadInput if a file has changed or is missing, and name it."""
     verify_entry(folder)
     plan = Plan.of(read_config(folder / "config.yaml"))
     plan = _with_rules(plan, {group: file for group in FITTED if (file := folder / f"{group}.json").exists()})

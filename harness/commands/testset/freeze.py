@@ -23,8 +23,8 @@ from harness.testset.review.resolution import DRAFTED, Question
 
 
 def freeze(config: FreezeConfig, invocation: Invocation) -> CommandAnswer:
-    """Freeze and export a test set. A version that exists already is only exported. Raise BadInput if the version
-    exists with other labels. Raise it also if questions are open, unless their queries may be left out."""
+    """Freeze and export a test set. If the version exists already, only export it. Raise BadInput if it has other
+    labels. Also raise BadInput if questions are open, unless their queries may be left out."""
     output = Path(config.output or config.testset / f"v{config.version}")
     new, unchecked = False, ""
     left_out: Sequence[Question] = ()
