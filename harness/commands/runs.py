@@ -36,7 +36,7 @@ class RunRow:
 
     shown: the run, or the best trial of the sweep. The row has the objective and the params of `shown`.
     trials: the number of the sweep's trials so far; None for a run.
-    differs: param -> value in this row, for each param that varies among the group's runs of the same command.
+    differs: param -> value in this row, for each param that varies among the runs of its command in its `RunGroup`.
     """
 
     json_too = ("run_id", "name", "verb", "status", "began", "objective", "best_run_id")
@@ -158,7 +158,7 @@ class ListedRuns:
 
 @dataclass(frozen=True)
 class ListedExperiment:
-    """An experiment, with the best run of its largest group. latest: when its latest run began."""
+    """An experiment, with the best run of its largest `RunGroup`. latest: when its latest run began."""
 
     experiment: str
     runs: int
