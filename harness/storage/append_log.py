@@ -4,8 +4,8 @@ A line is the JSON object of a row, with the additional last field `check`, a ch
 killed while it appends leaves at most one partial line. Readers skip this line, and the next writer removes it.
 
 Every SEND_SECONDS, a machine sends the new lines of its log `replies.log` to the bucket, as an object named
-`<writer>-<position of its first byte in the log>.log`. Other machines fetch the object to a file of the same name and
-never change it.
+`<writer>-<position of the first new byte in the log>.log`. Other machines fetch the object to a file of the same name
+and never change this file.
 """
 
 from __future__ import annotations

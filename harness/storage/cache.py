@@ -59,7 +59,7 @@ def _in_bucket(place: BucketPlace, local: Path, server: str) -> Cache:
 class Cache:
     """Results that processes share.
 
-    An entry's name is `<kind>/<key>`; the name of a segment of scored pairs is `pairs/<key>/<key>`.
+    An entry's name is `<kind>/<key>`; a segment of scored pairs is named `pairs/<key>/<segment's key>`.
     root: folder of the entries on this machine; created if missing. backend: by default `FolderEntries(root)`.
     sealed: whether a missing or changed result raises BadInput instead of being built.
     """

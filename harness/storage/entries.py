@@ -101,7 +101,7 @@ class FolderEntries:
         unfinished_of(place).rename(place)
 
     def names(self, start: str) -> Iterator[list[str]]:
-        """Yield lists of the entry names that begin with `start`. Lists that are requested from a bucket come last."""
+        """Yield lists of the entry names that begin with `start`. A list that a bucket must be asked for comes last."""
         parent, _, prefix = start.rpartition("/")
         try:
             found = sorted(os.listdir(self.root / parent))  # noqa: PTH208 (there may be many)

@@ -53,7 +53,7 @@ def locked(file: Path, waits_for: str) -> Iterator[None]:
 
 
 class Claim(Generic[T]):
-    """A claim of work, locked by this process. work: None if the process that made the claim died before writing it."""
+    """A claim of work, locked by this process. work: None if the claiming process died before it wrote the work."""
 
     def __init__(self, file: Path, lock: FileLock | None, work: T | None) -> None:
         self.file, self.work, self._lock = file, work, lock
