@@ -102,7 +102,7 @@ class Request:
         return [*self.before, *self.given]
 
     def checked(self, plain: dict[str, Any], choices: Mapping[str, Any], given: Sequence[str]) -> Checked:
-        """Return the checked config and its command line. given: the typed overrides; with `-m`, those of one job."""
+        """Return the checked config and its command line. given: overrides as entered; with `-m`, of one job."""
         plugins.permit(self.allowed)  # again, since `of` may have run in another process
         config = check_values(with_metrics(plain), primary(self.command))
         words, before = tuple(map(unquoted, given)), tuple(map(unquoted, self.before))
@@ -138,7 +138,7 @@ def compose_request(request: Request) -> Checked:
 
 
 def master(request: Request, multirun: bool = True) -> tuple[DictConfig, LeashedLoader]:
-    """Return Hydra's whole config of a request, and its loader. Call it within `hydras_state`.
+    """Return the whole config of a request, with the key `hydra`, and its loader. Call it within `hydras_state`.
 
     multirun: leave overrides with several values to Hydra's launchers.
     """
@@ -153,7 +153,7 @@ def master(request: Request, multirun: bool = True) -> tuple[DictConfig, Leashed
 
 
 def shared_by_trials(request: Request) -> tuple[DictConfig, LeashedLoader]:
-    """Return (a sweep's whole Hydra config without the swept keys, a loader). Call it within `hydras_state`."""
+    """Return (a sweep's whole config without the swept keys, a loader). Call it within `hydras_state`."""
     from hydra.core.hydra_config import HydraConfig
 
     parsed = [_parsed(one) for one in request.overrides]
@@ -204,10 +204,10 @@ def shown_config(request: Request) -> str:
 
 @dataclass
 class Composed:
-    """Hydra's config for a set of choices.
+    """The config that Hydra composes for a set of choices.
 
     plain: the resolved config. choices: config group -> choice. keys: the dotted keys of all nodes.
-    interpolations: the unresolved values with `${...}`. section: Hydra's config, for `${hydra:...}`.
+    interpolations: the unresolved values with `${...}`. section: Hydra's own config, for `${hydra:...}`.
     with_values: overrides of values (not of choices) -> this config with these overrides.
     """
 
@@ -279,7 +279,7 @@ class Composer:
         return config, dict(composed.choices)
 
     def whole(self, overrides: Sequence[str]) -> DictConfig:
-        """Return Hydra's whole config. Leave out overrides that do not fit the choices."""
+        """Return the whole config, with the key `hydra`. Leave out overrides that do not fit the choices."""
         from omegaconf import open_dict
 
         kept = self.applicable(overrides)

@@ -22,7 +22,7 @@ FLAGS = TAKE_VALUES | {"-h", "--help", "--version", "--resolve", "-m", "--multir
 
 
 def split_flags(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the flags and their values, and the other words."""
+    """Return (flags with their values, other words)."""
     flags: list[str] = []
     others: list[str] = []
     for before, word in zip(["", *words], words, strict=False):
@@ -75,7 +75,7 @@ def misplaced(words: Sequence[str], commands: Collection[str]) -> str | None:
 
 
 def unknown_key(key: str, command: str, words: Sequence[str]) -> str:
-    """Return the message about a key that the composed config does not have, with a remedy."""
+    """Return a message for a key that the composed config lacks. It says what to do instead."""
     key, folders = key.lstrip("+~"), config_folders(words)
     where = file_settings(words).get(key)
     start = f"{key} is unknown here" + (f" ({where.where})" if where else "")

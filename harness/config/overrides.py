@@ -16,7 +16,7 @@ KeyOf = Callable[[str], Key | None]
 
 
 def lookup(name: str, words: Sequence[str]) -> KeyOf:
-    """Return a function: dotted key -> its schema entry; None if a command with these words has no such key."""
+    """Return a function from a dotted key to its `Key`, or to None if a command with these words lacks the key."""
     known, folders = keys(config_class(name)), config_folders(words)
 
     @functools.cache

@@ -178,7 +178,7 @@ def absolute_path(value: Any) -> Any:
 
 
 def schema_defaults(cls: type, base: type | None = None) -> dict[str, Any]:
-    """Return the defaults of the plain keys as a nested config, without keys that the base class has as well."""
+    """Return the defaults of the plain keys as a nested config. Leave out keys that `base` declares in the same way."""
     found: dict[str, Any] = {}
     known = keys(base) if base else {}
     for name, one in keys(cls).items():
