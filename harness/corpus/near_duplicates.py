@@ -45,9 +45,9 @@ def find_near_duplicates(
 ) -> list[DuplicatePair]:
     """Return the near-duplicates among `count` texts, in ascending order of (a, b).
 
-    A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair. Its
-    `a` is the first text of the group if the two are similar enough; otherwise, a chain of similar texts leads from
-    `b` via `a` to the first text. Memory: about 100 bytes per text.
+    A group of n near-duplicates has n - 1 pairs. Each text except the first of its group is the `b` of one pair. That
+    pair's `a` is the first text of the group if it is similar enough to `b`; otherwise, a chain of similar texts leads
+    from `b` via `a` to the first text. Memory: about 100 bytes per text.
 
     folder: for temporary files, which take the size of the texts plus 160 bytes per text.
     """
@@ -89,7 +89,7 @@ class _Signed:
         return self._folder / f"band{band}"
 
     def buckets(self, band: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return (documents that share a band's key with others, bucket of each), both int64, sorted by bucket."""
+        """Return (documents whose key in the band is not unique, bucket of each), both int64, sorted by bucket."""
         keys = np.fromfile(self._band(band), np.uint64)
         documents = np.flatnonzero(np.diff(self._offsets))  # the documents that are not empty
         documents = documents[np.argsort(keys[documents], kind="stable")]

@@ -85,7 +85,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The content of a documents folder.
+    """The manifest.json of a documents folder.
 
     inputs: digest of the files and settings. chunk: the settings.
     files, texts, documents: number of each; equal texts count once. spans: number of places of all documents.

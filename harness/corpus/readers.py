@@ -12,7 +12,7 @@ PDF: the text of each page, in drawing order. Glyphs without a Unicode value, as
 few; otherwise, the page is refused. Words hyphenated at the end of a line are joined.
 
 Plain text and Markdown are read as they are, markup included. The encoding is that of the byte order mark, if any; else
-UTF-8; else CP949 if the result is plainly Korean. No other encoding is guessed.
+UTF-8 if the bytes are valid UTF-8; else CP949 if the result is plainly Korean. No other encoding is guessed.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def read_html(path: Path) -> list[str]:
 
 
 def _text(root: Any, left_out: set[int]) -> str:
-    """Return the text below a node, except the nodes `left_out`. Do not recurse: pages may be nested deeply."""
+    """Return the text below a node, without the nodes `left_out`. Use no recursion: pages may be nested deeply."""
     lines, node, kept = Lines(), root, 0  # kept: number of <pre> elements around the node
     while True:
         below = None

@@ -176,7 +176,7 @@ def json_objects(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def field(row: Mapping[str, Any], key: str, kind: type[T], where: str) -> T:
-    """Return row[key]. Raise BadInput unless it has the type `kind` (str, list, dict or bool). where: its place."""
+    """Return row[key]. Raise BadInput unless its type is `kind` (str, list, dict or bool). where: the row's place."""
     value = required(row, key, where)
     if not isinstance(value, kind):
         raise BadInput(f"{where}: {key} is {value!r:.60}, but must be {_WORDS[kind]}.")

@@ -114,7 +114,7 @@ def validate_submission(path: Path, query_ids: Sequence[str], doc_ids: Collectio
 
 
 def validate_against(path: Path, sample_path: Path) -> None:
-    """Raise BadInput unless a contest file has the sample submission's query ids, in the same order and types."""
+    """Raise BadInput unless a contest file has the sample submission's query ids, in its order and with its types."""
     ours, theirs = _native_ids(path), _native_ids(sample_path)
     problems = []
     if missing := [query_id for query_id in theirs if query_id not in ours]:
