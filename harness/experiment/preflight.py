@@ -127,7 +127,7 @@ def _encoded(
     """Return whether all vectors of documents and queries are cached. indexes: the identity of each shard's index."""
     made_by = {"encoder": identify(encoder)}
     documents = all(cache.size("indexes", index) is not None for index in indexes)
-    if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # the texts of passages are unknown so far
+    if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # texts of passages are not known yet
         documents = cache.size("embeddings", made_by | {"texts": facts.indexed}) is not None
     return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
 

@@ -307,7 +307,7 @@ class _Search:
         return ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
-        """Return metric -> time per query; {} if unknown. Also {} for shards, since cluster nodes differ in speed."""
+        """Return metric -> time per query; {} if unknown, and for shards, since cluster nodes differ in speed."""
         if getattr(target_class(self._node, "retriever"), "times_itself", False):
             return {timing.MS: ranking.measured[timing.LATENCY]} if timing.LATENCY in ranking.measured else {}
         queries, depth = self._session.queries, self.cache.ranking_depth(self.identity, depth) or depth

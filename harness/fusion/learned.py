@@ -276,7 +276,7 @@ def simplex(size: int) -> Iterator[np.ndarray]:
 class Ranker:
     """Learns a logistic regression of relevance from the candidates near the top of any ranking.
 
-    Each query has the same weight: half for its relevant candidates, and half for its other candidates.
+    Each query has the same weight. Half of it goes to the relevant candidates, half to the other candidates.
     """
 
     def __init__(self, pool: CandidatePool, names: list[str]) -> None:
