@@ -253,7 +253,7 @@ def of_experiment(
 
 
 def _replay(tracker: Tracker, family: RunFamily) -> Replay | None:
-    """Return the replay of a sweep, or None. Its best trial is comparable with the best run and does not score less.
+    """Return the replay of a sweep whose best trial is comparable with the best run and scores no less; else None.
 
     If there are several such sweeps, take the sweep with the most trials among the runs.
     """

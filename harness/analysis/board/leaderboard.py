@@ -1,9 +1,9 @@
 """The leaderboard: runs by score, with their costs, a test of each run against the best run, and a recommendation.
 
 The recommended run has the highest score. Among runs with equal scores, a run that asks no language model is preferred,
-then the quickest run, then the run with the smallest index, then the first run. A second run is named if the test finds
-no difference between the two runs, and if the second run has one of two advantages: it alone asks no language model, or
-it takes at most a tenth of the time.
+then the quickest run, then the run whose indexes take the least space, then the run listed first. A second run
+is named if the test finds no difference between it and the best run, and if it is much cheaper: it asks no language
+model while the recommended run asks one, or it takes at most a tenth of the recommended run's time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The keys that matter: their shares in the variance of the runs' scores, and the effect of each value.
 
-For a numeric key, the analysis also says whether the best value lies on a plateau. A value is on the plateau if it and
-all values between it and the best value score within one standard error of the best. The standard error is computed
-from the differences by query, as in `gates.calibration.plateau`.
+For a numeric key, the analysis also says whether the best value lies on a plateau. It extends from the best value
+to both sides for as long as the values score within one standard error of the best. The standard error is computed from
+the differences by query, as in `gates.calibration.plateau`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class KeyMatters:
     """The effect of a key on the score.
 
     alone: the key's own share of the variance. total: this share plus the shares of all pairs that include the key.
-    reason: "" if the shares are known; otherwise a key of REASONS, or "only" if no other key varies.
+    reason: "" if the shares are known; otherwise a name in REASONS, or "only" if no other key varies.
     """
 
     key: VariedKey = field(metadata=INLINE)
@@ -112,7 +112,7 @@ class KeyGroup:
     rest: the share of the variance that neither keys nor pairs explain; None if no share is known.
     spread: the standard deviation of the scores over all combinations of tried values; None if no share is known.
     whole: whether every combination of tried values ran.
-    beyond_chance: whether a test at .05 tells the runs apart.
+    beyond_chance: whether a test at the level .05 finds that mean scores vary at all.
     """
 
     runs: int
@@ -353,7 +353,7 @@ class Plateau:
         over the values of all other keys.
     values: in ascending order. best, low, high: the indices of the best value and of the ends of the plateau.
     below: how far each value scores below the best. error: the standard error of `below`; 0 for the best value.
-    grows: whether the measure grows with the key by construction, as `span_recall` does with the size of chunks.
+    grows: whether greater values of the key can only raise the measure, as `top_k` raises `recall`.
     """
 
     along: Literal["run", "average"]
@@ -380,7 +380,7 @@ class Plateau:
 
     @property
     def at_end(self) -> Literal["", "least", "greatest"]:
-        """Which end of the tried values is clearly best, or "". With `grows`, the greatest value does not count."""
+        """Which end of the tried values is clearly best, or "". If `grows`, it is never "greatest"."""
         if not self.clear or 0 < self.best < len(self.values) - 1:
             return ""
         return "least" if self.best == 0 else "" if self.grows else "greatest"

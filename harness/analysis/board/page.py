@@ -89,8 +89,8 @@ def document(board: Board) -> dict[str, Any]:
 def pairs_on_parts(runs: BoardRuns) -> dict[str, list[tuple[float | None, ...]]]:
     """Return {part of the queries: (first run, second run, mean difference, low, high, p) of each tested pair}.
 
-    The interval and the uncorrected p equal the results of `harness compare` for this pair alone. Return {} if labels
-    come partly from a model.
+    The interval and the uncorrected p are those of `harness compare` for each pair alone. Return {} if labels come
+    partly from a model.
     """
     if any(one.score.estimate for one in runs.runs):
         return {}

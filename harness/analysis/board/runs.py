@@ -156,7 +156,7 @@ def of_tables(found: Chosen, metric: str, scored: Sequence[ScoreTable]) -> Board
     values = np.stack([table.oof.get(metric, table.values[metric]) for table in scored])
     unknown = [""] * len(first.query_ids)
     losses = np.array([[CODES[kind] for kind in table.loss or unknown] for table in scored], np.int8)
-    if metric != LOSING:  # losses are those of LOSING; a list with a loss may still score 1 in `metric`
+    if metric != LOSING:  # these are losses in the measure LOSING; drop them where `metric` is 1 or undefined
         losses = np.where(values < 1 - CLOSE, losses, 0).astype(losses.dtype)
     return BoardRuns(
         metric=metric,

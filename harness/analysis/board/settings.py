@@ -112,7 +112,7 @@ def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:
 
 
 def _said(changed: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
-    """Return key -> what it adds to each run's name, such as `top 2`. Leave out keys with a too long value."""
+    """Return key -> what it adds to each run's name, such as `top 2`. Leave out keys with overlong values."""
     called, found = _called(changed), {}
     for key, values in changed.items():
         if all(len(value or "") <= LONGEST for value in values):
@@ -208,8 +208,8 @@ def varied(params: Sequence[Params]) -> list[VariedKey]:
 def comparable(keys: Sequence[VariedKey]) -> list[VariedKey]:
     """Bin numbers and drop each key whose value follows from the value of another key. Return the keys that are left.
 
-    If several keys split the runs in the same way, keep one, preferably the choice of a config group. Name the dropped
-    keys in its field `also`.
+    If several keys split the runs in the same way, keep one, preferably the choice of a config group. The field
+    `also` of a kept key names the keys dropped for it.
     """
     bins = [min(MOST_BINS, max(2, int(key.having.sum()) // (RECUR * len(keys)))) for key in keys]
     kept: list[VariedKey] = []

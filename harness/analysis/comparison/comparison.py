@@ -52,7 +52,7 @@ class PairedResult:
 
     @property
     def better(self) -> str | None:
-        """The label of the better run; None if the data cannot tell."""
+        """The label of the better run; None if the difference is not significant."""
         value = self.estimate.found.value if self.estimate else self.found.mean
         return (self.pair.first if value > 0 else self.pair.second) if self.p_holm <= ALPHA else None
 

@@ -158,7 +158,7 @@ class RetrievalRuns:
         return self if rows.all() else replace(self, runs=[run.take(rows) for run in self.runs])
 
     def measures(self, metric: str, judges: np.ndarray) -> tuple[list[str], list[str]]:
-        """Return (measures defined on the same queries in all runs, notes). Raise BadInput if `metric` is not there."""
+        """Return (measures defined on the same queries in all runs, notes). Raise BadInput if they lack `metric`."""
         first, *others = [run.values for run in self.runs]
         applies = [name for name, values in first.items() if not np.isnan(values).all()]
         shared = [name for name in applies if all(name in values for values in others)]
@@ -286,7 +286,7 @@ class _Known:
     """Lists, labels and texts of the runs.
 
     returned: label of a run -> query_id -> returned list.
-    grades: label of a run -> query_id -> {doc_id: grade} of relevant documents, for runs whose labels could be read
+    grades: label of a run -> query_id -> {doc_id: grade} of relevant documents, for runs whose qrels could be read
         again.
     queries: query_id -> text. texts: doc_id -> text in the file of predictions.
     """
@@ -383,7 +383,7 @@ def _unjudged(runs: Sequence[ComparedRun]) -> tuple[Unjudged | None, list[str]]:
 
 
 def _labels(runs: Sequence[ComparedRun]) -> dict[str, Qrels]:
-    """Return label -> qrels of each run; equal qrels are read once. Raise BadInput if labels have changed."""
+    """Return the label of each run -> its qrels; equal qrels are read once. Raise BadInput if qrels have changed."""
     found: dict[str, Qrels] = {}
     for run in runs:
         digest = run.run.tags["data.qrels"]
@@ -419,7 +419,7 @@ def _named(label: str, documents: Sequence[UnjudgedDocument]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TaskRuns:
-    """Submissions to a text task, with the same methods as `RetrievalRuns`. labels: one for each submission."""
+    """Submissions to a text task, with the same methods as `RetrievalRuns`. labels: the name of each submission."""
 
     noun, unit, apart, unjudged = "submissions", "items", None, None
     labels: Sequence[str]
@@ -514,8 +514,8 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
     """Compare runs. Raise BadInput unless every run has the metric.
 
     config: with `select_on=public`, the public queries or items choose the best run, and the private ones test it.
-    family: float64 [R], the corrected p of R ranked runs against the best run, the best first. `runs` are the first of
-        these R runs. If `family` is None, p is corrected over the pairs of `runs`.
+    family: float64 [R], the corrected p of each of R runs against the best of them, in order of score. `runs` are the
+        first of these R runs. If `family` is None, p is corrected over the pairs of `runs`.
     """
     metric, labels, private = config.metric, runs.labels, config.select_on == "public"
     if private and runs.apart:

@@ -233,7 +233,7 @@ def read_advised(tracker: Tracker, config: AdviseConfig, config_dir: str | None)
 def _known(
     tracker: Tracker, run: LoggedRun, config: AdviseConfig, config_dir: str | None
 ) -> tuple[RunEvidence, Situation | None, list[str]]:
-    """Return (the evidence, the situation or None if no command line repeats the run, notes on unknown facts)."""
+    """Return (the evidence, the situation, notes). The situation is None if no command line repeats the run."""
     logged = logged_config(tracker, run)
     if run.tags["harness.verb"] == "score":
         labels = load_unchanged(run, logged["dataset"], ("qrels",))
@@ -375,7 +375,7 @@ def beyond(own: Mapping[str, str], evidence: RunEvidence, others: OtherRuns) -> 
 
 
 def _step(best: str, beside: str) -> str:
-    """Continue the series `beside`, `best`: by equal steps for integers or if one is <= 0, else by equal factors."""
+    """Continue the series `beside`, `best`: by equal steps if both are integers or one is <= 0, else by a factor."""
     last, before = float(best), float(beside)
     if best.lstrip("-").isdigit() and beside.lstrip("-").isdigit():
         return str(int(2 * last - before))
@@ -391,7 +391,7 @@ class Untold:
 
 
 def untold(one: LoggedRun, evidence: RunEvidence, others: OtherRuns) -> Untold | None:
-    """Return the best other run whose values by query differ from `one`'s; None if they differ significantly."""
+    """Return the best other run with different values by query; None if its difference from `one` is significant."""
     by_id = sorted(range(len(evidence.query_ids)), key=evidence.query_ids.__getitem__)  # p depends on query order
     for run, values in zip(others.runs, others.values, strict=True):
         gaps = np.nan_to_num(evidence.values - values)[by_id]

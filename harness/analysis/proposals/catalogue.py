@@ -148,7 +148,7 @@ def proposals(setup: Setup) -> list[Proposal]:
 
 
 def catalogue(setup: Setup) -> list[Proposal]:
-    """Return all proposals, unsorted. Values that were tried without success make the share of their key smaller."""
+    """Return all proposals, unsorted. Each value tried without success lowers the share of its proposal."""
     found = [
         *_gates(setup),
         *_fewer(setup),

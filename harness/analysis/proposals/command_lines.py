@@ -47,7 +47,7 @@ class ComposedRun:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """A command line of `harness run`. choices: group -> choice, without choices that are defaults of this folder."""
+    """A command line of `harness run`. choices: group -> choice, without defaults of the working folder."""
 
     choices: Mapping[str, str]
     values: Mapping[str, Any]
@@ -180,7 +180,7 @@ class NextCommands:
             yield self._line("run", changed)
 
     def _changed(self, words: Sequence[str], kind: str) -> list[str] | None:
-        """Return the words with the best proposal of a kind; None if there is none, or if a recipe contradicts it."""
+        """Return the words with a kind's best proposal added; None if there is none, or if a recipe contradicts it."""
         found = (one for one in proposals(self.setup) if one.kind == kind and (kind != "retriever" or self._adds(one)))
         if (best := next(found, None)) is None:
             return None

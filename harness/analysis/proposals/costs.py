@@ -31,14 +31,14 @@ RATES = {
     "encoder/use_multilingual": 40.0,
     "encoder/lsa": 15.0,
 }
-UNKNOWN = 10.0  # the rate of components from plug-ins
+UNKNOWN = 10.0  # the rate of a component that is not in RATES, such as one from a plug-in
 START = 0.5  # seconds to index and search, without reading the texts
 TRIAL = 0.3  # seconds to fuse, gate, score and log
 CHARACTERS = 2.5  # characters per token of a neural model
 BYTES = 4  # bytes per parameter in most models
 SPEED = {"cpu": 3e10, "gpu": 3e13}  # operations per second of one core and of a GPU
 PAIR = 400  # tokens that a reranker reads for one pair of a query and a document
-# The seconds to learn from 100 labelled queries, including the folds.
+# The seconds to learn from 100 labelled queries, including cross-validation.
 LEARNING = {"gate/auto": 0.3, "gate/depth": 0.5, "gate/classifier": 3.0, "fusion/learned": 3.0}
 
 
@@ -78,7 +78,7 @@ class CostModel:
     """Estimates for one dataset.
 
     cache: has results and measured times; None to use rates alone, so that repeated estimates are equal.
-    documents, queries: their numbers of characters. asked, labelled: the numbers of all queries and of labelled ones.
+    documents, queries: their total lengths in characters. asked, labelled: the number of queries, of labelled queries.
     texts: the digest of the documents' texts.
     arithmetic: seconds to fuse, gate and score a configuration.
     """
@@ -136,7 +136,7 @@ class CostModel:
         return Cost(total, "; ".join(doing))
 
     def learning(self, name: str) -> float:
-        """Return the seconds that a gate or a fusion needs to learn, including the folds. name: its recorded name."""
+        """Return the seconds that a gate or a fusion needs to learn, with cross-validation. name: its recorded name."""
         return LEARNING.get(name, 0.0) * max(self.labelled, 20) / 100
 
     def _learning(self, plan: Plan) -> float:
