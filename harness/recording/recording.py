@@ -74,7 +74,7 @@ class ProcessWork:
     """Work of a process, with a claim in `<outputs>/.claims`. If the process dies, the next command ends the work.
 
     folder: the folder of the files; None for the tracking store's own folder. scratch: whether to delete the folder.
-    experiment, store: where the run is logged, tagged with the claim's name; None if the work is not a run.
+    experiment, store: where the run is logged; None if the work is not a run. The claim's name is a tag of the run.
     """
 
     folder: str | None = None
@@ -97,7 +97,7 @@ class LiveRun:
     record: the record to log; the caller completes it before the run ends. target: the final folder of the files.
     folder: the present folder, called `<target>.unfinished` so that incomplete files never look like a result.
     run_id: None if nothing is logged, or if the tracking server was down when the run began.
-    in_store: whether `folder` belongs to the tracking store and is not renamed.
+    in_store: whether `folder` belongs to the tracking store. If so, it keeps its name.
     outage: the error if the tracking server could not be reached when the run began.
     """
 
@@ -238,7 +238,7 @@ def scratch_folder(outputs: Path) -> Iterator[Path]:
 
 
 def abandoned_work(outputs: Path) -> Iterator[Claim[ProcessWork]]:
-    """Yield the claims of dead processes of this host, with `work` None if a claim's folder is outside `outputs`."""
+    """Yield the claims of this host's dead processes. If a claim's folder is outside `outputs`, its `work` is None."""
     for found in locks.abandoned(outputs / ".claims", ProcessWork):
         folder = found.work.folder if found.work else None
         if folder is not None and outputs.resolve() not in Path(folder).resolve().parents:

@@ -126,7 +126,7 @@ def retrieval_params(plan: Plan, choices: Mapping[str, str | None]) -> dict[str,
 def plain_params(
     document: Mapping[str, Any], choices: Mapping[str, str | None], without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the params of any config: its choices, and values that decide a result. without: groups to leave out."""
+    """Return a config's params: each group's choice, and values that decide a result. without: groups to leave out."""
     unused = (*ELSEWHERE, *UNSAID, *without)
     found: dict[str, Any] = {group: choice for group, choice in choices.items() if group not in unused}
     shared = flatten({name: document[name] for name in SHARED if name in document and name not in unused})
@@ -140,7 +140,7 @@ def plain_params(
 
 
 def retrieval_inputs(dataset: Dataset, source: Mapping[str, Any]) -> dict[str, Input]:
-    """Return the data to log in MLflow by context: "documents", "queries" and "qrels"."""
+    """Return "documents", "queries" and "qrels" -> the data to log in MLflow; no entry for absent data."""
     labelled = len(dataset.qrels.grades) if dataset.qrels else 0
     sizes = {"documents": len(dataset.documents), "queries": len(dataset.queries), "qrels": labelled}
     return {
@@ -228,7 +228,7 @@ def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
 
 
 def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str, float]:
-    """Return the numbers that sort and chart runs in MLflow: means, losses, ceilings and costs.
+    """Return the numbers by which MLflow sorts and charts runs: means, losses, ceilings and costs.
 
     Out-of-fold scores replace in-sample scores. Of the scores of the public and private parts, only the objective's
     public score is kept.

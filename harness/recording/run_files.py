@@ -114,7 +114,7 @@ def open_run_files(
     """Return the scores of the files in `words`; None if `words` contains no file.
 
     Raise BadInput if only some words are files, or if a file cannot be scored.
-    folder: the folder for the scores. seed: the seed of the split.
+    folder: the folder for the scores. seed: the seed of the public part and of the bootstrap.
     """
     named = [word for word in words if not ID.fullmatch(word)]
     files = [word for word in named if "/" in word or Path(word).suffix or Path(word).exists()]

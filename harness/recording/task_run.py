@@ -86,7 +86,7 @@ def _without_runtime(node: Node) -> dict[str, Any]:
 
 
 def task_inputs(plan: TextPlan, scored: ScoredFile) -> dict[str, Input]:
-    """Return the data to log in MLflow by context: "predictions" and "references"."""
+    """Return "predictions" and "references" -> the data to log in MLflow."""
     rows, files = len(scored.judged.item_ids), zip(FILES, (plan.predictions, plan.references), strict=True)
     return {name: Input(file.name, scored.judged.fingerprints[name], str(file), rows) for name, file in files}
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Ends = tuple[float, float]
-FALLBACK = "modified_map@3"  # drawn if the objective is not a mean over queries, or depends on the gate
+FALLBACK = "modified_map@3"  # drawn instead of an objective that is no mean over queries or needs the gate
 CURVE, PLATEAU, INTERVAL, THRESHOLD = "#2e5eaa", "#d3e0f2", "#8fa8c8", "#333333"
 NO_GATE, OUT_OF_FOLD = "#66717e", "#8d6a9f"
 SHOWN, WITHHELD = "#2a7f62", "#869a92"
@@ -104,7 +104,7 @@ def signal_axis(signal: np.ndarray, thresholds: Sequence[float]) -> Ends:
 
 
 def view_payoff(outcome: Outcome, plan: Plan, dataset: Dataset) -> Payoff | None:
-    """Return each query's objective (or FALLBACK) if 0, 1, ... top_k candidates are shown; None without labels."""
+    """Return the objective (or FALLBACK) of each query with 0, 1, ... top_k documents shown; None without labels."""
     mean = plan.measure.family in (MeasureFamily.STANDARD, MeasureFamily.MODIFIED)
     return payoff_of(plan, plan.objective if mean else FALLBACK, outcome.candidates, dataset)
 

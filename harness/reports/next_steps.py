@@ -31,7 +31,7 @@ class Place:
         return cls(config.document, invocation.choices, invocation.config_dir)
 
     def command(self, verb: str, *words: str, metric: str | None = None) -> str:
-        """Return `harness VERB` with these words and the words it needs to find the same runs, quoted for the shell.
+        """Return `harness VERB`, these words, and words by which it finds the same runs, all quoted for the shell.
 
         Words that repeat a default, such as a setting in `harness.yaml`, are left out. metric: None for the default.
         """

@@ -81,7 +81,7 @@ def _row(tag: str, cells: Sequence[Cell]) -> str:
 def page_data(report: Report) -> list[dict[str, Any]]:
     """Return the sections of a report for `page.js`, each with its title, lines, header and rows.
 
-    A cell is a text, or [value, low, high] in a nameless column, where the page draws differences and intervals.
+    A cell is a text. In a column without a name, it is [value, low, high], which the page draws.
     """
     found = []
     for one in report.sections:

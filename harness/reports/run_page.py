@@ -179,7 +179,7 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
 
     decision: right, wrongly_returned, wrongly_withheld or not labelled.
     loss: the kind of loss of modified_map@3; "" without loss.
-    OBJECTIVE: the in-sample value, followed by a column of out-of-fold values if the run learnt from labels.
+    (the objective's name): its in-sample value. If the run learnt from labels, a column of out-of-fold values follows.
     needs: whether the query needs retrieval.
     kept: whether the gate returns documents.
     shown: the number of documents returned.

@@ -27,7 +27,7 @@ INTERVAL = "95 % interval"
 MARK = "†"
 MANY = 2  # if more columns than this have intervals, LaTeX puts the intervals on a second line
 PASTED = 3  # a pasted number has at most this many decimals
-GAP = 2  # characters between columns of a terminal
+GAP = 2  # number of spaces between two columns on a terminal
 WHOLE = 18  # a terminal never breaks a word of at most this many characters
 FOLDED = 10  # a column of long texts keeps at least this many characters
 BROKEN = 14  # a longer heading is split between words on a terminal, since the numbers below are narrower
@@ -165,7 +165,7 @@ def _shown(cell: Cell, column: Column, digits: int) -> str:
 def on_screen(table: Table, drawn: bool = False) -> Table:
     """Return the table as texts, with intervals in a column after their numbers.
 
-    drawn: whether to add a nameless column after each column of differences. The caller draws its cells (Numbers).
+    drawn: whether to add a nameless column of Numbers after each column of differences. The caller draws them.
     """
     columns: list[Column] = []
     cells: list[Sequence[Cell]] = []
@@ -316,7 +316,7 @@ def latex(table: Table) -> str:
 
 
 def csv(table: Table) -> str:
-    """Return the table as CSV with all digits. Intervals and marks get columns of their own; formulas become texts."""
+    """Return CSV with all digits. Intervals and marks get columns of their own. No text can act as a formula."""
     columns: dict[str, list[Any]] = {}
     for column, cells in table.for_medium("paste").by_column():
         columns |= dict(_csv_columns(column, cells))

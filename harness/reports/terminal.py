@@ -26,7 +26,7 @@ RANGES = {
 
 
 def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:
-    """Yield lines about a run's measurements other than scores. Times have ranges, and one line names the machine."""
+    """Yield lines about a run's measurements other than scores. Give times with their ranges, and name the machine."""
     for name, value in measured.items():
         kind, slash, part = name.partition("/")
         if kind == MS:
@@ -83,7 +83,7 @@ def score_notes(scores: Scores) -> list[str]:
 
 
 def main_notes(scores: Scores) -> list[str]:
-    """Return the `checked_notes`. First comes a line with numbers of queries if any are UNUSUAL or unanswerable."""
+    """Return the `checked_notes`. If any queries are UNUSUAL or unanswerable, begin with a line that counts queries."""
     unusual = scores.unanswerable or any(scores.counts[name] for name in UNUSUAL)
     return [*([counted_queries(scores)] if unusual else []), *checked_notes(scores)]
 
@@ -148,7 +148,7 @@ def checked_notes(scores: Scores) -> list[str]:
 
 
 def ranked_by(one: Objective, scores: Scores | None = None) -> str:
-    """Return one line with the score that ranks a run. An estimate comes first if labels come partly from a model."""
+    """Return one line with the score that ranks a run. Begin with its estimate if a model made some labels."""
     if found := one.estimate:
         return f"{estimated(found, one.title)}. Ranked by the {raw(found, one.value)}."
     summary = (scores.public if one.select_on == "public" else scores.summary).get(one.name) if scores else None

@@ -29,7 +29,7 @@ _SLACK = 1e-12  # values of a statistic that differ by no more than this are tak
 
 @dataclass(frozen=True)
 class Statistic:
-    """A function of tables float64 [..., C, C], NaN where undefined. undefined: the reason to give for NaN."""
+    """A statistic. of: tables float64 [..., C, C] -> its values, NaN if undefined. undefined: the reason for NaN."""
 
     of: Callable[[np.ndarray], np.ndarray]
     undefined: str
@@ -41,8 +41,8 @@ class DesignEstimate:
 
     value: NaN if undefined.
     low, high: 95 % interval; NaN without one.
-    pairs: the number of (query, document) pairs. For Krippendorff's alpha, it is the number of grades, without those
-        of pairs that only one person has graded.
+    pairs: the number of (query, document) pairs. For Krippendorff's alpha, it is the number of grades of all pairs
+        that at least two people have graded.
     note: why there is no value or no interval, or "".
     """
 
@@ -74,7 +74,7 @@ class Drawn:
     def resampled(self, values: np.ndarray, seed: int, resamples: int = RESAMPLES) -> np.ndarray:
         """Return weighted totals float64 [resamples, V] of values [Q, V], with queries drawn anew in each stratum.
 
-        In a stratum of n queries, n - 1 are drawn with replacement and count n / (n - 1) times (Rao and Wu 1988).
+        In a stratum of n queries, draw n - 1 with replacement; each counts n / (n - 1) times (Rao and Wu 1988).
         Drawing n would make intervals too narrow by the factor sqrt((n - 1) / n). Strata with a single checked query
         are joined with other strata, since one query says nothing about the spread within its stratum.
         """
@@ -131,7 +131,7 @@ def sensitivity(tables: np.ndarray) -> np.ndarray:
 
 
 def specificity(tables: np.ndarray) -> np.ndarray:
-    """Return the share of the first rater's irrelevant pairs that the second finds irrelevant; NaN without any."""
+    """Return the share of the first rater's irrelevant pairs that the second finds irrelevant; NaN if none."""
     return _ratio(tables[..., 0, 0], tables[..., 0, :].sum(axis=-1))
 
 

@@ -41,7 +41,7 @@ class Effects:
     mean: float64 [Q], the mean score over the space of tried values.
     parts: (key,) -> float64 [L, Q], or (first, second) -> float64 [L1 * L2, Q]; only parts that these trials can
         tell from all other parts.
-    rest: float64 [rows, Q]; the squares of its rows' means add up to the variance that no part explains.
+    rest: float64 [rows, Q]. Square the mean of each row: the sum is the variance that no part explains.
     whole: whether every combination of tried values was tried. If not, the rest adds noise to each part's variance.
     share_of_rest: the share of the rest's variance that each part's variance includes by chance.
     """
@@ -56,7 +56,7 @@ class Effects:
 def effects(levels: np.ndarray, values: np.ndarray) -> Effects | None:
     """Split scores by keys. Return None if combinations are missing and trials do not outnumber effects of single keys.
 
-    levels: int [R, K], the index of each trial's value among its key's L > 1 values, from 0; each index occurs.
+    levels: int [R, K], the index (0 to L - 1) of each trial's value of each key. L > 1, and each index occurs.
     values: float64 [R, Q], finite. If all combinations ran, trials with equal levels are replaced by their mean.
     """
     sizes = levels.max(axis=0) + 1
@@ -164,7 +164,7 @@ def _rank(gram: np.ndarray) -> int:
     return int((values > RANK * values[-1]).sum())
 
 
-MOST = 500  # maximum number of queries in a kernel [Q, Q]; more queries are averaged in blocks
+MOST = 500  # maximum number of queries in a kernel [Q, Q]; if there are more, they are averaged in blocks
 STEPS = 2001  # number of shares to test, evenly spaced from 0 to 1
 PAIRS = 5  # maximum number of pairs of keys with an interval: those with the greatest shares of the variance
 
