@@ -125,7 +125,7 @@ class LiveRun:
         name_folder(error, self.folder)
         try:
             if self.folder.is_dir():
-                with suppress(OSError):  # for example, on a full disk
+                with suppress(OSError):  # the disk may be full
                     shown = redacted("".join(traceback.format_exception(error)))
                     write_text(self.folder / "traceback.txt", shown)
                 if not self.in_store:

@@ -72,7 +72,7 @@ class FileScores:
 
 
 class FileRuns(Tracker):
-    """Reads files of ranked lists as runs. folder: where each file gets a folder of scores."""
+    """Reads files of ranked lists as runs. folder: the parent of a folder of scores for each file."""
 
     choice = "files"
     uri: str | None = "files"

@@ -71,7 +71,7 @@ def write_traces(plan: Plan, session: Session, outcome: Outcome, tracker: Tracke
                 batch = [tracer.trace(row, run_id) for row in rows[done : done + BATCH]]
                 tracker.trace(run_id, plan.experiment_name, batch)
                 progress(done + len(batch), len(rows), "traces")
-    except Unreachable as error:  # the run's numbers are complete without traces
+    except Unreachable as error:  # the run stays: its numbers need no traces
         lacking = f"Run {short_id(run_id)} is logged, but some of its traces are not: {error}."
         return 0, f"{lacking} Repeat the command to log the traces."
     return len(rows), ""

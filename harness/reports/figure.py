@@ -61,7 +61,7 @@ def with_fonts(figure: Figure) -> Figure:
 
     for text in figure.findobj(Text):
         text.set_fontfamily(list(fonts()[0]))
-        text.set_parse_math(False)  # draws a `$` in a label as a `$`
+        text.set_parse_math(False)  # a `$` in a label begins no formula
     for panel in figure.axes:
         panel.spines[["top", "right"]].set_visible(False)
     return figure
@@ -86,7 +86,7 @@ def hangul_font() -> str | None:
         return known[0]
     seen = {font.fname for font in fontManager.ttflist}
     for file in set(findSystemFonts()) - seen:  # fonts that were installed after matplotlib had made its list
-        with suppress(OSError, RuntimeError):  # matplotlib cannot read the font
+        with suppress(OSError, RuntimeError):  # skip a font that matplotlib cannot read
             fontManager.addfont(file)
     plain = [font for font in fontManager.ttflist if font.style == "normal" and font.weight == 400]
     plain = [font for font in plain if not font.name.startswith(BOXES)]

@@ -64,7 +64,7 @@ class SignalRule:
 
 @dataclass(frozen=True, eq=False)
 class GateView(SignalRule):
-    """How a gate separates n labelled queries.
+    """A gate's signal and decisions for n labelled queries, and the objective at each threshold.
 
     public: whether the n queries are the public part; otherwise they are all labelled queries.
     learnt: whether the thresholds were fitted to these labels.

@@ -62,7 +62,7 @@ def bootstrap_means(
         if group.shape[1] < 2:
             group_notes = ["one query: no interval" if group.shape[1] else "no query: no interval"] * int(chosen.sum())
         else:
-            # Resample the whole group: the last bits of a matrix product depend on its number of rows.
+            # Resample all means, wanted or not: the last bits of a matrix product depend on its number of rows.
             means = _resampled_means(group, seed, resamples)[chosen]
             low[members[chosen]], high[members[chosen]], group_notes = _intervals(group[chosen], means)
         for member, note in zip(members[chosen], group_notes, strict=True):

@@ -125,7 +125,7 @@ class _Model:
         return (fitted - np.mean(fitted, axis=0)) / math.sqrt(len(self.design))
 
     def contrasts(self, keys: Keys) -> np.ndarray:
-        """Return the sum coding of the part's values or pairs of values, float64 [values, columns of the part]."""
+        """Return the sum coding of the part's values (or pairs of values): float64 [values, columns of the part]."""
         contrasts = np.ones((1, 1))
         for key in keys:
             contrasts = np.kron(contrasts, np.vstack([np.eye(self.sizes[key] - 1), -np.ones(self.sizes[key] - 1)]))
