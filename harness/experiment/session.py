@@ -79,7 +79,7 @@ class Session:
     ) -> timing.Timing | None:
         """Return the time to compute a result on this machine, measured now if `timed` says so; None if unknown.
 
-        cache: keeps the result and its time. about: from `timing.subject`. computed: whether the result is new.
+        cache: the cache of the result. about: from `timing.subject`. computed: whether the result was just computed.
         """
         if self.timed == "never":
             return None
