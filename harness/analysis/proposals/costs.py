@@ -78,7 +78,7 @@ class CostModel:
     """Estimates for one dataset.
 
     cache: has results and measured times; None to use rates alone, so that repeated estimates are equal.
-    documents, queries: their total lengths in characters. asked, labelled: the number of queries, of labelled queries.
+    documents, queries: their total lengths in characters. asked, labelled: the number of all and of labelled queries.
     texts: the digest of the documents' texts.
     arithmetic: seconds to fuse, gate and score a configuration.
     """
