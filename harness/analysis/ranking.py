@@ -319,7 +319,7 @@ def _none(tracker: Tracker, wanted: Wanted, runs: Sequence[LoggedRun]) -> BadInp
     [(measure, _)] = _ranked_by(runs).most_common(1) or [("", 0)]
     instead = f"The runs have {', '.join(known)}: choose one with metric=NAME."
     if measure not in ("", wanted.metric):
-        instead = f"The runs of {experiment!r} are ranked by {measure}: set metric={measure}."
+        instead = f"The runs of {experiment!r} are ranked by {measure}: choose metric={measure}."
     near = did_you_mean(wanted.metric, known)
     return BadInput(f"metric={wanted.metric}: no finished run of experiment {experiment!r} has it.{near} {instead}")
 
