@@ -147,7 +147,7 @@ def by(name, began, value=0.5):
 def test_nothing_to_choose_from_is_said():
     with pytest.raises(BadInput, match=r"no finished run of experiment 'e' has it. Did you mean 'map@3'\?"):
         first(logged("a", all=0.5), metric="map@4")
-    with pytest.raises(BadInput, match=r"The runs of 'e' are ranked by mrr: set metric=mrr\."):
+    with pytest.raises(BadInput, match=r"The runs of 'e' are ranked by mrr: choose metric=mrr\."):
         first(by("mrr", 1))
     with pytest.raises(BadInput, match=r"Experiment 'e' has no finished run\. To see what it has: harness runs exp"):
         first()
