@@ -1,1 +1,1 @@
-"""Retrievers, encoders, fusions and rerankers. They import only the errors of the harness."""
+"""Retrievers, encoders, fusions and rerankers. From the harness, they import only its errors."""

@@ -31,7 +31,7 @@ class RunFiles:
     def __init__(self, client: MlflowClient, uri: str) -> None:
         self._client, self._uri = client, uri
         self._uris: dict[str, str] = {}  # run id -> URI of its files
-        self._around = ("", "")  # the latest URI's parts around the run's id, which runs of an experiment share
+        self._around = ("", "")  # the latest URI, split at the run's id; runs of an experiment share these two parts
         self._opened: dict[str, ArtifactRepository] = {}  # start of a URI, up to the run's id -> the repository
 
     def note(self, info: RunInfo, latest: bool = False) -> None:
@@ -59,7 +59,7 @@ class RunFiles:
             self.upload(run_id, Path(folder))
 
     def download(self, run_id: str, name: str, folder: Path) -> Path:
-        """Return a read-only file of a run. A server's file is copied to `folder`, which is made if needed.
+        """Return a run's file; do not change this file. A server's file is copied to `folder`, which is made if needed.
 
         Raise NoFile if the run has no such file.
         """

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 def begin_once(
     client: MlflowClient, experiment_id: str, name: str, start_time: int, tags: Mapping[str, str]
 ) -> tuple[Run, bool]:
-    """Return a RUNNING run, and whether the server may begin a second run for the same request.
+    """Return a RUNNING run, and whether the server might begin a second run for the same request.
 
     MLflow's client repeats a request that gets no answer, so a slow server may begin two runs. If the tags have a
     `CLAIM`, send the request once, and look for a RUNNING run with this claim before sending it again.
@@ -88,13 +88,13 @@ RUNS = 100  # maximum number of runs drawn in a chart
 
 
 def experiment_page(experiment_id: str, view: str | None) -> str:
-    """Return the path of the page with an experiment's runs and charts, not of MLflow's page for agents."""
+    """Return the path of an experiment's page with runs and charts; MLflow has another page for agents."""
     shown = f"&viewStateShareKey={view}" if view else ""
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning{shown}"
 
 
 def charts(metric: str, params: Sequence[str]) -> dict[str, Any]:
-    """Return the charts of a saved view: parallel coordinates of all params, and the metric against the first params.
+    """Return a view's charts: all params in parallel coordinates, and the metric against each of the first params.
 
     metric, params: MLflow's names.
     """
@@ -117,7 +117,7 @@ def _chart(uuid: str, kind: str) -> dict[str, Any]:
     return {"uuid": uuid, "type": kind} | about
 
 
-ATTEMPTS = 5  # number of attempts to log data that other processes log at the same moment
+ATTEMPTS = 5  # number of attempts when other processes log the same data at the same moment
 PARAM_LIMIT = 6000  # maximum number of characters; MLflow refuses longer params
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
 LEAST_DIGITS = 4  # minimum number of digits of an abbreviated id
@@ -245,7 +245,7 @@ class MlflowTracker(Tracker):
             self.files.upload(run_id, record.folder)
         if record.tables:
             self.files.upload_tables(run_id, record.tables)
-        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files, whose hashes are in tags
+        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files, as tags hold their hashes
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
 
@@ -368,7 +368,7 @@ class MlflowTracker(Tracker):
     def view(
         self, experiment: str, name: str, tags: Mapping[str, str | None], metrics: Sequence[str], params: list[str]
     ) -> str:
-        """Save a view of the runs with these tags, the best by the first metric on top. Return the path of its page.
+        """Save a view of the runs with these tags, sorted by the first metric, best first. Return the path of its page.
 
         tags: tag -> value; None matches any value, and adds a column for the tag. metrics, params: the other columns.
         """
@@ -386,7 +386,7 @@ class MlflowTracker(Tracker):
         mlflow_spans.write_spans(self.client, run_id, self._experiment_id(experiment), traces)
 
     def download(self, run: LoggedRun, name: str, folder: Path) -> Path:
-        """Return a read-only file of a run. A server's file is copied to `folder`, which is made if needed.
+        """Return a run's file; do not change this file. A server's file is copied to `folder`, which is made if needed.
 
         Raise NoFile if the run has logged no such file, and BadInput if the file has changed since the run logged it.
         """

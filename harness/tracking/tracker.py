@@ -146,7 +146,7 @@ class LoggedRun:
 
     @property
     def has_settings(self) -> bool:
-        """Return whether the run's params led to its results. The params of a scored file only describe the scoring."""
+        """Return whether the params led to the results. If the run scored a file, params only describe the scoring."""
         return self.tags.get("harness.verb") != "score"
 
     @property

@@ -85,8 +85,8 @@ class SumOfPoints(ABC):
             points, weight = self.points(name, ranking), self._weight(name)
             part[:] = weight * points.absent
             part.ravel()[slots] = weight * points.returned
-        # Points are added in ascending order. So the sum does not depend on the order of the rankings: documents
-        # with the same points tie, whichever ranking gave which points. A sum of two points needs no sorting.
+        # Points are added in ascending order, so that rounding does not depend on the order of the rankings. Otherwise,
+        # the sums for the points a, b, c and c, b, a might differ. A sum of two points needs no sorting.
         if len(parts) > 2:
             parts.sort(axis=0)
         return np.add.reduce(parts, axis=0)
@@ -212,8 +212,8 @@ def _min_max(ranking: Ranking) -> np.ndarray:
 
 
 def _z_score(ranking: Ranking) -> np.ndarray:
-    # Shares are scores scaled to 0..1. This keeps the z-scores, and the shares' squares neither overflow nor underflow.
-    # Equal shares have an exact mean, so their deviation is exactly 0.
+    # Shares are scores scaled to 0..1. The scaling does not change the z-scores, and it keeps the squares from overflow
+    # and underflow. Equal shares have an exact mean, so their deviation is exactly 0.
     present, shares = ranking.docs >= 0, _shares(ranking)
     count = np.maximum(ranking.lengths, 1)[:, None]
     deviations = np.where(present, shares - _sums(shares) / count, 0.0)

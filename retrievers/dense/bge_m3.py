@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 
-QUERY_CHARACTERS = 1 << 18  # the most characters in a group of queries; their vectors of 1,024 numbers take about 1 GB
+QUERY_CHARACTERS = 1 << 18  # limit for a group of queries; 1,024 numbers for each character take about 1 GB
 
 
 class Weights(NamedTuple):

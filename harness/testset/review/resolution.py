@@ -97,10 +97,10 @@ def resolve(
 ) -> Resolved:
     """Resolve judgements.
 
-    The last adjudication decides. Without one, people's first round decides: if all grades are at least
-    `relevant_from`, or all are less, the lower median counts; "cannot tell" counts only if all people say so. Without
-    people, the last judgement by a model decides. Whether a query needs retrieval is resolved in the same way, but
-    models have no say; if no person has judged it, it follows from the query's kind.
+    The last adjudication of a pair decides. Without one, the first round of people's judgements decides: if its grades
+    are all at least `relevant_from`, or all lower, the result is their lower median. The result is "cannot tell" only
+    if all people say so. If no person has judged the pair, the last judgement by a model decides. Whether a query needs
+    retrieval is resolved in the same way, but by people only; if none has judged it, the query's kind decides.
 
     judgements: from the earliest to the latest. pool: pairs that must be judged. Other judged pairs count, too.
     by: which judgements count. "all": every one; "model": those by models; "people": adjudications, and people's blind
@@ -166,7 +166,7 @@ def _need(query: EvidencedQuery, judged: Mapping[Pair, Sequence[Judgement]], dra
 
 
 def _grade(group: Sequence[Judgement], relevant_from: int) -> Grade | What:
-    """Return a pair's grade, or why it is undecided. If asked whether a query needs retrieval, 1 is yes, 0 is no."""
+    """Return a pair's grade, or why it is undecided. A query's need for retrieval has the grade 1 (yes) or 0 (no)."""
     deciding = _deciding(group)
     if not deciding:
         return "unjudged"
