@@ -102,7 +102,7 @@ class Secrets:
 
 
 def checked_variable(name: str, key: str) -> str:
-    """Return `name`. Raise BadInput if it is invalid, without quoting it, because it may be the secret itself."""
+    """Return `name`. If it is invalid, raise BadInput without quoting it, because it may be the secret itself."""
     if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
         raise BadInput(f"{key} is not the name of an environment variable. Name the variable that holds the value.")
     return name

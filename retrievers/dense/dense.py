@@ -29,14 +29,14 @@ from retrievers.dense.vectors import Flat, VectorIndex
 
 Kind = Literal["none", "sentences", "window"]
 Sentences = Annotated[int, AtMost(1000, "a longer window would hold a whole document")]
-SHORTEST, LONGEST = 50, 1000  # characters of a sentence: shorter sentences join the next, longer ones are cut
-VERSION = 1  # version of the passages' identity; increase it when the same settings give other passages
+SHORTEST, LONGEST = 50, 1000  # number of characters of a sentence: shorter ones join the next, longer ones are cut
+VERSION = 1  # part of the passages' identity; increase it when a change of the code gives other passages
 FIRST = 4  # number of passages per requested document in the first search
 ROOM = 1 << 22  # maximum number of passages found by one search, over all its queries
 
 # A sentence ends with one or more marks such as ".", any closing quotes and brackets, and then white space. Chinese and
 # Japanese marks need no white space. A line break ends a sentence; a period after a single Latin letter ("J. Smith",
-# "e.g. this") does not. A run of marks is matched only from its start, so the time is not quadratic in its length.
+# "e.g. this") does not. Marks in a row are matched only from the first, so the time is not quadratic in their number.
 _END = re.compile(r"(?:(?<!\b[A-Za-z])(?<![.!?…])[.!?…]++[\"'”’)\]》」』]*+(?=\s)|[。！？]++[”’」』）]*+|\n)\s*+")
 
 Search = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
@@ -46,7 +46,7 @@ class Dense:
     """Ranks documents by the inner product of the query's and the document's vector.
 
     If the encoder normalises, scores are cosines and comparable across queries. A query whose vector is all zeros finds
-    no document. A document cut into passages has the score of its best passage. Each passage starts with the title.
+    no document. A document cut into passages has the score of the best. Each passage starts with the document's title.
 
     passages: `none` to encode whole documents, `sentences` to encode each sentence, `window` to encode several
         consecutive sentences together. `sentences` and `window` need index=flat.
@@ -199,8 +199,8 @@ class Passages:
 def sentences(text: str) -> list[tuple[int, int]]:
     """Return (start, end) of each sentence without the white space around it; [(0, 0)] if there is no sentence.
 
-    A sentence with fewer than 50 characters, such as a number before a heading, joins the next sentence, or the
-    previous one if it is the last. A sentence with more than 1,000 characters is cut, if possible at white space.
+    A sentence with fewer than 50 characters, such as a number before a heading, joins the next one. If none follows, it
+    joins the previous one. A sentence with more than 1,000 characters is cut, if possible at white space.
     """
     found = list[tuple[int, int]]()
     start = 0

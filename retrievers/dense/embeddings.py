@@ -115,7 +115,7 @@ def _owners(texts: Sequence[str]) -> np.ndarray:
 
 
 class Blocks:
-    """Named arrays, added in parts and kept in files named by checksum. Leaving `with` writes all unwritten parts."""
+    """Named arrays, added in parts and kept in files named by checksum. The end of `with` writes unwritten parts."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -211,7 +211,7 @@ class UseMultilingual:
             return chunk, model.encode([encodable(texts[row][: self._max_characters]) for row in chunk.tolist()])
 
         # The threads of `ahead` use all cores. The model limits the matrix library's threads during each call. Without
-        # this outer limit, overlapping calls would leave a wrong limit behind.
+        # the outer limit below, overlapping calls would leave a wrong limit behind.
         with threadpool_limits(1, "blas"):
             yield from ahead(encode, chunks(texts, rows, USE_CHUNK), self._threads or cores())
 

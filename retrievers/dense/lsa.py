@@ -100,7 +100,7 @@ class LSA:
         )
 
     def _components(self, weights: csr_matrix) -> np.ndarray:
-        """Return orthonormal directions by ascending variance, float32 [V, D]. weights: float32 [N, V]."""
+        """Return orthonormal directions, ordered by ascending variance, float32 [V, D]. weights: float32 [N, V]."""
         from scipy.linalg import eigh
 
         # The directions follow from the eigenvectors of `products`. This is exact, and faster than a random method.

@@ -188,7 +188,7 @@ def connect_milvus() -> Milvus:
 
 
 def _checked(uri: str) -> str:
-    """Return the address; for milvus-lite, an absolute path. Raise BadInput, hiding any password, if it is invalid."""
+    """Return the address; for milvus-lite, an absolute path. If it is invalid, raise BadInput, hiding any password."""
     if "@" in uri and "://" in uri:
         raise BadInput(f"{URI} holds a user or a password: {ADDRESSES}, and user:password in {TOKEN}.")
     if re.fullmatch(r"https?://([\w.-]+|\[[0-9a-fA-F:.]+\]):\d{1,5}/?", uri):
@@ -234,7 +234,7 @@ def _client_class() -> Any:
     before = dict(os.environ)
     for name in filter(lambda name: name.startswith("MILVUS_"), before):
         del os.environ[name]
-    # Some versions of pymilvus always read `.env`, but keep variables that exist. So MILVUS_URI exists, though empty.
+    # Some versions of pymilvus always read `.env`, but keep variables that exist. So MILVUS_URI is set, but empty.
     # With its usual verbosity, gRPC would print a line at every fork.
     os.environ.update({"PYTHON_DOTENV_DISABLED": "1", "MILVUS_URI": "", "GRPC_VERBOSITY": "ERROR"})
     try:

@@ -73,7 +73,7 @@ class ModelSource:
 class NeuralModel(ModelSource):
     """Base of components that compute with a model. `ModelSource` explains the arguments model, revision and path.
 
-    max_length: maximum number of tokens per text, special tokens included, 3 to the model's limit; None: this limit.
+    max_length: maximum number of tokens per text, with special tokens, from 3 to the model's limit; None: this limit.
     dtype: the number format of the computation; `auto`: see `dtype_for`.
     device: cpu, cuda, cuda:1, mps, ...; None: the best available device.
     batch_tokens: number of tokens in a batch, padding included, at least 1; None: 2,048 on cpu, 32,768 elsewhere.
@@ -244,7 +244,7 @@ def positions(transformer: Any) -> int:
 
     for module in transformer.modules():
         table = getattr(module, "position_embeddings", None)
-        if isinstance(table, Embedding):  # RoBERTa and similar models number positions from the padding index + 1
+        if isinstance(table, Embedding):  # in RoBERTa and similar models, the first position is padding_idx + 1
             return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
     return int(getattr(transformer.config.get_text_config(), "max_position_embeddings", sys.maxsize))
 

@@ -240,7 +240,7 @@ class IVFFlat(_Inverted):
     """An inverted file (Sivic & Zisserman 2003). Every document in the searched lists is a candidate.
 
     nlist: number of lists, at most N; None: 4 * sqrt(N), but at most N / 39, as training needs 39 vectors per list.
-    nprobe: number of lists to search per query, at most nlist. If nlist is None, an excessive number means all lists.
+    nprobe: number of lists to search per query, at most nlist. If nlist is None, any larger number means all lists.
     """
 
     recorded_as = "index/ivf_flat"
@@ -269,7 +269,7 @@ class IVFPQ(_Inverted):
     nlist, nprobe: as in IVFFlat.
     m: number of parts into which a vector is cut, a divisor of D.
     bits: number of bits per part, 4 to 12; needs 2 ** bits documents or more. A document takes m * bits / 8 bytes.
-    candidates: number of documents to score exactly per query, the best by their codes; at least k.
+    candidates: number of documents per query to score exactly, at least k: the best by their codes.
     """
 
     recorded_as = "index/ivf_pq"
@@ -414,7 +414,7 @@ def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: i
 
 
 def _room(k: int) -> int:
-    return 4 * max(k, 64)  # with room for several times k candidates, the kernel rarely has to drop some
+    return 4 * max(k, 64)  # with room for several times k candidates, the kernel seldom has to drop any
 
 
 def rounding(queries: np.ndarray, longest: float) -> np.ndarray:

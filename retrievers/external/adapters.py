@@ -30,7 +30,7 @@ def langchain(retriever: Any, key: str | None = None) -> Search:
 def llama_index(retriever: Any, key: str | None = None) -> Search:
     """Adapt a LlamaIndex `BaseRetriever`.
 
-    key: the metadata key that holds the doc_id; None: the id of the node's document, or the node's id if it has none.
+    key: the metadata key that holds the doc_id; None: the id of the node's document or, without one, the node's id.
     """
 
     def doc_id(node: Any) -> str:

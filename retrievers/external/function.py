@@ -1,4 +1,4 @@
-"""A Python function as a retriever: imports the function's module by name, and checks its results."""
+"""A Python function as a retriever: its module is imported by name, and its results are checked."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ _working_folder = _WorkingFolder()
 
 
 def open_here(modules: Iterable[str]) -> None:
-    """Allow this process to import modules from the working folder, along with the packages that contain them."""
+    """Allow this process to import modules, and the packages that contain them, from the working folder."""
     _working_folder.opened |= {module.partition(".")[0] for module in modules}
     if _working_folder not in sys.meta_path:
         sys.meta_path.append(_working_folder)

@@ -60,7 +60,7 @@ class HttpRetriever:
     """
 
     recorded_as = "retriever/http"
-    version = 1  # version of this class; the argument `version` is the service's
+    version = 1  # version of this class; the argument `version` is the version of the service
     times_itself = True
 
     def __init__(
@@ -114,7 +114,7 @@ class HttpRetriever:
         self._folder, self._known = folder, frozenset(ids[np.arange(len(ids))])
 
     def search(self, queries: Sequence[Query], k: int) -> Ranking:
-        """Return at most k documents per query, and measure the latency. Raise Failed if a query gets no result."""
+        """Return at most k documents per query, and measure the latency. Raise Failed if a query gets no answer."""
         opened(self._doc_ids, k)
         asked = [query for query in queries if query.text.strip()] if k else []
         rows: dict[str, dict[str, float]] = {query.query_id: {} for query in queries}
@@ -336,7 +336,7 @@ class JsonPath:
 
     @classmethod
     def parse(cls, text: str, key: str) -> JsonPath:
-        """Parse a path. Raise BadInput, which names the config key `key`, if it is invalid."""
+        """Parse a path. If the path is invalid, raise BadInput, which names its config key, `key`."""
         path = text.removeprefix("$").removeprefix(".")
         steps: list[_Step] = []
         end = 0

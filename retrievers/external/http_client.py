@@ -36,7 +36,7 @@ from retrievers.redaction import READ, redacted, shown_value
 
 log = logging.getLogger(__name__)
 LARGEST_REPLY = 64 * 1024**2  # maximum number of bytes of a reply, both as sent and after decompression
-BACKOFF_SECONDS = 1.0  # wait before the second attempt; it doubles with each attempt, up to LONGEST_BACKOFF
+BACKOFF_SECONDS = 1.0  # the wait before the second attempt; it doubles with each attempt, up to LONGEST_BACKOFF
 LONGEST_BACKOFF = 60.0
 LONGEST_WAIT = 600.0  # if a service asks to wait longer, the run fails
 LOGGED_SECONDS = 5.0  # longer waits are logged
@@ -170,7 +170,7 @@ class HttpRequest:
     method: str = "POST"
 
 
-MakeRequest = Callable[[int], HttpRequest]  # index of the request, from 0 -> request
+MakeRequest = Callable[[int], HttpRequest]  # (index of the request, from 0) -> request
 
 
 class FailedAttempt(Exception):
@@ -245,7 +245,7 @@ class _Pace:
 class HttpClient:
     """Sends requests to the server of `address`.
 
-    secrets: headers of each request. The caller makes sure that the address uses https or is on this machine.
+    secrets: headers to send with each request. The caller makes sure that the address uses https or is on this machine.
     read_too: statuses besides 200 whose replies are read.
     """
 
@@ -258,8 +258,8 @@ class HttpClient:
         """Yield the answers to `count` requests as they arrive.
 
         If all attempts at a request fail, no further request starts. Answers to the requests under way are still
-        yielded, and then Unanswered is raised. If the caller is interrupted or stops iterating, requests under way end
-        after `GRACE_SECONDS`.
+        yielded, and then Unanswered is raised. If the caller is interrupted or stops iterating, requests under way may
+        take another `GRACE_SECONDS`.
 
         read: (index of the request, reply) -> answer; may raise FailedAttempt.
         """
@@ -318,7 +318,7 @@ class HttpClient:
                 pace.count()
                 return answer
             except FailedAttempt as failed:
-                if failed.wait and pace.answered > answered:  # the service answers others, so count attempts anew
+                if failed.wait and pace.answered > answered:  # other requests were answered, so count attempts anew
                     attempt, answered = 0, pace.answered
                 wait = max(min(BACKOFF_SECONDS * 2**attempt, LONGEST_BACKOFF), failed.wait)
                 if failed.final or attempt == self.limits.retries or wait > LONGEST_WAIT:

@@ -111,7 +111,7 @@ def _next_block(docs, cursors, ends):
 
 @njit(cache=True, nogil=True)
 def _add_up(docs, scores, cursors, ends, base, sums):
-    """Add a block's postings to `sums` and move the cursors past them."""
+    """Add the scores of a block's postings to `sums`, and move the cursors past the postings."""
     limit = base + BLOCK
     for t in range(len(cursors)):
         at, end = cursors[t], ends[t]

@@ -13,8 +13,8 @@ The id of a term is its place in the order of first use. The summary of the corp
 
 summary.json:    {documents, terms}, as above.
 counts.npy:      int64 [V], the number of documents with each term.
-terms.txt:       the terms in ascending order, joined, UTF-8.
-term_ends.npy:   int64 [V + 1], 0, then the byte offset in terms.txt where each term ends.
+terms.txt:       the terms in ascending order, joined without separators, in UTF-8.
+term_ends.npy:   int64 [V + 1]: 0, then the byte offset in terms.txt where each term ends.
 numbers.npy:     int32 [V], the id of each term, in the order of terms.txt.
 KEY.npy:         int32, the id of each term of one survey; KEY is the sha256 of the survey's vocabulary.json.
 """
