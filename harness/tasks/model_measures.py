@@ -275,7 +275,7 @@ class PairMeasure:
 
     @classmethod
     def identify(cls, **arguments: Any) -> dict[str, Any]:
-        """Return what decides a score: the model's files, the packages that run the model, and arguments."""
+        """Return what decides a score: the model's files, the packages that run the model, and the arguments."""
         measure = cls(**arguments)
         try:
             return measure._identity()
@@ -285,7 +285,7 @@ class PairMeasure:
     def score(self, predictions: Sequence[str], references: Sequence[str], cache: Cache) -> np.ndarray:
         """Return the score of each pair, float64 [N]. The model is loaded only for pairs that are not cached.
 
-        Raise ModelAbsent if the model or a package is not available, BadInput if the model cannot be used.
+        Raise ModelAbsent if the model or a package is not available, and BadInput if the model cannot be used.
         """
         sides = ([encodable(nfc(text)) for text in side] for side in (predictions, references))
         pairs = list(zip(*sides, strict=True))

@@ -179,7 +179,7 @@ def measure_all(task: TextTask, counts: ItemCounts, rows: np.ndarray | None = No
 
 
 def measure_kind(task: TextTask, counts: ItemCounts, rows: np.ndarray) -> dict[str, float]:
-    """Return every measure of items of one kind (rows: bool [N]); NaN where these items leave it undefined."""
+    """Return all measures of items of one kind (rows: bool [N]); NaN for those that these items leave undefined."""
     silent = task.says_nothing({name: float(total) for name, total in _sums(counts, rows).items()})
     return {name: np.nan if name in silent else value for name, value in measure_all(task, counts, rows).items()}
 
@@ -189,7 +189,7 @@ def _sums(counts: ItemCounts, rows: np.ndarray | None) -> dict[str, np.ndarray]:
 
 
 def entering(task: TextTask, counts: ItemCounts, measure: str, rows: np.ndarray | None = None) -> int:
-    """Return the number of items, or of items in `rows` (bool [N]), that enter a measure."""
+    """Return how many items enter a measure. rows: count only these items, bool [N]; None: all."""
     subset = counts[task.subset[measure]] if measure in task.subset else np.ones(len(next(iter(counts.values()))))
     return int((subset if rows is None else subset[rows]).sum())
 

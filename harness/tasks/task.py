@@ -65,7 +65,7 @@ class TextTask(Protocol):
 
     measures: the names that `measure` returns, including the objective.
     counts: the item counts whose sums are shown to people.
-    subset: measure -> the name of a count: 1 for items that enter the measure, else 0. Other measures take all items.
+    subset: measure -> name of the count that is 1 for items that enter it, else 0. All items enter other measures.
     version: the version of the measures; runs of different versions are not compared.
     """
 
@@ -76,7 +76,7 @@ class TextTask(Protocol):
     version: int
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Read both files, pair their items by id, and count. wanted: the measures to compute the counts for."""
+        """Read both files, pair their items by id, and count what the measures in `wanted` need."""
         ...
 
     def marked(self, item: Mapping[str, str]) -> Marked:

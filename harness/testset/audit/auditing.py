@@ -137,10 +137,10 @@ def read_audit(folder: Path) -> AuditSample | None:
 def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
     """Draw the sample of a test set, or enlarge it to `size` queries. Write and return the sample.
 
-    The first draw stops at the pilot. The first call after people have checked the pilot draws the rest. It draws at
-    least two queries from each stratum that has two, even if this exceeds `size`. A smaller `size` removes nothing.
-    Queries that left the test set leave the sample; added queries form new strata. seed: must be the same in all
-    draws for a test set; otherwise, raise BadInput.
+    The first draw stops at the pilot. Once people have checked all drawn queries, a draw enlarges the sample to `size`.
+    It has at least two queries of each stratum that has two, even if this exceeds `size`. A smaller `size` removes
+    nothing. Queries that left the test set leave the sample; added queries form new strata. seed: must be the same in
+    all draws for a test set; otherwise, raise BadInput.
     """
     with held(folder, AUDIT, "draws for"):
         before = read_audit(folder)
@@ -294,7 +294,7 @@ class Audit:
     people: agreement of every two people who judged pairs in common.
     alpha: Krippendorff's alpha of all people; None if no pair was judged by two people.
     again: agreement of people with their own first judgements; None if no person judged a pair twice.
-    needs: agreement of people and the drafts on the need for retrieval. differing: queries on which these differ.
+    needs: agreement of people with the drafted kinds on the need for retrieval. differing: queries where they differ.
     """
 
     relevant_from: int
@@ -310,7 +310,7 @@ class Audit:
 
 
 def blind(judged: JudgedSet) -> JudgedSet:
-    """Return the test set; of people's judgements, keep only those that are blind."""
+    """Return the test set without people's judgements that are not blind."""
     kept = [one for one in judged.judgements if one.blind or one.basis != HUMAN]
     return JudgedSet(judged.queries, judged.pairs, kept)
 

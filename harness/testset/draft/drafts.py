@@ -2,7 +2,7 @@
 
 - queries.jsonl, rejected.jsonl: one draft a line.
 - testset.json: the settings, and the sha256 of the other files; written last.
-- unfinished.json: the sha256 of files being written. After a kill, it proves that the harness wrote them.
+- unfinished.json: the sha256 of files being written. If the process is killed, it proves that the harness wrote them.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class TestsetFolder:
         self.path, self._settings = path, settings
 
     def check(self, shown: int) -> None:
-        """Raise BadInput unless the folder is new or empty, or has unedited drafts that were made with these settings
-        from at most `shown` documents."""
+        """Raise BadInput if the folder cannot be used. It must be new or empty, or have unedited drafts that were made
+        with these settings from at most `shown` documents."""
         if self.path.exists() and not self.path.is_dir():
             raise BadInput(f"testset={self.path}: this is a file. Name a folder.")
         there = [self.path / name for name in FILES if (self.path / name).exists()]
@@ -280,7 +280,7 @@ def prompt_language(given: str, texts: Sequence[str]) -> str:
 
 def situations(language: str, seed: int) -> list[str]:
     """Return situations for messages that need no retrieval. Each has a kind of message, a speaker and an occasion from
-    the three lists in `situations.txt`; blank lines separate the lists. The kinds take turns in the result."""
+    the three lists in `situations.txt`; blank lines separate the lists. In the result, the kinds alternate."""
     text = text_file(SHIPPED / language / "situations.txt", MOST).strip()
     messages, speakers, occasions = (block.split("\n") for block in text.split("\n\n"))
     pairs = [f"{speaker}, {occasion}" for speaker in speakers for occasion in occasions]

@@ -160,7 +160,7 @@ def _ranks(found: Sequence[_Hits], known: Sequence[Collection[str]]) -> list[int
 
 
 def _flagged(draft: Draft, rank: int, alone: int) -> Draft:
-    """Return the draft with flags. rank: rank of its document. alone: its rank in a search for only the last turn."""
+    """Return the draft with flags. rank: its document's rank. alone: this rank if only the last turn is the query."""
     flags = [FIRST] if rank == 1 else [MISSED] if rank == 0 else []
     if draft.kind == "conversation" and alone > 0 and (rank == 0 or alone <= rank):
         flags.append(LAST_TURN)

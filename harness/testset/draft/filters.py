@@ -36,7 +36,7 @@ _KOREAN = (
     r"(?<!\w)(?:위|앞)에서 (?:언급|설명|말|제시)",
     r"(?<!\w)(?:앞서|상기) (?:언급|설명|제시)",
 )
-# `in the context of`, `in the text editor` and `the document required for` do not mean the text shown.
+# `in the context of`, `in the text editor` and `the document required for` must not match: they mean another text.
 _PAPER = "passage|paragraph|excerpt|snippet|article|document|text|context|chunk|section|author"
 _HERE = "above|given|provided|following|preceding|supplied"
 _ENGLISH = (
@@ -89,8 +89,8 @@ SHORTEST = 3  # letters and digits; most real queries have at least five, but a 
 LONGEST = 600  # characters; the longest real query seen has 527
 GRAM = 4  # morphemes in a gram: about two Korean words with their particles and endings
 FEWEST_GRAMS = 4  # texts with fewer grams are names or terms, such as `자율 주행 기술 개발`, which cannot be reworded
-SAME_SCRIPT = 0.2  # A text is in each script with at least this share of its letters, as Korean texts have Latin names.
-FEWEST_LETTERS = 20  # A document with fewer letters does not show its script.
+SAME_SCRIPT = 0.2  # Korean texts have Latin names: a text is in each script with at least this share of its letters.
+FEWEST_LETTERS = 20  # The script of a document with fewer letters is taken as unknown.
 EXAMPLES_IN_SCRIPT = 0.1  # A script is allowed if at least this share of the examples is in it.
 NO_HELP = "every word that the earlier turns share with the document is also in the last turn"
 
@@ -211,7 +211,7 @@ def _language(case: _Case) -> str:
     if not shares or not case.allowed or any(shares.get(script, 0) >= SAME_SCRIPT for script in case.allowed):
         return ""
     known = set(_letters(case.shown.text).split())
-    if known.issuperset(_letters(question).split()):  # It may list names from the document.
+    if known.issuperset(_letters(question).split()):  # The question may list names from the document.
         return ""
     return f"written in {scripts.main_script(question)}, not in {' or '.join(sorted(case.allowed))}"
 

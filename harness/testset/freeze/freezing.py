@@ -1,7 +1,7 @@
 """Frozen test sets, and their export to other tools.
 
 The files of a frozen test set never change. They have labels from all judgements and, for honest estimates, labels by
-the model alone and by people alone. An export counts the queries whose labels its format cannot express.
+the model alone and by people alone. An export reports for how many queries its format cannot express the labels.
 """
 
 from __future__ import annotations
@@ -221,8 +221,8 @@ def write_frozen(output: Path, texts: Mapping[str, str], manifest: Mapping[str, 
 
 @contextmanager
 def _unfinished(target: Path) -> Iterator[Path]:
-    """Remove folders that killed processes have left. Then provide an empty folder beside the target, to fill and
-    rename, and remove this folder if it was not renamed. The caller must hold the lock of the target."""
+    """Remove folders that killed processes have left. Then yield an empty folder beside the target, for the caller to
+    fill and rename. If it was not renamed, remove it. The caller must hold the lock of the target."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.*.unfinished"):
         shutil.rmtree(left, ignore_errors=True)
     folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.unfinished")
@@ -343,7 +343,7 @@ class Exported:
 
 
 def export_testset(folder: Path, names: Sequence[str]) -> list[Exported]:
-    """Export a frozen test set to other formats. Each format has a subfolder of its name, which is replaced."""
+    """Export a frozen test set to other formats: each to a subfolder of its name, in place of an earlier export."""
     if not names:
         return []
     source = Frozen(path=str(folder))

@@ -4,7 +4,7 @@ Hidden controls are pairs whose grade is known; they are sent like all other pai
 
 - `seed`: a document with evidence for the query, which a judge should find relevant.
 - `stuffed`: an unrelated document with the query's words scattered over it.
-- `claiming`: the stuffed document, claiming to answer the query perfectly (Alaofi et al., arXiv 2501.17969).
+- `claiming`: the stuffed document with a claim that it answers the query perfectly (Alaofi et al., arXiv 2501.17969).
 
 Replies to controls do not become judgements.
 """
@@ -266,7 +266,7 @@ class JudgingWork:
 
     @cached_property
     def others(self) -> int:
-        """Return the number of pooled pairs that only other models have judged."""
+        """Return how many pooled pairs other models have judged, but not this one."""
         by_models = [pair for pair in self.judged.pairs if (pair.query_id, pair.doc_id) in self.judged.of_models]
         return len(by_models) - len(self.before)
 

@@ -102,7 +102,7 @@ class JudgementLog(AppendLog[Judgement]):
 
 def current(judgements: Iterable[Judgement], queries: Mapping[str, Query]) -> list[Judgement]:
     """Return the judgements that count: the last one of each judge, pair and round, unless it is withdrawn. Judgements
-    of queries whose text has changed since do not count. queries: the test set's queries by id."""
+    of an earlier text of a query do not count. queries: the test set's queries by id."""
     digests = {query_id: text_digest(query) for query_id, query in queries.items()}
     last: dict[tuple[Pair, str, int], Judgement] = {}
     for one in judgements:
@@ -148,7 +148,7 @@ class JudgedSet:
         return [one for one in self.of_people.get(pair, ()) if one.round == 1 and (not audit or one.sample == "audit")]
 
     def unneeded(self, query_id: str) -> bool:
-        """Return whether the query needs no retrieval. The last adjudication decides, or else people's consensus."""
+        """Return whether the query needs no retrieval: by the last adjudication or, without one, if people agree."""
         said = self.first_round((query_id, None))
         deciding = [one for one in said if one.basis == ADJUDICATED][-1:] or said
         return bool(deciding) and all(one.needs is False for one in deciding)

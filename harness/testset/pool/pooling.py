@@ -1,8 +1,8 @@
 """Pools (K. Sparck Jones and C. van Rijsbergen 1975), and whether their judgements can score other runs.
 
 Reusability (J. Zobel 1998): each run is scored without the documents that no other run brought into the pool. The
-drop of its score shows how much a new run would lose. A sample of documents that no run ranked high shows how many
-relevant documents the pool misses (C.-E. Särndal et al. 1992).
+drop of its score shows by how much the pool underrates a new run. A sample of documents that no run ranked high shows
+how many relevant documents the pool misses (C.-E. Särndal et al. 1992).
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def pooled(
 ) -> tuple[PooledPair, ...]:
     """Return the pairs of a pool, sorted by query and document: the pairs in `before`, and pairs from the sources.
 
-    If a pair was drawn before, and now also comes from a run, evidence or a near-duplicate, its `pi` becomes 1. If a
-    query still has drawn documents, no more are drawn for it. The drawn documents are a sample of all documents that
-    ranked below the pooled depth at the time of the draw.
+    The `pi` of a drawn pair becomes 1 if it now also comes from a run, has evidence or is a near-duplicate. If a query
+    still has drawn documents, no more are drawn for it. The drawn documents are a sample of all documents that ranked
+    below the pooled depth at the time of the draw.
     query_ids: the test set's queries; pairs of other queries are left out.
     """
     had = pairs_by_query(sorted(query_ids), before)
@@ -180,7 +180,7 @@ class Missed:
 
 
 def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Reusability | None:
-    """Estimate how much nDCG a run outside the pool would lose; None with fewer than two runs or if no query counts.
+    """Estimate by how much nDCG the pool underrates other runs; None if it has fewer than two runs or no query counts.
 
     The measure is the nDCG of each run's pooled documents; the run's gate is ignored. A query counts if it needs
     retrieval and has an answer, and if all of its pooled pairs are judged.
@@ -215,8 +215,8 @@ def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery
 
 
 def missed(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Missed | None:
-    """Estimate how many relevant documents the judgements miss; None if no drawn document is judged. The same queries
-    count as in `reusability`."""
+    """Estimate how many relevant documents the judgements miss; None if no drawn document is judged. Use the same
+    queries as `reusability`."""
     labels = _settled(resolved, queries)
     pairs = [pair for pair in pool.pairs if pair.query_id in labels]
     drawn = [pair for pair in pairs if pair.pi < 1]

@@ -92,13 +92,13 @@ def value_of(judgement: Judgement) -> Value:
 def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | None = None) -> dict[Item, str]:
     """Return item -> why it is asked, for all items that a person should judge.
 
-    The order of queries and documents depends only on the reviewer's name and the ids. Whether a query needs
-    retrieval is asked before its documents, and the second round comes last. The samples are:
+    The order of queries and documents depends only on the reviewer's name and the ids. The question whether a
+    query needs retrieval comes before its documents, and the second round comes last. The samples are:
 
     - `audit`: the need for retrieval and all pooled pairs of each drawn query; a fifth of these queries are judged
       twice. Requires the argument `audit`.
     - `repair`: pairs with a suspicious grade by a model.
-    - `all`: the pairs and the needs for retrieval that no person has judged.
+    - `all`: all pairs that no person has judged, and all queries whose need for retrieval no person has judged.
     - `open`: open questions that only an adjudicator can settle.
     """
     if sample == "audit":
@@ -115,7 +115,7 @@ def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | No
         )
         found = {one: "judged by no person" for one in unjudged if not judged.first_round(one.pair)}
     ordered = shuffled(found, reviewer)
-    if sample == "repair":  # queries with the most items first; an order by reason would reveal the model's grade
+    if sample == "repair":  # queries with the most items first; an order by suspicion would reveal the model's grade
         count = Counter(one.query_id for one in found)
         ordered.sort(key=lambda one: -count[one.query_id])
     return {one: found[one] for one in ordered}
@@ -165,7 +165,7 @@ def _asked(query_id: str, judged: JudgedSet) -> list[str | None]:
 def _open(judged: JudgedSet, audit: AuditSample | None) -> dict[Item, str]:
     """Return an item for each open question that people can settle. The item's sample is `audit` if its query was
     drawn for the audit, otherwise `repair`. Leave a question out if an adjudicator has confirmed that a document
-    answers an `unanswerable` query: this query must be corrected."""
+    answers an `unanswerable` query: then the query itself must be corrected."""
     found: dict[Item, str] = {}
     resolved = resolve(judged.judgements, tuple(judged.queries.values()), judged.pairs)
     for one in resolved.open:
@@ -315,7 +315,7 @@ class Desk:
 
     def changes(self, since: int) -> dict[str, Any]:
         """Return the present revision of the judgements, and the values that the reviewer gave after the revision
-        `since`, in any window. The value of a withdrawn judgement is None."""
+        `since`, in this window or another. The value of a withdrawn judgement is None."""
         said, revision = self._ledger.changes(self._by, since)
         known = ((self._keys.get((one.pair, one.round)), one) for one in said)
         return {"values": {key: self._items[key].value(one) for key, one in known if key}, "revision": revision}
@@ -331,8 +331,8 @@ class Desk:
         self._ledger.put(item, judgement, before)
 
     def counts(self) -> tuple[int, int]:
-        """Return (number of judged items, number of all items except unjudged documents of queries that need no
-        retrieval)."""
+        """Return (number of judged items, number of all items). If a query needs no retrieval, its unjudged documents
+        are not counted."""
         values = self.changes(0)["values"]
         judged = left = 0
         for group in self._groups:
