@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Values:
-    """An axis with listed values, in the syntax of overrides. ordered: whether these are rising or falling numbers."""
+    """An axis with listed values, in the syntax of overrides. ordered: True for numbers that rise or fall."""
 
     texts: tuple[str, ...]
     ordered: bool

@@ -48,9 +48,9 @@ class Trial:
 
     overrides: the swept overrides, key=value. plan: None if no plan could be made. error: why the trial cannot run.
     data, rules: digests of the scoring data and of the scoring rules. Trials are comparable if both are equal.
-    ranking_keys: the digests of the component rankings.
+    ranking_keys: the digests of the component rankings. order_key: digest of all else that orders the candidates.
     unwritten: (number of queries that a language model must still write, digest of the queries).
-    job_key: digest of the expensive steps. order_key: digest of all else that orders the candidates.
+    job_key: digest of the expensive steps.
     """
 
     number: int
@@ -287,7 +287,7 @@ def keys_that_change(trials: Iterable[Trial], what: Callable[[Trial], Hashable])
 
 
 def _depending(key: str, trials: Sequence[Mapping[str, str]], keys: Iterable[str]) -> list[str]:
-    """Return the keys that are absent for some value of `key`, as gate.threshold is for gate=none."""
+    """Return the keys that are absent for some value of `key`: gate.threshold is absent for gate=none."""
     having: dict[str, set[str]] = {}  # value of `key` -> the other keys of its trials
     for own in trials:
         having.setdefault(own[key], set()).update(own)

@@ -21,7 +21,7 @@ _Others = tuple[tuple[str, str], ...]  # (key, value) pairs of a trial, for some
 
 # n trial numbers -> the objective of each of these trials for each query, float64 [n, Q]
 ByQuery = Callable[[Sequence[int]], np.ndarray]
-NEAR = 0.05  # a value this close to an interval's end counts as the end; share of the interval's length
+NEAR = 0.05  # a value within this share of the interval's length from an end counts as the end
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Points:
     """Finished trials. The keys of `values`, `texts` and `ms` are the trials' numbers.
 
     values: the objective; greater is better. texts: swept key -> value as text.
-    numeric: the swept keys with numbers as values. ms: milliseconds per query, without language models.
-    asking: the trials that ask a language model for each query.
+    numeric: the swept keys with numbers as values. ms: milliseconds per query, without the time of language models.
+    asking: the trials that ask a language model about each query.
     """
 
     values: Mapping[int, float]
@@ -68,7 +68,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The trial to take. tied: this trial and all others with the same score. reason: "" if there are no others."""
+    """The trial to take. tied: this trial and all with the same score. reason: why this one; "" if no other is tied."""
 
     trial: int
     tied: tuple[int, ...]

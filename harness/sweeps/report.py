@@ -148,7 +148,7 @@ def _write_figures(summary: SweepSummary, folder: Path, suffix: str) -> None:
 
 
 def draw_by_key(axes: Swept, objective: str, values: np.ndarray, best: int | None) -> Figure:
-    """Draw a panel for each swept key. It shows all trials, and the best and the median objective for each value.
+    """Draw a panel for each swept key. It shows all trials, and each value's best and median objective.
 
     If there are more than 12 keys, draw only the 12 with the largest effect.
     axes: swept key -> its value in each of T trials, all numbers or all texts; None if the trial lacks the key.
@@ -240,7 +240,7 @@ def _draw_panel(panel: Axes, places: np.ndarray, values: np.ndarray, best: int |
     if best is not None:
         panel.plot(places[best], values[best], "*", color=BEST, ms=12, mec="white", mew=0.7, label="best trial")
     if not done.any():
-        panel.scatter(places, np.zeros(len(places)), alpha=0)  # sets the range of the axis
+        panel.scatter(places, np.zeros(len(places)), alpha=0)  # invisible points set the range of the axis
         panel.set_yticks([])
 
 

@@ -1,6 +1,6 @@
 """The ways to choose the trials of a sweep: a whole grid, the batches of an Optuna sampler, or `sweep=auto`.
 
-A study saves every proposed point and its values in an SQLite file. A new sampler draws each point. It uses the
+A study saves every proposed point and its values in an SQLite file. Each point is drawn by a new sampler, from the
 earlier points and a seed made of the search's seed and the point's number. So a restart proposes the same points.
 """
 
@@ -162,7 +162,7 @@ class Search(Way):
             tell([f"{len(execution.results)}/{self.trials}, {best}"])
 
         tell(plan.plan_lines(self._counts(sweep, execution.finished, study), sweep.swept))
-        if earlier := study.finished:  # points that failed are run again; the other results are known
+        if earlier := study.finished:  # only failed points run again; the results of the others are known
             execution.batch([trial(*point) for point in earlier], self.trials)
             so_far()
         while (count := len(study.finished)) < self.trials:

@@ -340,7 +340,7 @@ class Waiting:
     def _states(self) -> dict[str, State]:
         if self.on_slurm:
             return states(self.array)
-        # Only jobs without a result matter here, so a job that has finished has failed.
+        # Only the states of jobs without a result matter here: such a job failed if it has finished.
         names = {"RUNNING": "RUNNING", "FINISHED": "FAILED"}
         return {job.job_id: State(names.get(job.state, "CANCELLED")) for job in self.jobs.values()}
 
@@ -370,7 +370,7 @@ class Waiting:
         self.answers, now = True, time.monotonic()
         of = {number: known.get(self.jobs[number].job_id) for number in self.open}
         gone = [number for number, state in of.items() if state is None or state.is_over or state.never_starts]
-        # Jobs that SLURM has started again are not in `gone`, so their times are dropped.
+        # Jobs that SLURM has started again are not in `gone`, so `over` forgets when they seemed to be over.
         self.over = {number: self.over.get(number, now) for number in gone}
         self._say({number: state for number, state in of.items() if state})
         if late := [number for number in gone if now - self.over[number] >= GRACE_SECONDS]:

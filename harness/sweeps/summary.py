@@ -98,7 +98,7 @@ class SweepSummary:
     """The trials of a sweep and their results, keyed by number.
 
     run_id: the id of the parent run. skipped: the keys of trials that had finished when this start began.
-    expected: the score expected on new queries, for the experiment's best run that is comparable with these trials.
+    expected: of the experiment's runs comparable with these trials, the best one's expected score on new queries.
     apart: swept key -> the values that separate these trials from the other groups.
     groups: a summary for each group of comparable trials; () if all are comparable. With groups, `best` is None.
     """
@@ -292,7 +292,7 @@ class SweepSummary:
 
     @property
     def private_views(self) -> int:
-        """The number of runs whose private scores are shown when the sweep ends this time."""
+        """The number of runs whose private scores this start of the sweep shows when it ends."""
         if self.groups:
             return sum(group.private_views for group in self.groups)
         if self.select_on == "public":
@@ -393,8 +393,8 @@ class SweepSummary:
 
 
 def objective_values(result: TrialResult, objectives: Sequence[SweepObjective], select_on: str) -> list[float]:
-    """Return the values of a trial's objectives; NaN if absent. Scores are those on the queries by which runs are
-    ranked (`select_on`). Other values, such as times, are those on all queries."""
+    """Return the values of a trial's objectives; NaN if absent. Scores are computed on the queries that rank
+    the runs (`select_on`), other values, such as times, on all queries."""
     parts = ["all" if name.startswith(LESS_IS_BETTER) else select_on for name, _ in objectives[1:]]
     others = (measured(result.metrics, name, part) for (name, _), part in zip(objectives[1:], parts, strict=True))
     return [one.value if one else np.nan for one in (result.objective, *others)]

@@ -282,7 +282,7 @@ class Runner:
         )
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
-        """Return all that a run can log, to complete the run `run_id` of a trial. Empty the folder first."""
+        """Return all that a run can log, to add to the trial's run `run_id`. Empty the folder first."""
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         record = RunRecord(self.context.experiment, trial.name, folder=folder)

@@ -42,7 +42,7 @@ def _walk(source, target, matched, shift):
     The bit of (i, j) is set if the longest common subsequence of source[i:] and target[j:] does not need source word i.
     """
     n, m = len(source), len(target)
-    longest = np.zeros(m + 1, np.int32)  # index j: length of the subsequence of source[i:] and target[j:]
+    longest = np.zeros(m + 1, np.int32)  # index j: length of a longest common subsequence of source[i:] and target[j:]
     leave_out = np.zeros((n, (m + 7) // 8), np.uint8)
     for i in range(n - 1, -1, -1):
         after_both = np.int32(0)
@@ -70,7 +70,7 @@ def _walk(source, target, matched, shift):
 def place_edits(matched, source_starts, target_starts, merge_gap):
     """Return for each word the place of the edit that changes it, or -1: int32 [source words], int32 [target words].
 
-    merge_gap: as in scheme `span`, in words; -1 for scheme `token`, which has one edit per source position.
+    merge_gap: under scheme `span`, changes that begin at most this many words apart share an edit. -1: scheme `token`.
     """
     of_source = np.full(len(matched), -1, np.int32)
     of_target = np.full(target_starts[-1], -1, np.int32)
@@ -78,7 +78,7 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
         first, into = source_starts[r], target_starts[r]
         n, m = source_starts[r + 1] - first, target_starts[r + 1] - into
         i = j = 0
-        last = here = -merge_gap - 1  # last: start of the last change; here: start of its edit
+        last = here = -merge_gap - 1  # last: start of the last change; here: start of the edit with this change
         while i <= n:
             kept = i  # the next matched word, or the end
             while kept < n and matched[first + kept] < 0:

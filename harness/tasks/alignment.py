@@ -57,7 +57,7 @@ class Edit(NamedTuple):
 
 
 class ShownAlignment(NamedTuple):
-    """A sentence to show to people. The pieces of a text, joined, give its words with single spaces between.
+    """A sentence to show to people. The joined pieces of a text are its words with single spaces between them.
 
     Each edited word is a piece, marked with the verdict on the place where its edit begins. If both reference and
     prediction edit a source word, its mark is the verdict on the place of the reference's edit.
@@ -141,7 +141,7 @@ def judge_edits(
     scheme: Scheme = "token",
     merge_gap: int = 2,
 ) -> JudgedEdits:
-    """Judge the edits of N predictions by the edits of their references. merge_gap: only for `span`, in words."""
+    """Judge the edits of N predictions by the edits of their references. merge_gap: as in `place_edits`, for `span`."""
     from harness.tasks import _alignment_kernels
 
     if not len(sources) == len(references) == len(predictions):

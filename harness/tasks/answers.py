@@ -30,7 +30,7 @@ Tokenize = Callable[[Sequence[str]], Tokens]
 
 ENDINGS = ("가 옳다", "이 옳다")  # "... is right", the ending of an answer; the first has precedence
 ALTERNATIVES = "#"  # separates several acceptable answers
-WORD_LIMIT = 1000  # number of words of a text that ROUGE-1 reads
+WORD_LIMIT = 1000  # ROUGE-1 reads this many words of a text
 
 _QUOTES = str.maketrans("", "", "\"'")
 _NOT_READ = re.compile("[^a-z0-9가-힣]")
@@ -132,7 +132,7 @@ class Scheme:
 
     measures: group -> its measures.
     compare: (reference, predicted answer) -> the item's groups, with the texts to compare.
-    left_out: whether measures of an empty group are NaN, and left out of the final score; otherwise they are 0.
+    left_out: if True, measures of an empty group are NaN and the final score omits them; if False, they are 0.
     """
 
     measures: Mapping[str, tuple[str, ...]]
@@ -201,7 +201,7 @@ class Answers:
         self.subset = {name: group for group, names in self._scheme.measures.items() for name in names}
 
     def judge(self, predictions: Path, references: Path, wanted: Sequence[str], cache: Cache) -> JudgedItems:
-        """Compare both files. An item's counts: 1 for each of its groups, and for each measure, its value."""
+        """Compare both files. The counts of an item: 1 for each of its groups, and its value of each measure."""
         expected, predicted = read_references(references), read_answers(predictions)
         check_pairs(predictions, predicted, references, expected)
         texts = [predicted[item_id] for item_id in expected]

@@ -1,7 +1,7 @@
 """Text measures computed by models (BERTScore and BLEURT). The score of each (prediction, reference) is cached.
 
 Both measures compute in float32, on a GPU if possible, and compare texts in Unicode's composed form. If a model is not
-available, its measure is absent, with the reason.
+available, its measure is absent and the reason is given.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Regression:
 
 def _longest(limit: int, config: Any) -> int:
     most = limit if limit < UNBOUNDED else MAX_TOKENS
-    places = getattr(config, "max_position_embeddings", 0)  # 0 or -1 without a table of positions
+    places = getattr(config, "max_position_embeddings", 0)  # 0 or -1 if the model has no table of positions
     # RoBERTa's positions begin after the padding token's id.
     places -= config.pad_token_id + 1 if "roberta" in config.model_type else 0
     return min(most, places) if places > 0 else most
@@ -163,7 +163,7 @@ def _rembert_config(folder: Path) -> Any:
             "lucadiliello/BLEURT-20. Older BLEURT checkpoints (bleurt-base-128 and the like) are not supported."
         )
     values: dict[str, Any] = {name: given[name] for name in (*needed, "hidden_act", "layer_norm_eps") if name in given}
-    values |= {"num_labels": 1, "bos_token_id": None, "eos_token_id": None}  # `_tokenizer` finds [CLS] and [SEP].
+    values |= {"num_labels": 1, "bos_token_id": None, "eos_token_id": None}  # [CLS] and [SEP]: see `_tokenizer`
     return RemBertConfig(**values)
 
 

@@ -79,7 +79,7 @@ class Arithmetic:
     _values: dict[tuple[Words, bytes], np.ndarray] = field(default_factory=dict)
 
     def labelled(self, words: Words) -> Payoff:
-        """Return a ranking's `Payoff`. Its `rows` are the queries to score; `needs` says which need retrieval."""
+        """Return a ranking's `Payoff`: its `rows` are the queries to score, its `needs` say which need retrieval."""
         made = self._retrieve(words)
         return made.payoff(next(iter(made.rankings.values())))
 

@@ -18,7 +18,7 @@ from harness.sweeps.plan import Planner, Trial
 
 Words = tuple[str, ...]  # the overrides of a trial, as key=value
 
-LEADERS = 3  # how many of the best systems are tried with other fusions, other weights and gates
+LEADERS = 3  # how many of the best systems are tried with other fusions, with other weights, and with gates
 ORDERS = ("fusion", "weights")  # kinds of proposals that reorder the same documents; fusions are tried first
 VARIATIONS = ("tokenizer", "bm25", "query", "reranker")  # kinds of proposals that are tried one by one
 
@@ -61,7 +61,7 @@ def best_of(space: SearchSpace, score: Callable[[list[Words]], Mapping[Words, fl
     """Return the best configuration; of equally good ones, the first. score: configurations -> values, NaN if failed.
 
     Try all systems without a gate. Then try other fusions, then other weights, then gates. Each of these steps uses
-    the LEADERS systems that are the best so far.
+    the best systems so far, `LEADERS` of them.
     """
     values: dict[Words, float] = {}
     of: dict[Words, Candidate] = {}
@@ -181,13 +181,13 @@ class SpaceFinder:
         return tuple(found)
 
     def _is_fixed(self, key: str) -> bool:
-        """Return whether this key is fixed, or another key of its group, such as the weight of another ranking."""
+        """Return whether this key or another key of its group, such as another ranking's weight, is fixed."""
         group = key.rpartition(".")[0]
         return key in self._fixed or any(bool(group) and one.startswith(f"{group}.") for one in self._fixed)
 
 
 def _ordered(found: list[Candidate], costs: CostModel) -> tuple[Candidate, ...]:
-    """Put the baseline first, then the others by `promise` per second. Work that an earlier one also does takes 0 s."""
+    """Put the baseline first, then the others by `promise` per second. Work shared with an earlier one takes 0 s."""
     always = replace(costs, cache=None)  # a restart finds more in the cache, but must keep the order
     first, *left = found
     ordered, made = [first], set(first.work.makes)
