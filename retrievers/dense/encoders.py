@@ -144,7 +144,7 @@ class SentenceEncoder(models.NeuralModel):
             except torch.OutOfMemoryError:
                 if len(places) == 1:
                     raise
-                vectors = None  # retried below, since the exception holds the batch's memory until this block ends
+                vectors = None  # retry below, because the exception holds the batch's memory until this block ends
             if vectors is not None:
                 yield chunk.rows[places], vectors
                 continue

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 Dimensions = Annotated[int, AtMost(8192, "the components are learned from 8,192 documents")]
-FEATURES = 100_000  # maximum number of n-grams, to limit the components on disk; the most frequent are kept
+FEATURES = 100_000  # maximum number of n-grams, to limit the size on disk; the most frequent n-grams are kept
 LEARNED = 8192  # maximum number of documents to learn from; the time grows with the cube of this number
 FOLDED = 2048  # number of documents turned into vectors at a time
 NEGLIGIBLE = 1e-5  # a variance below this share of the greatest variance is rounding error of float32

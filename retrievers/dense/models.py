@@ -170,7 +170,7 @@ def device_for(device: str | None) -> str:
     """Return `device`; for None, the first available of cuda, mps, cpu. Raise BadInput if torch does not find it."""
     if device == "cpu" or (device is None and not _may_have_gpu()):
         return "cpu"
-    torch = _torch()  # importing torch is slow, and useless without a GPU
+    torch = _torch()  # importing torch is slow, so the lines above avoid it
     if device is None:
         return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
     kind, _, number = device.partition(":")

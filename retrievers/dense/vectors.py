@@ -233,7 +233,7 @@ class _Inverted(Approximate):
     def _prober(self, folder: Path) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
         centroids = load_array(folder, "centroids")
         nprobe, longest = min(self._nprobe, len(centroids)), greatest_length(centroids)
-        return lambda queries: exact(queries, centroids, longest, nprobe)  # a query's lists depend on no other query
+        return lambda queries: exact(queries, centroids, longest, nprobe)  # other queries do not change a query's lists
 
 
 class IVFFlat(_Inverted):

@@ -40,7 +40,7 @@ def llama_index(retriever: Any, key: str | None = None) -> Search:
 
 
 def haystack(component: Any, key: str | None = None) -> Search:
-    """Adapt a Haystack component with `run(query=..., top_k=...)`. key: the meta key of the doc_id; None: `id`."""
+    """Adapt a Haystack component with `run(query=..., top_k=...)`. key: meta key that holds the doc_id; None: `id`."""
 
     def find(text: str, k: int) -> Found:
         documents = component.run(query=text, top_k=k)["documents"]

@@ -58,7 +58,7 @@ class TooLarge(Exception):
 class Connections:
     """The open connections of a client. Servers on other machines are reached through the environment's proxy, if any.
 
-    The timeout that a socket has when a reply begins limits the time for the whole reply, headers included.
+    The time for a whole reply, headers included, is limited to the socket's timeout when the reply begins.
     """
 
     def __init__(self, address: Address, parallel: int) -> None:
