@@ -46,7 +46,7 @@ def redacted(text: str, shortest: int = SHORTEST) -> str:
     A service may quote a secret unchanged, in base64 (as headers encode `user:password`), or escaped as in JSON,
     Python, HTML or an address: all these forms are found. A secret of 8 or more letters and digits, with at least one
     digit, is also found in any letter case, and with white space and punctuation between its characters. A secret
-    without a digit is not found in this way, because common words might match it (`not needed`).
+    without a digit is not found in this way: the words `not needed` would match the secret `notneeded`.
     """
     secrets = {one for one in _secrets() if len(one) >= shortest}
     return _without(_without(text, secrets, escapes=False), secrets, escapes=True) if secrets else text

@@ -10,7 +10,7 @@ The class attribute `sharding` says how a retriever's index can be cut:
 
 Optional methods:
 
-- `check_sharding()`: raise BadInput, before a run begins, if the arguments do not allow a cut.
+- `check_sharding()`: raise BadInput, before a run begins, if an index with these arguments cannot be cut.
 - `sibling() -> Retriever`: return an instance that serves another shard and shares this one's model in memory.
 """
 

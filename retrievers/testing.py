@@ -266,8 +266,8 @@ def check_fusion(make: Callable[[], Fusion]) -> None:
     """Check the rules for every fusion.
 
     - Every query has a row, in the order of the rankings' queries.
-    - A row has at most k of the documents that any ranking returned. A smaller k gives the start of the row.
-    - The order of the rankings does not matter. The fusion of a single ranking keeps its documents.
+    - A row has at most k documents, each from at least one ranking. A smaller k gives the start of the row.
+    - The order of the rankings does not matter. The fusion of a single ranking returns the ranking's documents.
     """
     first = Ranking.from_scores({"z": {"a": 3.0, "b": 1.0}, "m": {"c": 2.0}, "empty": {}})
     second = Ranking.from_scores({"z": {"b": 9.0, "d": 9.0, "e": 4.0}, "m": {}, "empty": {}})

@@ -122,7 +122,7 @@ def write_summary(surveys: Sequence[Path], folder: Path) -> None:
             sizes[name] += size
     np.save(folder / "counts.npy", counts, allow_pickle=False)
     (folder / "summary.json").write_text(json.dumps(sizes), encoding="ascii")
-    ascending = sorted(numbers)  # by code point, which is the order of UTF-8 bytes
+    ascending = sorted(numbers)  # the order by code point equals the order by UTF-8 bytes
     with (folder / "terms.txt").open("wb") as file:
         lengths = [file.write(term.encode("utf-8", "surrogatepass")) for term in ascending]
     np.save(folder / "term_ends.npy", np.cumsum([0, *lengths], dtype=np.int64), allow_pickle=False)

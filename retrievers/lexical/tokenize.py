@@ -193,9 +193,9 @@ KIWI_TAGS = frozenset(_TAGS.split())
 class Kiwi:
     """Splits Korean texts into morphemes, in lower case, and keeps the morphemes with certain tags.
 
-    The analyser is kiwi (https://github.com/bab2min/kiwipiepy). Each process loads the model with its first text: this
-    takes about two seconds and 500 MB. The time to analyse a stretch without white space, such as base64, grows with
-    the square of its length. Stretches of more than `UNBROKEN` characters are cut, with a warning.
+    The analyser is kiwi (https://github.com/bab2min/kiwipiepy). A process loads the model when it gets its first text:
+    this takes about two seconds and 500 MB. The time to analyse a stretch without white space, such as base64, grows
+    with the square of its length. Stretches of more than `UNBROKEN` characters are cut, with a warning.
 
     tags: kiwi's tags to keep, such as NNG; a trailing * matches all tags with that prefix (`VV*`: VV, VV-R and VV-I).
     workers: number of threads, at least 1; None: one per core.
