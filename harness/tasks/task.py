@@ -65,7 +65,7 @@ class TextTask(Protocol):
 
     measures: the names that `measure` returns, including the objective.
     counts: the item counts whose sums are shown to people.
-    subset: measure -> name of the count that is 1 for items that enter it, else 0. All items enter other measures.
+    subset: measure -> name of the count that is 1 for items that enter it, else 0. All items enter the other ones.
     version: the version of the measures; runs of different versions are not compared.
     """
 

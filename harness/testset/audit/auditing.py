@@ -138,9 +138,9 @@ def draw(folder: Path, judged: JudgedSet, size: int, seed: int) -> AuditSample:
     """Draw the sample of a test set, or enlarge it to `size` queries. Write and return the sample.
 
     The first draw stops at the pilot. Once people have checked all drawn queries, a draw enlarges the sample to `size`.
-    It has at least two queries of each stratum that has two, even if this exceeds `size`. A smaller `size` removes
-    nothing. Queries that left the test set leave the sample; added queries form new strata. seed: must be the same in
-    all draws for a test set; otherwise, raise BadInput.
+    Then the sample has at least two queries from each stratum that has two, even if this exceeds `size`. A smaller
+    `size` removes nothing. Queries that left the test set leave the sample; added queries form new strata. seed: must
+    be the same in all draws for a test set; otherwise, raise BadInput.
     """
     with held(folder, AUDIT, "draws for"):
         before = read_audit(folder)

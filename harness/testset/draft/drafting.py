@@ -163,8 +163,8 @@ class Drafted:
 def draw_ids(files: Mapping[str, str], seed: int, limit: int | None) -> list[str]:
     """Draw at most `limit` ids of documents (None: all). files: doc_id -> file.
 
-    Each file first gives one document, and then further documents in proportion to its size. Files are ordered
-    by a hash of the seed and their name, and the documents of a file by a hash of the seed and their id. So a smaller
+    Each file first gives one document, and then further documents in proportion to its size. Files are ordered by
+    a hash of the seed and their name, and the documents of a file by a hash of the seed and their id. So a smaller
     limit returns the beginning of the same list, and an added file does not change the order of other documents.
     """
     strata: dict[str, list[str]] = defaultdict(list)

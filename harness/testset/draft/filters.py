@@ -36,7 +36,7 @@ _KOREAN = (
     r"(?<!\w)(?:위|앞)에서 (?:언급|설명|말|제시)",
     r"(?<!\w)(?:앞서|상기) (?:언급|설명|제시)",
 )
-# `in the context of`, `in the text editor` and `the document required for` must not match: they mean another text.
+# `in the context of`, `in the text editor` and `the document required for` must not match: none means the text shown.
 _PAPER = "passage|paragraph|excerpt|snippet|article|document|text|context|chunk|section|author"
 _HERE = "above|given|provided|following|preceding|supplied"
 _ENGLISH = (

@@ -148,7 +148,7 @@ class JudgedSet:
         return [one for one in self.of_people.get(pair, ()) if one.round == 1 and (not audit or one.sample == "audit")]
 
     def unneeded(self, query_id: str) -> bool:
-        """Return whether the query needs no retrieval: by the last adjudication or, without one, if people agree."""
+        """Return whether the query needs no retrieval: by the last adjudication, otherwise by people's consensus."""
         said = self.first_round((query_id, None))
         deciding = [one for one in said if one.basis == ADJUDICATED][-1:] or said
         return bool(deciding) and all(one.needs is False for one in deciding)

@@ -180,7 +180,7 @@ class Missed:
 
 
 def reusability(pool: Pool, resolved: Resolved, queries: Sequence[EvidencedQuery]) -> Reusability | None:
-    """Estimate by how much nDCG the pool underrates other runs; None if it has fewer than two runs or no query counts.
+    """Estimate how far the pool underrates other runs' nDCG; None if it has fewer than two runs or no query counts.
 
     The measure is the nDCG of each run's pooled documents; the run's gate is ignored. A query counts if it needs
     retrieval and has an answer, and if all of its pooled pairs are judged.

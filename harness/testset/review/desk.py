@@ -92,8 +92,8 @@ def value_of(judgement: Judgement) -> Value:
 def items(sample: str, reviewer: str, judged: JudgedSet, audit: AuditSample | None = None) -> dict[Item, str]:
     """Return item -> why it is asked, for all items that a person should judge.
 
-    The order of queries and documents depends only on the reviewer's name and the ids. The question whether a
-    query needs retrieval comes before its documents, and the second round comes last. The samples are:
+    The order of queries and documents depends only on the reviewer's name and the ids. The question whether a query
+    needs retrieval comes before its documents, and the second round comes last. The samples are:
 
     - `audit`: the need for retrieval and all pooled pairs of each drawn query; a fifth of these queries are judged
       twice. Requires the argument `audit`.
