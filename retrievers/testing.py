@@ -88,7 +88,7 @@ Rule = Callable[[Subject], None]
 def contract(
     make: MakeRetriever, documents: Sequence[Document], queries: Sequence[Query], folder: Path, known_only: bool = False
 ) -> Iterator[tuple[str, str]]:
-    """Yield (rule, violation or "") for the rules of KNOWN_QUERIES, ANY_QUERIES and IN_SHARDS.
+    """Yield (rule, violation) for each rule that applies to the retriever. violation: "" if the rule holds.
 
     documents: in ascending order of doc_id. folder: an empty folder. known_only: whether the retriever answers only
         `queries`, because its rankings were made elsewhere.

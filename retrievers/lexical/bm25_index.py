@@ -77,7 +77,7 @@ class Variant:
     weight: Callable[[np.ndarray, np.ndarray, Parameters], np.ndarray]
     delta: float | None = None  # default value; None: the formula has no delta
     everywhere: bool = False  # whether a term also adds idf * delta to documents without the term
-    library: str | None = None  # class of rank_bm25 with the same scores
+    library: str | None = None  # the class of rank_bm25 with the same scores; None: rank_bm25 has none
 
 
 VARIANTS = {
@@ -275,7 +275,7 @@ class SparseEngine:
             )
             order_rows(docs[first:last], scores[first:last])
 
-        # Several parts per thread, since queries differ in cost.
+        # Several parts per thread balance the load, since queries differ in cost.
         in_parts(len(queries), 8 * self._threads, self._threads, run)
         scores[docs < 0] = 0.0
         return docs, scores
@@ -288,7 +288,7 @@ class SparseEngine:
 
 
 class LibraryEngine:
-    """Scores with the library rank_bm25, a slow reference. Candidates and the order of ties are as in SparseEngine."""
+    """Scores with rank_bm25, a slow reference. As in SparseEngine, only documents with a query term are found."""
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
         self._parameters = parameters
