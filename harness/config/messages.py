@@ -194,7 +194,7 @@ def failure(error: BaseException) -> str | None:
     if isinstance(error, Failed):
         return str(error)
     if type(error).__module__.startswith("mlflow.") and (said := _ERRNO.search(str(error))):
-        error = OSError(int(said[1]), os.strerror(int(said[1])), said[3] or said[2])  # MLflow keeps only its text
+        error = OSError(int(said[1]), os.strerror(int(said[1])), said[3] or said[2])  # MLflow keeps only texts
     if not isinstance(error, OSError) or error.errno not in (*FULL, *REFUSED):
         return None
     path = error.filename2 or error.filename or "Standard output or a temporary file"

@@ -3,8 +3,8 @@
 `harness.data.documents_folder` describes the folder, and `Manifest` its manifest.json. In addition:
 
 files.jsonl has a line {path, sha256, bytes, text, characters, title, pages, reader} for each file, in order of paths.
-`sha256` and `bytes` describe the file. `characters` is the length of its text. `title` is its note, a sentence about
-the file. `pages` lists the start of each page in the text, or is null. `reader` is the reader's name and versions.
+`sha256` and `bytes` describe the file. `characters` is the length of its text. `title` is a note about the file, which
+all its documents get. `pages` lists the start of each page in the text, or is null. `reader`: its name and versions.
 
 Chunks with equal texts and equal notes are one document, with a span for each place where this text stands. Memory: 18
 bytes per place. Logs keep finished work, so a repeated call continues where a killed preparation stopped.

@@ -89,7 +89,7 @@ class Places:
         found: dict[str, float] = {}
         for doc_id, place in self._near(evidence):
             if (share := cover(place, evidence)) > found.get(doc_id, 0.0):
-                found.pop(doc_id, None)  # move the document to the end: of the places so far, this one begins last
+                found.pop(doc_id, None)  # inserts the document anew, after documents with earlier places
                 found[doc_id] = share
         return found
 

@@ -41,7 +41,7 @@ class Effects:
     mean: float64 [Q], the mean score over the space of tried values.
     parts: (key,) -> float64 [L, Q], or (first, second) -> float64 [L1 * L2, Q]; only parts that these trials can
         tell from all other parts.
-    rest: float64 [rows, Q]. Square the mean of each row: the sum is the variance that no part explains.
+    rest: float64 [rows, Q]. The squares of the row means add up to the variance that no part explains.
     whole: whether every combination of tried values was tried. If not, the rest adds noise to each part's variance.
     share_of_rest: the share of the rest's variance that each part's variance includes by chance.
     """
@@ -132,7 +132,7 @@ class _Model:
         return contrasts
 
     def leverage(self, keys: Keys) -> float:
-        """Return the variance of a part's values if the scores are noise of variance 1."""
+        """Return the variance of the effect of `keys` if the scores are noise of variance 1."""
         contrasts, own = self.contrasts(keys), self.columns[keys]
         return float(np.sum((contrasts @ self.inverse[own, own]) * contrasts) / len(contrasts))
 

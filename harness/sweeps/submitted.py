@@ -370,7 +370,7 @@ class Waiting:
         self.answers, now = True, time.monotonic()
         of = {number: known.get(self.jobs[number].job_id) for number in self.open}
         gone = [number for number, state in of.items() if state is None or state.is_over or state.never_starts]
-        # Jobs that SLURM has started again are not in `gone`, so `over` forgets when they seemed to be over.
+        # A job that SLURM has started again is not in `gone`, so its time is dropped from `over`.
         self.over = {number: self.over.get(number, now) for number in gone}
         self._say({number: state for number, state in of.items() if state})
         if late := [number for number in gone if now - self.over[number] >= GRACE_SECONDS]:

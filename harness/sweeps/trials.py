@@ -316,7 +316,7 @@ def claim_sweep(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class JournalLine:
-    """A trial's result. token: identifies the start of the sweep whose worker wrote the line."""
+    """A trial's result. token: identifies the call of `harness sweep` whose worker wrote the line."""
 
     token: str
     result: TrialResult

@@ -124,7 +124,7 @@ class Replay:
 class RunFamily:
     """Comparable runs, the best first, from which one is chosen.
 
-    read: returns the values of at least the given number of runs, the best first. of, alone: see `Expected`.
+    read: called with n, returns the values of n or more runs, the best first. `of`, `alone`: see `Expected`.
     """
 
     metric: str

@@ -258,7 +258,7 @@ class Collected:
             scores: the scores of each list.
             seen: {run: [index in scores or None, the gate's signal or None, missed, flag]} for the best runs.
                 missed: [document, rank] of relevant documents below the list. flag: 1 for a list from before the gate.
-        documents: [id, title, beginning of the text or None], in blocks. `about` has the indices of documents.
+        documents: [id, title, beginning of the text or None], in blocks. `about` refers to documents by their index.
         gates: [name, levels, thresholds] for each run; None if it has no threshold, or if its gate is learnt and the
             run is not among the best.
         notices: see `Notice`.

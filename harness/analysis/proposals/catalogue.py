@@ -116,7 +116,7 @@ class Setup:
 
     @property
     def bigrams(self) -> float:
-        """The share of the bound that BM25 on character bigrams usually adds."""
+        """The usual gain by BM25 on character bigrams, as a share of the greatest possible gain."""
         return BIGRAMS if self.writing.reads_bigrams else OTHER_BIGRAMS
 
     @cached_property
