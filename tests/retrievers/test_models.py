@@ -248,7 +248,7 @@ def test_a_device_that_is_missing_and_float16_on_the_cpu_are_refused(monkeypatch
 @pytest.mark.parametrize(
     ("kind", "arguments", "words"),
     [
-        (NeuralModel, {"model": None}, "give model, the name"),
+        (NeuralModel, {"model": None}, r"give model \(the name"),
         (NeuralModel, {"model": "/data/bge-m3"}, "For a folder, set path"),
         (NeuralModel, {"model": "a b/c"}, "name of a model on the hub"),
         (NeuralModel, {"dtype": "bfloat"}, "Did you mean 'bfloat16'"),

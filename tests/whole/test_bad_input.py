@@ -46,7 +46,7 @@ OVERRIDES = [
     (["gate=auto", "gate.folds=1"], r"gate: folds=1: at least 2 is needed"),
     (
         ["gate=auto", "objective=abstention_f1", "metrics=[abstention_f1]"],
-        r"objective=abstention_f1: a gate needs a mean",
+        r"objective=abstention_f1: a gate needs an objective that is a mean",
     ),
     (["select_on=privat"], r"select_on='privat' is not one of all, public"),
     (["gate=score", "gate.k=1"], r"gate: k=1 is too small"),
