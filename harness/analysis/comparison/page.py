@@ -52,7 +52,7 @@ def title(comparison: Comparison) -> str:
 def comparison_report(comparison: Comparison, details: bool = False, changed: bool = True) -> Report:
     """Return the report of a comparison.
 
-    details: show all measures of all pairs. Otherwise, only the first pair has tables of its own.
+    details: show all measures of all pairs. Otherwise, show the tables of the first pair alone.
     changed: show the queries or items that differ most. False for a board, whose page has them in another place.
     """
     tables = [_runs(comparison).without_empty(), *_settings(comparison), *_differences(comparison, details)]

@@ -192,7 +192,7 @@ class ListedEntry:
 
 @dataclass(frozen=True)
 class CacheListing:
-    """The cache after pruning. bytes: size of its own entries. busy: number of entries kept because they are in use."""
+    """The cache after pruning. bytes: size without foreign folders. busy: entries kept because they are in use."""
 
     path: str
     bytes: int
