@@ -25,6 +25,7 @@ import functools
 import hashlib
 import json
 import math
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,9 +36,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from retrievers.base import cores, in_parts, load_array, order_rows, read_only
+from retrievers.lexical._bm25_numpy import search_small, sorted_postings
 from retrievers.lexical.tokenize import Tokens
 
 CHUNK = 1 << 16  # number of postings scored at a time, to limit temporary arrays
+SMALL = 10_000_000  # NumPy sorts so many terms, or adds so many postings, before the compiled kernels would be loaded
 KNOWN = 8  # number of query vocabularies whose term ids are cached; every shard that the process searches uses the ids
 
 
@@ -164,7 +167,10 @@ def mean_length(terms: int, documents: int) -> float:
 
 
 class SparseEngine:
-    """Searches an index of precomputed scores, which are memory-mapped. Compiled kernels add the scores up.
+    """Searches an index of precomputed scores, which are memory-mapped.
+
+    NumPy builds and searches small indexes, and compiled kernels the others, with the same result. The first search of
+    a loaded index decides, so later searches take comparable times.
 
     _bm25_kernels describes the postings. An index of the whole corpus also has vocabulary.json and floors.npy. An index
     of a shard has terms.npy instead: the ids of its terms among all terms of the corpus.
@@ -173,14 +179,15 @@ class SparseEngine:
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
         self._parameters = parameters
         self._threads = threads or cores()
+        self._small: bool | None = None
         self._columns: Callable[[tuple[str, ...]], tuple[Columns, np.ndarray]]
 
     def build(self, tokens: Tokens, folder: Path) -> None:
-        starts = _counted(tokens.ids, tokens.offsets, len(tokens.vocabulary))
-        idf = idf_of(np.diff(starts), len(tokens), self._parameters)
+        postings = _postings(tokens.ids, tokens.offsets, len(tokens.vocabulary))
+        idf = idf_of(np.diff(postings[0]), len(tokens), self._parameters)
         (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
         np.save(folder / "floors.npy", idf * self._floor)
-        self._save(tokens, starts, idf, mean_length(len(tokens.ids), len(tokens)), folder)
+        self._save(postings, idf, np.diff(tokens.offsets), mean_length(len(tokens.ids), len(tokens)), folder)
 
     def survey(self, tokens: Tokens, folder: Path) -> None:
         counts = np.diff(_counted(tokens.ids, tokens.offsets, len(tokens.vocabulary)))
@@ -196,18 +203,15 @@ class SparseEngine:
         place = np.empty(len(order), np.int32)
         place[order] = np.arange(len(order), dtype=np.int32)
         ids, numbers = place[tokens.ids] if len(order) else np.empty(0, np.int32), numbers[order]
-        starts = _counted(ids, tokens.offsets, len(numbers))
         idf = _corpus_idf(corpus, self._parameters)[numbers]
         np.save(folder / "terms.npy", numbers)
-        mine = Tokens(tokens.vocabulary, ids, tokens.offsets)
-        self._save(mine, starts, idf, corpus.mean_length, folder)
+        postings = _postings(ids, tokens.offsets, len(numbers))
+        self._save(postings, idf, np.diff(tokens.offsets), corpus.mean_length, folder)
 
-    def _save(self, tokens: Tokens, starts: np.ndarray, idf: np.ndarray, mean: float, folder: Path) -> None:
-        from retrievers.lexical._bm25_kernels import fill_postings
-
-        docs, scores = fill_postings(read_only(tokens.ids), read_only(tokens.offsets), starts)
+    def _save(self, postings: _Postings, idf: np.ndarray, lengths: np.ndarray, mean: float, folder: Path) -> None:
+        starts, docs, scores = postings
         if len(docs):
-            self._weigh(starts, docs, scores, idf, np.diff(tokens.offsets) / mean)
+            self._weigh(starts, docs, scores, idf, lengths / mean)
         for name, values in (("starts", starts), ("docs", docs), ("scores", scores)):
             np.save(folder / f"{name}.npy", values)
 
@@ -256,18 +260,24 @@ class SparseEngine:
         self._columns = columns
 
     def _opened(self, folder: Path) -> np.ndarray:
-        self._docs, self._scores = load_array(folder, "docs"), load_array(folder, "scores")
+        self._docs, self._scores = read_only(load_array(folder, "docs")), read_only(load_array(folder, "scores"))
+        self._small = None
         return load_array(folder, "starts")
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (documents int32, scores float64) of each query's best documents, [Q, width], padded with -1 and 0."""
-        from retrievers.lexical import _bm25_kernels
-
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
         columns, places, offsets = self._known(queries)
         if width == 0 or not len(places):
             return docs, scores
         columns = Columns(*map(read_only, columns))
+        if self._small is None:
+            added = int((columns.ends[places] - columns.starts[places]).sum())
+            self._small = is_small(max(len(self._docs), added))
+        if self._small:
+            search_small(columns, self._docs, self._scores, places, offsets, docs, scores)
+            return docs, scores
+        from retrievers.lexical import _bm25_kernels
 
         def run(first: int, last: int) -> None:
             _bm25_kernels.search_postings(
@@ -328,7 +338,27 @@ def _corpus_idf(summary: CorpusStatistics, parameters: Parameters) -> np.ndarray
     return idf_of(summary.counts, summary.documents, parameters)
 
 
+def is_small(count: int) -> bool:
+    """Return whether NumPy takes less time for this many terms or postings than the kernels with their loading."""
+    return count <= SMALL and "retrievers.lexical._bm25_kernels" not in sys.modules
+
+
+_Postings = tuple[np.ndarray, np.ndarray, np.ndarray]  # starts, docs, term frequencies: see _bm25_kernels
+
+
+def _postings(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> _Postings:
+    if is_small(len(ids)):
+        return sorted_postings(ids, offsets, n_terms)
+    from retrievers.lexical._bm25_kernels import fill_postings
+
+    starts = _counted(ids, offsets, n_terms)
+    return starts, *fill_postings(read_only(ids), read_only(offsets), starts)
+
+
 def _counted(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> np.ndarray:
+    """Return `starts` of the postings."""
+    if is_small(len(ids)):
+        return sorted_postings(ids, offsets, n_terms)[0]
     from retrievers.lexical._bm25_kernels import count_postings
 
     return read_only(count_postings(read_only(ids), read_only(offsets), n_terms))

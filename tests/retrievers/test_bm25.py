@@ -2,7 +2,10 @@
 
 import json
 import math
+import subprocess
+import sys
 from collections import Counter
+from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -14,10 +17,12 @@ from korean_texts import KOREAN, KOREAN_QUERIES, documents, queries
 from harness.errors import BadInput
 from retrievers.base import Document
 from retrievers.lexical.bm25 import BM25
+from retrievers.lexical.bm25_index import VARIANTS
 from retrievers.lexical.tokenize import Tokens, Whitespace, Word
 from retrievers.testing import check_retriever, same
 
 LIBRARY = {"okapi": rank_bm25.BM25Okapi, "l": rank_bm25.BM25L, "plus": rank_bm25.BM25Plus}
+SMALL = "retrievers.lexical.bm25_index.is_small"  # decides between NumPy and the compiled kernels
 EVERY = [("lucene", "sparse"), *((variant, engine) for variant in LIBRARY for engine in ("sparse", "rank_bm25"))]
 
 
@@ -100,6 +105,28 @@ def test_scores_are_the_librarys(texts, asked, k, variant, parameters, engine, t
     assert_equals_library(variant, texts, asked, tmp_path, k, parameters, engine)
 
 
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(words, max_size=12),
+    asked=st.lists(words, min_size=1, max_size=4),
+    k=st.integers(0, 14),
+    variant=st.sampled_from(list(VARIANTS)),
+    parameters=st.fixed_dictionaries({"k1": st.sampled_from([0.0, 1.5]), "b": st.sampled_from([0.0, 0.75, 1.0])}),
+)
+def test_numpy_and_kernels_agree_to_the_bit(texts, asked, k, variant, parameters, tmp_path):
+    # '물' in most documents makes okapi's idf negative; repeated words and equal texts make ties.
+    texts, asked = [*texts, "물", "물 불", *texts[:3]], [*asked, "", "물 물 불 없다"]
+
+    def made(name, small):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SMALL, lambda count: small)
+            rows = ranked(texts, asked, tmp_path / name, k, variant=variant, **parameters)
+        files = {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()}
+        return files, [[(doc, score.hex()) for doc, score in row] for row in rows]
+
+    assert made("numpy", True) == made("kernels", False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", LIBRARY)
 def test_scores_are_the_librarys_on_korquad(variant, tmp_path, real_data):
@@ -110,8 +137,10 @@ def test_scores_are_the_librarys_on_korquad(variant, tmp_path, real_data):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("small", [False, True])
 @pytest.mark.parametrize("variant", LIBRARY)
-def test_scores_are_the_librarys_with_negative_idf_and_many_blocks(variant, tmp_path):
+def test_scores_are_the_librarys_with_negative_idf_and_many_blocks(variant, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(SMALL, lambda count: small)
     # 9,000 documents are three blocks of the kernel; w0 occurs in far more than half of them, so its idf is negative.
     # Short documents over few words make many equal scores.
     drawn = np.random.default_rng(7).zipf(1.3, (9000, 4)) - 1
@@ -138,10 +167,25 @@ def test_without_k1_repeats_and_lengths_do_not_matter(variant, tmp_path):
     assert found[0][1] == found[1][1] > 0
 
 
-@pytest.mark.parametrize("threads", [1, 4])
-def test_ties_across_blocks_are_ordered_by_doc_id_with_any_number_of_threads(tmp_path, threads):
+@pytest.mark.parametrize(("threads", "small"), [(1, False), (4, False), (1, True)])
+def test_ties_across_blocks_are_ordered_by_doc_id_with_any_number_of_threads(tmp_path, monkeypatch, threads, small):
+    monkeypatch.setattr(SMALL, lambda count: small)
     for first, found in enumerate(ranked(["물", "불"] * 10_000, ["물", "불"], tmp_path, k=300, threads=threads)):
         assert [doc for doc, _ in found] == list(range(first, 600, 2))
+
+
+def test_a_small_index_loads_no_compiler(tmp_path):
+    code = """
+        import sys, pathlib
+        from retrievers.base import Document, Query
+        from retrievers.lexical.bm25 import BM25
+        from retrievers.lexical.tokenize import Whitespace
+        bm25 = BM25(Whitespace())
+        bm25.index([Document("1", "물 불"), Document("2", "불")], pathlib.Path(sys.argv[1]))
+        print(bm25.search([Query.of("q", "물")], 2).to_dict()["q"].keys(), "numba" in sys.modules)
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(code), tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout == "dict_keys(['1']) False\n"
 
 
 def test_titles_are_searched_and_ids_of_any_script_come_back(tmp_path):
