@@ -54,6 +54,8 @@ def _function(command: str) -> Callable[..., Any]:
     def call(*words: Any) -> Any:
         overrides = _overrides(command, words)
         answer = _explained(command, overrides, lambda: _answered(command, overrides))
+        if answer.serve:
+            raise BadInput(f"harness.{call.__name__} does not read standard input. Give {entry.first[0]}=TEXT.")
         return CommandResult(answer) if answer.value is None else answer.value
 
     entry = COMMANDS[command]

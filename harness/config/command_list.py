@@ -84,7 +84,7 @@ COMMANDS = {
     "search": Command(
         "SearchConfig",
         "search:search",
-        "Show the top documents for one query, and the gate's signal and decision.",
+        "Show the top documents for a query, or for one query after another, and the gate's decision.",
         "query='달은 왜 모양이 변해?'",
         ("query", "dataset", "retriever"),
     ),

@@ -218,7 +218,9 @@ class SweepConfig(RunConfig):
 
 
 class SearchConfig(SearchingConfig):
-    query: str = key(REQUIRED, "the text to search for", roles=Role.LINES)
+    query: str | None = key(
+        None, "the text to search for; null: ask on the terminal, or read one query per line", roles=Role.LINES
+    )
 
 
 class PrepareConfig(CommonConfig):

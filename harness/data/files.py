@@ -108,7 +108,7 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
                     raise BadInput(
                         f"{path}:{number}: the line has more than {LONGEST_LINE >> 20} MB. Are its line breaks missing?"
                     )
-                line = _decode(raw.rstrip(b"\r\n"), path, number)
+                line = decode(raw.rstrip(b"\r\n"), path, number)
                 if line.strip():
                     yield number, line
     except DAMAGED as error:
@@ -124,7 +124,7 @@ def json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def json_rows(raw: bytes, path: Path, first: int) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the same as `json_lines`, for the part `raw` of a file. first: the line number at which the part begins."""
     for number, raw_line in enumerate(raw.split(b"\n"), start=first):
-        line = _decode(raw_line.rstrip(b"\r"), path, number)
+        line = decode(raw_line.rstrip(b"\r"), path, number)
         if line.strip():
             yield number, _row(line, path, number)
 
@@ -151,7 +151,7 @@ def text_file(path: Path, most: int) -> str:
         raise _unreadable(path, error) from None
     if len(raw) > most:
         raise BadInput(f"{path}: the file has more than {most:,} bytes, which is too long. Is it the right one?")
-    return _decode(bytes(raw), path, 1).replace("\r\n", "\n")
+    return decode(bytes(raw), path, 1).replace("\r\n", "\n")
 
 
 def json_file(path: Path) -> dict[str, Any]:
@@ -300,7 +300,7 @@ def _whole(path: Path) -> Any:
     return _parse(text_file(path, LONGEST_JSON), path, None)
 
 
-def _decode(raw: bytes, path: Path, number: int) -> str:
+def decode(raw: bytes, path: Path, number: int) -> str:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

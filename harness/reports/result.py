@@ -31,6 +31,7 @@ class CommandAnswer:
     value: what Python code gets instead of the JSON document.
     failed: why a command with an answer still fails; "" if the answer says why; None if the command succeeds.
     style: the `format` if the command itself decides it; otherwise None.
+    serve: answers the questions on standard input in a given `format`, instead of the rest; None for most commands.
     """
 
     found: Any
@@ -39,6 +40,7 @@ class CommandAnswer:
     value: Any = None
     failed: str | None = None
     style: str | None = None
+    serve: Callable[[str], None] | None = None
 
     @cached_property
     def document(self) -> dict[str, Any]:
@@ -61,6 +63,9 @@ class CommandAnswer:
 
     def present(self, style: str = "text") -> None:
         """Print the answer. Raise Failed or SystemExit(1) if the command fails."""
+        if self.serve:
+            self.serve(self.style or style)
+            return
         self.emit(self.style or style)
         if self.failed is not None:
             raise Failed(self.failed) if self.failed else SystemExit(1)

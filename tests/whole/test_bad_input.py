@@ -152,8 +152,9 @@ def test_score_needs_predictions_and_labels(harness, toy, tmp_path):
     check(harness("score", *words), tmp_path, r"no labels.*dataset\.qrels")
 
 
-def test_search_needs_a_query(harness, tmp_path):
-    check(harness("search"), tmp_path, "query is missing")
+def test_search_needs_a_query(harness, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    check(harness("search"), tmp_path, "query is missing, and there is no standard input")
     check(harness("search", "query= "), tmp_path, "query is empty")
 
 
