@@ -31,5 +31,8 @@ log=$venv/setup.log
     grep -qi 'no space left' "$log" && stop "the disk is full. Free about $need_mb MB and run this again."
     stop "pip failed; its full output is in $log. Fix the cause and run this again."
 }
+echo "setup: compiling, so that the first commands need not" >&2
+"$venv/bin/python" -m compileall -q harness retrievers >>"$log" 2>&1 || true
+"$venv/bin/python" -P -m harness.storage.kernels >>"$log" 2>&1 || true
 touch "$venv/.$what"
 [ "$what" = base ] || touch "$venv/.base"

@@ -242,6 +242,7 @@ SAID = [  # a command in Python, its words, what is there of its JSON document
     ("prepare", ["files=text.txt"], "documents"),
     ("doctor_cache", ["store.path=empty"], "entries"),
     ("doctor_sync", [], "sent"),
+    ("doctor_warm", [], "compiled"),
     ("export", ["experiment_name=e", "submission=best.jsonl"], "provenance"),
     ("export_record", ["submission=best.jsonl", "public=0.5"], "drift"),
     ("export_history", [], "submissions"),

@@ -193,6 +193,12 @@ COMMANDS = {
         "List the cache by size or age, and prune it; pruned entries are computed again when needed.",
         "prune.unused_days=30",
     ),
+    "doctor warm": Command(
+        "WarmConfig",
+        "doctor.warm:warm",
+        "Compile all kernels for this machine, for example in an image; otherwise, they are compiled when needed.",
+        "",
+    ),
     "doctor sync": Command(
         "SyncConfig",
         "doctor.sync:sync",

@@ -354,6 +354,10 @@ class SyncConfig(TrackedConfig):
     """A command with only the keys that all commands about runs share."""
 
 
+class WarmConfig(CommonConfig):
+    """A command with only the keys that all commands share."""
+
+
 class TestSetConfig(CommonConfig):
     """A command about a test set."""
 

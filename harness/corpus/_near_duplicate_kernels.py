@@ -7,19 +7,21 @@ Text d is `characters[starts[d]:starts[d + 1]]`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from retrievers.base import read_only
+from retrievers.compiling import helper, kernel
 
 SHINGLE = 5  # number of characters of a shingle
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _mixed(value):
     value = (value ^ (value >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     value = (value ^ (value >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return value ^ (value >> np.uint64(33))
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _hashes(text):
     """Return the uint64 hashes of a text's shingles. A text shorter than a shingle is one shingle."""
     width = min(SHINGLE, len(text))
@@ -32,7 +34,7 @@ def _hashes(text):
     return hashes
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sign(characters, starts, factors, first, last, keys):
     """Fill rows first..last-1 of `keys`, uint64 [N, bands].
 
@@ -56,7 +58,7 @@ def sign(characters, starts, factors, first, last, keys):
             keys[d, band] = key
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _place(table, value):
     """Return the place of a value in a hash table. 0 marks an empty place; at least half of the places are empty."""
     place = np.int64(value & np.uint64(len(table) - 1))
@@ -65,7 +67,7 @@ def _place(table, value):
     return place
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _table(hashes):
     """Return (hash table, number of distinct hashes). This is several times faster than sorting the hashes."""
     size = 4
@@ -80,7 +82,7 @@ def _table(hashes):
     return table, count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def similarities(characters, starts, left, right):
     """Return the Jaccard similarity of the shingle sets of texts left[p] and right[p], float64 [pairs]."""
     sets = [_table(_hashes(characters[starts[d] : starts[d + 1]])) for d in range(len(starts) - 1)]
@@ -94,3 +96,10 @@ def similarities(characters, starts, left, right):
         if size + other_size > shared:
             similarity[p] = shared / (size + other_size - shared)
     return similarity
+
+
+def _warm():
+    """Compile all kernels."""
+    characters, starts = read_only(np.zeros(1, np.uint32)), np.arange(2)
+    sign(characters, starts, np.ones((1, 2), np.uint32), 0, 1, np.empty((1, 1), np.uint64))
+    similarities(characters, starts, *np.zeros((2, 1), np.int64))

@@ -36,6 +36,7 @@ from harness.measures.objective import Objective, objective_of
 from harness.measures.scores import Scores, ShownLists, averaged_scores, score_lists
 from harness.progress import silent, watch
 from harness.storage.cache import Cache
+from harness.storage.kernels import compile_aside
 from retrievers.base import Query, Ranking
 
 if TYPE_CHECKING:
@@ -297,6 +298,7 @@ class _Search:
         self._computed = False
 
     def __call__(self, depth: int) -> Ranking:
+        compile_aside()  # kernels that a large index needs; meanwhile, texts are tokenized
         with watch(self._name) as progress:
             with self._session.clock.stage("index", f"{self._name}: building the index"):
                 searchable = self._over_shards(progress) if self._shards else self._opened(progress)[0]

@@ -7,12 +7,13 @@ N texts are stored as the ids of all their words, int32 `words`, and as int64 `s
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from retrievers.compiling import helper, kernel
 
 TP, FP, FN, FR = 1, 2, 3, 4  # verdicts on a place; 0: neither reference nor prediction has an edit there
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def align(source, source_starts, target, target_starts):
     """Return the position of the target word that each source word matches, int32 [source words]; -1 for no match."""
     matched = np.full(len(source), -1, np.int32)
@@ -22,7 +23,7 @@ def align(source, source_starts, target, target_starts):
     return matched
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _match(source, target, matched):
     head, n, m = 0, len(source), len(target)
     while head < min(n, m) and source[head] == target[head]:
@@ -35,7 +36,7 @@ def _match(source, target, matched):
         _walk(source[head:n], target[head:m], matched[head:n], head)
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _walk(source, target, matched, shift):
     """Fill Wagner and Fischer's table from the end, keeping one row of lengths, and one bit for each cell.
 
@@ -66,7 +67,7 @@ def _walk(source, target, matched, shift):
             j += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def place_edits(matched, source_starts, target_starts, merge_gap):
     """Return for each word the place of the edit that changes it, or -1: int32 [source words], int32 [target words].
 
@@ -94,7 +95,7 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
     return of_source, of_target
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def judge_places(
     starts, wanted_source, wanted, wanted_starts, wanted_at, made_source, made, made_starts, made_at, merge_gap
 ):
@@ -132,3 +133,11 @@ def judge_places(
             elif is_made:
                 verdicts[first + r + p] = FR
     return verdicts
+
+
+def _warm():
+    """Compile all kernels."""
+    words, starts = np.zeros(1, np.int32), np.arange(2)
+    of_source, of_target = place_edits(align(words, starts, words, starts), starts, starts, -1)
+    side = of_source, words, starts, of_target
+    judge_places(starts, *side, *side, -1)

@@ -6,8 +6,9 @@ Vectors are float32 and read-only, so each kernel is compiled for a single set o
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from retrievers.base import read_only
+from retrievers.compiling import helper, kernel
 from retrievers.lexical._bm25_kernels import keep_best, select
 
 STRIPE = 32  # number of scores compared with the threshold at a time
@@ -17,7 +18,7 @@ LANES = 16  # number of partial sums of an inner product: enough for vector inst
 FUSED = {"contract"}
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresholds, first, last):
     """Extend the candidates of queries first..last-1 by those of the documents base..base+n-1 that score high enough.
 
@@ -46,7 +47,7 @@ def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresh
         sizes[q], thresholds[q] = size, threshold
 
 
-@njit(cache=True, nogil=True, inline="always")
+@helper(inline="always")
 def _reaches(row, start, threshold):
     """Return whether any of STRIPE scores reaches the threshold. The constant length allows vector instructions."""
     above = np.int32(0)
@@ -55,7 +56,7 @@ def _reaches(row, start, threshold):
     return above > 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def finish(slack, k, docs, scores, sizes, first, last):
     """Drop the candidates of queries first..last-1 that cannot be among the k best by exact score."""
     for q in range(first, last):
@@ -63,7 +64,7 @@ def finish(slack, k, docs, scores, sizes, first, last):
             sizes[q] = _drop(docs[q], scores[q], sizes[q], _kth(scores[q], sizes[q], k) - 2 * slack[q])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first, last):
     """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best candidates, in document order.
 
@@ -72,17 +73,20 @@ def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first
     """
     k = top_docs.shape[1]
     for q in range(first, last):
-        mine = candidates[offsets[q] : offsets[q + 1]].copy()
-        scores = np.empty(len(mine))
-        size = len(mine)
+        size = offsets[q + 1] - offsets[q]
+        mine, scores = np.empty(size, np.int32), np.empty(size)
+        for i in range(size):
+            mine[i] = candidates[offsets[q] + i]
         _score(queries[q], vectors, mine, scores, size)
         if size > k:
             size = keep_best(mine, scores, size, k, _kth(scores, size, k))
-        top_docs[q, :size], top_scores[q, :size] = mine[:size], scores[:size]
-        top_docs[q, size:], top_scores[q, size:] = -1, -np.inf
+        for i in range(k):
+            top_docs[q, i], top_scores[q, i] = -1, -np.inf
+        for i in range(size):
+            top_docs[q, i], top_scores[q, i] = mine[i], scores[i]
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _narrow(query, vectors, docs, scores, size, k, slack):
     """Drop candidates that cannot be among the k best. Return (number left, lowest score that later candidates need).
 
@@ -99,12 +103,15 @@ def _narrow(query, vectors, docs, scores, size, k, slack):
     return size, bound
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _kth(scores, size, k):
-    return select(scores[:size].copy(), size, k - 1)
+    values = np.empty(size)
+    for i in range(size):
+        values[i] = scores[i]
+    return select(values, size, k - 1)
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _drop(docs, scores, size, bound):
     """Drop candidates with scores below `bound`, in place; the order stays. Return the number left."""
     kept = 0
@@ -114,14 +121,17 @@ def _drop(docs, scores, size, bound):
     return kept
 
 
-@njit(cache=True, nogil=True, fastmath=FUSED)
+@helper(fastmath=FUSED)
 def _score(query, vectors, docs, scores, size):
     """Write the exact scores of `docs[:size]` to `scores`. The order of summation depends only on the vector length."""
-    wide, lanes = query.astype(np.float64), np.empty(LANES)
+    wide, lanes = np.empty(len(query)), np.empty(LANES)
+    for j in range(len(query)):
+        wide[j] = query[j]
     whole = len(wide) - len(wide) % (4 * LANES)
     for i in range(size):
         vector = vectors[docs[i]]
-        lanes[:] = 0.0
+        for j in range(LANES):
+            lanes[j] = 0.0
         for start in range(0, whole, 4 * LANES):  # four products at a time, to access the partial sums less often
             for j in range(np.uint64(start), np.uint64(start + LANES)):
                 one = wide[j] * np.float64(vector[j])
@@ -138,3 +148,13 @@ def _score(query, vectors, docs, scores, size):
                 lanes[j] += lanes[j + width]
             width //= 2
         scores[i] = lanes[0]
+
+
+def _warm():
+    """Compile all kernels."""
+    vectors, offsets = read_only(np.ones((1, LANES), np.float32)), np.arange(2)
+    docs, scores = np.zeros((1, 2 * STRIPE), np.int32), np.zeros((1, 2 * STRIPE))
+    sizes, thresholds, slack = np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(1)
+    collect(np.ones((1, 1), np.float32), 0, vectors, vectors, slack, 1, docs, scores, sizes, thresholds, 0, 1)
+    finish(slack, 1, docs, scores, sizes, 0, 1)
+    rank_rows(vectors, vectors, np.zeros(1, np.int32), offsets, docs, scores, 0, 1)

@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from retrievers.base import read_only
+from retrievers.compiling import helper, kernel
 
 BLOCK = 4096  # number of documents scored together; their sums (32 KB) fit into the first-level cache
 NO_DOC = np.iinfo(np.int32).max
@@ -19,26 +21,32 @@ STRIPE = 8  # number of documents that are compared with the threshold at a time
 GROUPS = 512  # number of groups of documents in a block; the best score of each group helps to find the first threshold
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_postings(ids, offsets, n_terms):
     """Return the start of each term's postings, int64 [n_terms + 1]; the last entry is the number of postings."""
-    starts = np.zeros(n_terms + 1, np.int64)
-    seen_in = np.full(n_terms, -1, np.int32)
+    starts, seen_in = np.empty(n_terms + 1, np.int64), np.empty(n_terms, np.int32)
+    starts[0] = 0
+    for term in range(n_terms):
+        starts[term + 1], seen_in[term] = 0, -1
     for doc in range(len(offsets) - 1):
         for i in range(offsets[doc], offsets[doc + 1]):
             term = ids[i]
             if seen_in[term] != doc:
                 seen_in[term] = doc
                 starts[term + 1] += 1
-    return np.cumsum(starts)
+    for term in range(n_terms):
+        starts[term + 1] += starts[term]
+    return starts
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_postings(ids, offsets, starts):
     """Return the postings (docs int32, term frequencies float64), by a counting sort without temporary copies."""
     docs = np.empty(starts[-1], np.int32)
     frequencies = np.empty(starts[-1], np.float64)
-    ends = starts[:-1].copy()
+    ends = np.empty(len(starts) - 1, np.int64)
+    for term in range(len(ends)):
+        ends[term] = starts[term]
     for doc in range(len(offsets) - 1):
         for i in range(offsets[doc], offsets[doc + 1]):
             term = ids[i]
@@ -52,7 +60,7 @@ def fill_postings(ids, offsets, starts):
     return docs, frequencies
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, last, top_docs, top_scores):
     """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best documents, in document order.
 
@@ -99,7 +107,7 @@ def search_postings(starts, ends, floors, docs, scores, terms, offsets, first, l
         top_docs[q, size:], top_scores[q, size:] = -1, -np.inf
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _next_block(docs, cursors, ends):
     """Return the first document of the next block in which any term has a posting; -1 if no posting is left."""
     base = NO_DOC
@@ -109,7 +117,7 @@ def _next_block(docs, cursors, ends):
     return -1 if base == NO_DOC else base - base % BLOCK
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _add_up(docs, scores, cursors, ends, base, sums):
     """Add the scores of a block's postings to `sums`, and move the cursors past the postings."""
     limit = base + BLOCK
@@ -125,7 +133,7 @@ def _add_up(docs, scores, cursors, ends, base, sums):
         cursors[t] = at
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _first_threshold(sums, floor, k):
     """Return a value just below a score that at least k documents of the block reach; -inf if no such score is known.
 
@@ -143,13 +151,13 @@ def _first_threshold(sums, floor, k):
     return np.nextafter(kth + floor, -np.inf) if kth > 0.0 else -np.inf
 
 
-@njit(cache=True, nogil=True)
+@helper
 def _kth(scores, size, k, scratch):
     scratch[:size] = scores[:size]
     return select(scratch, size, k - 1)
 
 
-@njit(cache=True, nogil=True)
+@helper
 def keep_best(docs, scores, size, k, kth):
     """Keep the k >= 1 best of `size` candidates, in document order, and return k. kth: the k-th best score."""
     ties = k
@@ -164,7 +172,7 @@ def keep_best(docs, scores, size, k, kth):
     return kept
 
 
-@njit(cache=True, nogil=True)
+@helper
 def select(values, size, place):
     """Return the (place + 1)-th largest value of `values[:size]`, and reorder `values[:size]`.
 
@@ -188,3 +196,13 @@ def select(values, size, place):
         if place < equal:
             return pivot
         low = equal
+
+
+def _warm():
+    """Compile all kernels."""
+    ids, offsets = read_only(np.zeros(1, np.int32)), read_only(np.arange(2))
+    starts = read_only(count_postings(ids, offsets, 1))
+    docs, frequencies = fill_postings(ids, offsets, starts)
+    columns = (starts[:-1], starts[1:], read_only(np.zeros(1)), read_only(docs), read_only(frequencies))
+    top_docs, top_scores = np.empty((1, 1), np.int32), np.empty((1, 1))
+    search_postings(*columns, np.zeros(1, np.int64), np.arange(2), 0, 1, top_docs, top_scores)

@@ -14,7 +14,8 @@ import retrievers
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS = next(line for line in (harness.__doc__ or "").splitlines() if " < " in line).split(" < ")
-RETRIEVERS = ("redaction", "base", "hosts", "sharding", "lexical", "dense", "combine", "external", "testing")
+RETRIEVERS = ("redaction", "base", "compiling", "hosts", "sharding", "lexical", "dense", "combine", "external",
+              "testing")  # fmt: skip
 HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplotlib", "numba", "scipy", "kiwipiepy",
          "pyarrow", "rich", "hydra", "omegaconf", "sklearn", "transformers", "huggingface_hub",
          "optuna", "sqlalchemy", "yaml", "pypdfium2", "selectolax", "pymilvus", "milvus_lite", "grpc"}  # fmt: skip

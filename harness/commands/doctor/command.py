@@ -38,7 +38,9 @@ from harness.storage.bucket import bucket_address, server_name
 from harness.storage.bucket_entries import BucketEntries
 from harness.storage.cache import Cache, open_cache
 from harness.storage.entries import CacheEntry
+from harness.storage.kernels import NOT_LASTING, REMEDY
 from harness.tracking.mlflow_client import shown_address
+from retrievers.compiling import all_compiled, code_folder, is_lasting
 from retrievers.testing import contract
 
 
@@ -160,7 +162,7 @@ FREE_BYTES = 2_000_000_000  # doctor warns if fewer bytes are free for the outpu
 
 def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
     checks: tuple[Callable[[DoctorConfig], Iterator[Finding]], ...] = (
-        _versions, plugin_findings, _tracking, cache_findings, _disk, _cluster, _fonts, _hub,
+        _versions, _kernels, plugin_findings, _tracking, cache_findings, _disk, _cluster, _fonts, _hub,
         retrievers,
     )  # fmt: skip
     findings = [finding for check in checks for finding in check(config)]
@@ -295,6 +297,17 @@ def _about(identity: Any) -> str:
         names += [identity[key] for key in ("model", "purpose") if isinstance(identity.get(key), str)]
         names += [_about(value) for value in identity.values()]
     return " ".join(name for name in names if name)
+
+
+def _kernels(config: DoctorConfig) -> Iterator[Finding]:
+    folder, numba = code_folder(), importlib.metadata.version("numba")
+    if not is_lasting(folder):
+        yield Finding("kernels", "warning", NOT_LASTING, REMEDY)
+    elif all_compiled():
+        yield Finding("kernels", "ok", f"compiled for this processor and numba {numba}, in {folder}")
+    else:
+        said = f"not compiled for this processor and numba {numba}: the first command that needs them compiles them"
+        yield Finding("kernels", "ok", f"{said}, or `harness doctor warm`")
 
 
 def _versions(config: DoctorConfig) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ from harness.commands.doctor import command
 from harness.config.commands import DoctorConfig
 from harness.reports import figure
 from harness.storage.cache import Cache
+from retrievers import compiling
 
 
 @pytest.fixture(autouse=True)
@@ -148,3 +149,21 @@ def test_what_cannot_be_used(tmp_path, monkeypatch, place, path, message):
     (tmp_path / "file").touch()
     found = finding(path)
     assert (found.state, message in found.said) == ("error", True)
+
+
+def test_kernels_are_compiled_and_reported(harness, tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "code"))
+    monkeypatch.setattr("retrievers.compiling.KERNELS", ())
+    compiling.code_folder.cache_clear()
+    try:
+        assert "not compiled for this processor" in findings(harness("doctor", "format=json"))["kernels"]["said"]
+        found = harness("doctor warm", "format=json").json
+        assert (found["compiled"], found["folder"]) == (True, str(compiling.code_folder()))
+        assert "All kernels were compiled already" in harness("doctor warm").out
+        assert findings(harness("doctor", "format=json"))["kernels"]["said"].startswith("compiled for this processor")
+        monkeypatch.setattr(compiling, "_places", lambda: [])
+        done = harness("doctor warm")
+        assert (done.code, "Let NUMBA_CACHE_DIR name a folder" in done.err) == (1, True)
+        assert findings(harness("doctor", "format=json"))["kernels"]["state"] == "warning"
+    finally:
+        compiling.code_folder.cache_clear()
