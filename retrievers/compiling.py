@@ -29,6 +29,8 @@ ROOT = Path(__file__).parents[1]
 # compiles its kernels, by calling them on tiny arrays.
 KERNELS = (
     "retrievers.lexical._bm25_kernels",
+    "retrievers.lexical._bm25_search",
+    "retrievers.lexical._bm25_pruned",
     "retrievers.dense._vector_kernels",
     "harness.corpus._near_duplicate_kernels",
     "harness.tasks._alignment_kernels",

@@ -9,6 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
+from retrievers.lexical._bm25_frequent import Columns
+
 
 def sorted_postings(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return (starts, docs, term frequencies), as `count_postings` and `fill_postings` do."""
@@ -22,7 +24,7 @@ def sorted_postings(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> tuple
 
 
 def search_small(
-    columns: tuple[np.ndarray, np.ndarray, np.ndarray],
+    columns: Columns,
     docs: np.ndarray,
     scores: np.ndarray,
     terms: np.ndarray,
@@ -30,11 +32,8 @@ def search_small(
     top_docs: np.ndarray,
     top_scores: np.ndarray,
 ) -> None:
-    """Fill all rows of `top_docs` and `top_scores` as `search_postings` does, but best first.
-
-    columns: starts, ends and floors.
-    """
-    starts, ends, floors = (column[terms] for column in columns)
+    """Fill all rows of `top_docs` and `top_scores` as `search_postings` does, but best first."""
+    starts, ends, floors = (column[terms] for column in (columns.starts, columns.ends, columns.floors))
     spans = [slice(*span) for span in zip(starts.tolist(), ends.tolist(), strict=True)]
     for row, (first, last) in enumerate(pairwise(offsets.tolist())):
         mine = spans[first:last]

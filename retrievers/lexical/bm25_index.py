@@ -36,6 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from retrievers.base import cores, in_parts, load_array, order_rows, read_only
+from retrievers.lexical._bm25_frequent import Columns, FrequentTerms
 from retrievers.lexical._bm25_numpy import search_small, sorted_postings
 from retrievers.lexical.tokenize import Tokens
 
@@ -99,14 +100,6 @@ def idf_of(counts: np.ndarray, n_docs: int, parameters: Parameters) -> np.ndarra
     if used.any():
         found[used] = VARIANTS[parameters.variant].idf(counts[used], n_docs, parameters.epsilon)
     return found
-
-
-class Columns(NamedTuple):
-    """Columns of the index matrix in _bm25_kernels: term t has the postings starts[t] to ends[t] - 1."""
-
-    starts: np.ndarray
-    ends: np.ndarray
-    floors: np.ndarray
 
 
 def write_summary(surveys: Sequence[Path], folder: Path) -> None:
@@ -180,7 +173,7 @@ class SparseEngine:
         self._parameters = parameters
         self._threads = threads or cores()
         self._small: bool | None = None
-        self._columns: Callable[[tuple[str, ...]], tuple[Columns, np.ndarray]]
+        self._columns: Callable[[tuple[str, ...]], Columns]
 
     def build(self, tokens: Tokens, folder: Path) -> None:
         postings = _postings(tokens.ids, tokens.offsets, len(tokens.vocabulary))
@@ -212,7 +205,7 @@ class SparseEngine:
         starts, docs, scores = postings
         if len(docs):
             self._weigh(starts, docs, scores, idf, lengths / mean)
-        for name, values in (("starts", starts), ("docs", docs), ("scores", scores)):
+        for name, values in (("starts", starts), ("docs", docs), ("scores", scores), ("peaks", _peaks(starts, scores))):
             np.save(folder / f"{name}.npy", values)
 
     def _weigh(
@@ -235,66 +228,81 @@ class SparseEngine:
     def load(self, folder: Path) -> None:
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
         numbers = {term: i for i, term in enumerate(vocabulary)}
-        starts = self._opened(folder)
-        columns = Columns(starts[:-1], starts[1:], load_array(folder, "floors"))
-        self._columns = lambda terms: (columns, np.array([numbers.get(term, -1) for term in terms], np.int64))
+        self._open(folder)
+        floors = load_array(folder, "floors")
 
-    def load_shard(self, folder: Path, summary: Path) -> None:
-        corpus, mine, starts = corpus_statistics(summary), load_array(folder, "terms"), self._opened(folder)
-        idf = _corpus_idf(corpus, self._parameters) if self._floor else np.zeros(0)
-
-        def columns(vocabulary: tuple[str, ...]) -> tuple[Columns, np.ndarray]:
-            numbers = corpus.numbers(vocabulary)
-            places = np.searchsorted(mine, numbers)
-            inside = np.minimum(places, max(len(mine) - 1, 0))
-            here = (numbers >= 0) & (places < len(mine))
-            if len(mine):
-                here &= mine[inside] == numbers
-            first, last = starts[inside], starts[np.minimum(inside + 1, len(starts) - 1)]
-            floors = np.zeros(len(numbers))
-            if self._floor:
-                floors[numbers >= 0] = idf[numbers[numbers >= 0]] * self._floor
-            found = Columns(np.where(here, first, 0), np.where(here, last, 0), floors)
-            return found, np.where(numbers >= 0, np.arange(len(numbers)), -1)
+        def columns(terms: tuple[str, ...]) -> Columns:
+            places = np.fromiter((numbers.get(term, -1) for term in terms), np.int64, len(terms))
+            known = places >= 0
+            found = np.where(known, floors[places], 0.0) if len(floors) else np.zeros(len(places))
+            return self._columns_at(np.where(known, places, 0), known, found)
 
         self._columns = columns
 
-    def _opened(self, folder: Path) -> np.ndarray:
+    def load_shard(self, folder: Path, summary: Path) -> None:
+        corpus, mine = corpus_statistics(summary), load_array(folder, "terms")
+        self._open(folder)
+        idf = _corpus_idf(corpus, self._parameters) if self._floor else np.zeros(0)
+
+        def columns(terms: tuple[str, ...]) -> Columns:
+            numbers = corpus.numbers(terms)
+            places = np.minimum(np.searchsorted(mine, numbers), max(len(mine) - 1, 0))
+            here = (numbers >= 0) & (mine[places] == numbers if len(mine) else False)
+            floors = np.zeros(len(numbers))
+            if self._floor:
+                floors[numbers >= 0] = idf[numbers[numbers >= 0]] * self._floor
+            return self._columns_at(places, here, floors)
+
+        self._columns = columns
+
+    def _open(self, folder: Path) -> None:
         self._docs, self._scores = read_only(load_array(folder, "docs")), read_only(load_array(folder, "scores"))
-        self._small = None
-        return load_array(folder, "starts")
+        self._starts, self._small = load_array(folder, "starts"), None
+        older = not (folder / "peaks.npy").exists()  # an index from before version 0.10
+        self._peaks = _peaks(self._starts, self._scores) if older else load_array(folder, "peaks")
+        n_docs = len(load_array(folder, "doc_id_ends")) - 1
+        self._frequent = FrequentTerms(self._starts, self._docs, self._scores, n_docs)
+
+    def _columns_at(self, places: np.ndarray, here: np.ndarray, floors: np.ndarray) -> Columns:
+        """Return the columns at `places`. here: bool, False for terms that have no postings."""
+        if not len(self._peaks):
+            none = np.zeros(len(places), np.int64)
+            return Columns(none, none, floors, np.zeros(len(places)))
+        starts, ends = np.where(here, self._starts[places], 0), np.where(here, self._starts[places + 1], 0)
+        return Columns(starts, ends, floors, np.where(here, self._peaks[places], 0.0))
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (documents int32, scores float64) of each query's best documents, [Q, width], padded with -1 and 0."""
         docs, scores = np.full((len(queries), width), -1, np.int32), np.zeros((len(queries), width))
-        columns, places, offsets = self._known(queries)
-        if width == 0 or not len(places):
+        if width == 0 or not len(queries.ids):
             return docs, scores
-        columns = Columns(*map(read_only, columns))
+        columns = Columns(*map(read_only, self._columns(queries.vocabulary)))
         if self._small is None:
-            added = int((columns.ends[places] - columns.starts[places]).sum())
+            added = int((columns.ends - columns.starts)[queries.ids].sum())
             self._small = is_small(max(len(self._docs), added))
         if self._small:
-            search_small(columns, self._docs, self._scores, places, offsets, docs, scores)
+            search_small(columns, self._docs, self._scores, queries.ids, queries.offsets, docs, scores)
             return docs, scores
-        from retrievers.lexical import _bm25_kernels
+        from retrievers.lexical._bm25_search import DenseScores, Queries, ScoredPostings, search_postings
+
+        frequent, asked = self._frequent, Queries(queries.ids, queries.offsets)
+        rows = frequent.rows(columns, queries.ids, self._threads)
+        postings = ScoredPostings(frequent.n_docs, *columns, self._docs, self._scores)
+        dense = DenseScores(rows if frequent.dense else np.full(len(rows), -1), frequent.scores)
+        search = functools.partial(search_postings, postings, dense)
+        if not frequent.dense and (rows >= 0).any():
+            from retrievers.lexical._bm25_pruned import Bitmaps, search_pruned
+
+            search = functools.partial(search_pruned, postings, dense, Bitmaps(rows, frequent.bits, frequent.ranks))
 
         def run(first: int, last: int) -> None:
-            _bm25_kernels.search_postings(
-                *columns, self._docs, self._scores, places, offsets, first, last, docs, scores
-            )
+            search(asked, first, last, docs, scores)
             order_rows(docs[first:last], scores[first:last])
 
         # Several parts per thread balance the load, since queries differ in cost.
         in_parts(len(queries), 8 * self._threads, self._threads, run)
         scores[docs < 0] = 0.0
         return docs, scores
-
-    def _known(self, queries: Tokens) -> tuple[Columns, np.ndarray, np.ndarray]:
-        columns, places = self._columns(queries.vocabulary)
-        terms = places[queries.ids]
-        offsets = np.concatenate([[0], np.cumsum(terms >= 0)])[queries.offsets]
-        return columns, terms[terms >= 0], offsets
 
 
 class LibraryEngine:
@@ -336,6 +344,14 @@ ENGINES: dict[str, type[SparseEngine] | type[LibraryEngine]] = {"sparse": Sparse
 @functools.lru_cache(maxsize=2)  # the result is shared by all shards that the process opens
 def _corpus_idf(summary: CorpusStatistics, parameters: Parameters) -> np.ndarray:
     return idf_of(summary.counts, summary.documents, parameters)
+
+
+def _peaks(starts: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return the most that each term can add to a document, float64 [V]: its highest score, and 0 if that is lower."""
+    peaks, used = np.zeros(len(starts) - 1), np.diff(starts) > 0
+    if used.any():
+        peaks[used] = np.maximum(np.maximum.reduceat(scores, starts[:-1][used]), 0.0)
+    return peaks
 
 
 def is_small(count: int) -> bool:

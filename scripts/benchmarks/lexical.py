@@ -23,7 +23,7 @@ PASSES, PAIRS, WARM_UP = 5, 11, 200  # searches of an engine; of two in turns; d
 
 class Ours:
     def __init__(self, folder: Path) -> None:
-        import retrievers.lexical._bm25_kernels  # noqa: F401  (imports numba before timing starts)
+        import retrievers.lexical._bm25_pruned  # noqa: F401  (imports numba before timing starts)
 
         self.folder = folder
         self.bm25 = BM25(lambda texts, progress=None: self.tokens, variant="okapi")  # tokens are timed separately

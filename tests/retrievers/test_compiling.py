@@ -17,7 +17,7 @@ from harness.corpus.near_duplicates import find_near_duplicates
 from harness.tasks.alignment import judge_edits
 from retrievers import compiling
 from retrievers.dense.vectors import exact
-from retrievers.lexical import bm25_index
+from retrievers.lexical import _bm25_frequent, bm25_index
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Whitespace
 
@@ -85,7 +85,7 @@ def test_a_read_only_machine_without_a_home_searches(tmp_path):
     code = """
         import pathlib, sys, tempfile
         from retrievers import compiling
-        from retrievers.lexical import bm25_index
+        from retrievers.lexical import _bm25_frequent, bm25_index
         compiling._is_writable = lambda folder: False
         tempfile.tempdir = "/nowhere"
         bm25_index.SMALL = -1
@@ -136,6 +136,10 @@ def test_warming_up_compiles_everything_that_real_work_calls(tmp_path, monkeypat
     monkeypatch.setattr(bm25_index, "is_small", lambda count: False)
     retriever, again = BM25(Whitespace()), BM25(Whitespace())
     retriever.index(documents(KOREAN), tmp_path)
+    again.load(tmp_path)
+    again.search(queries(KOREAN_QUERIES), 3)
+    for name in ("LEAST_WORK", "FILLING", "DENSE_DOCS"):  # so that the search is pruned
+        monkeypatch.setattr(_bm25_frequent, name, 0)
     again.load(tmp_path)
     again.search(queries(KOREAN_QUERIES), 3)
     exact(np.ones((2, 8), np.float32), np.ones((300, 8), np.float32), 3.0, 5)

@@ -1,0 +1,248 @@
+"""Compiled exhaustive search of BM25: the best documents of each query, with ties in document order.
+
+Documents are processed block by block in ascending order. Scores are added in the order of the query's terms, so equal
+documents get equal sums. A sum of -0.0 marks a document without any of the terms: adding a posting's score, even 0.0,
+changes the bits of -0.0 (IEEE 754, 6.3).
+
+_bm25_kernels describes the postings. Each group of arrays below is passed as one argument.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from retrievers.base import read_only
+from retrievers.compiling import helper, kernel
+from retrievers.lexical._bm25_kernels import keep_best, select
+
+BLOCK = 4096  # number of documents scored together; their sums (32 KB) fit into the first-level cache
+STRIPE = 8  # number of documents that are compared with the threshold at a time
+GROUPS = 512  # number of groups of documents in a block; the best score of each group helps to find the first threshold
+NO_DOC = np.iinfo(np.int32).max
+
+
+class ScoredPostings(NamedTuple):
+    """starts, ends, floors: see _bm25_kernels. peaks: float64 [V], at least the highest score of each term.
+
+    n_docs: at least 1 + the last document with a posting.
+    """
+
+    n_docs: int
+    starts: np.ndarray
+    ends: np.ndarray
+    floors: np.ndarray
+    peaks: np.ndarray
+    docs: np.ndarray
+    scores: np.ndarray
+
+
+class DenseScores(NamedTuple):
+    """The scores of frequent terms in all documents: adding up a whole row is faster than adding up many postings.
+
+    rows: int64 [V], each term's row in `scores`; -1 for terms without one.
+    scores: float64 [R, n_docs rounded up to a multiple of GROUPS]; -0.0 for documents without the term.
+    """
+
+    rows: np.ndarray
+    scores: np.ndarray
+
+
+class Queries(NamedTuple):
+    """Query q has the terms `terms[offsets[q]:offsets[q + 1]]`."""
+
+    terms: np.ndarray
+    offsets: np.ndarray
+
+
+class TopCandidates(NamedTuple):
+    """The candidates of a query, and room to select the best of them."""
+
+    docs: np.ndarray
+    scores: np.ndarray
+    values: np.ndarray
+
+
+class Reading(NamedTuple):
+    """How far a query is read. For each term: the row in `DenseScores` or -1, the next posting, and the last + 1.
+
+    sums: float64 [BLOCK or more], -0.0 between two blocks.
+    """
+
+    rows: np.ndarray
+    cursors: np.ndarray
+    limits: np.ndarray
+    sums: np.ndarray
+
+
+@kernel
+def search_postings(postings, dense, queries, first, last, top_docs, top_scores):
+    """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best documents, in document order.
+
+    Rows are padded with document -1 and score -inf. Ties go to the smaller document number.
+    """
+    k = top_docs.shape[1]
+    candidates, reading = make_room(queries.offsets, first, last, k, BLOCK)
+    for q in range(first, last):
+        floor = begin_query(postings, dense.rows, queries.terms[queries.offsets[q] : queries.offsets[q + 1]], reading)
+        terms = queries.offsets[q + 1] - queries.offsets[q]
+        size, _, _ = scan(postings, dense, reading, terms, floor, k, candidates, 0, -np.inf, -BLOCK, NO_DOC)
+        fill_row(candidates, size, k, top_docs[q], top_scores[q])
+
+
+@helper
+def make_room(offsets, first, last, k, width):
+    """Return (TopCandidates, Reading) for queries first..last-1. width: the number of sums."""
+    longest = 1
+    for q in range(first, last):
+        longest = max(longest, offsets[q + 1] - offsets[q])
+    # Collecting three times as many candidates as requested before dropping the worse ones is faster than a heap.
+    room = 3 * k + STRIPE
+    sums = np.empty(width)
+    for i in range(width):
+        sums[i] = -0.0
+    candidates = TopCandidates(np.empty(room, np.int32), np.empty(room), np.empty(max(room, GROUPS)))
+    return candidates, Reading(
+        np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(longest, np.int64), sums
+    )
+
+
+@helper
+def begin_query(postings, rows, mine, reading):
+    """Begin to read the query `mine`. Return the sum of its floors."""
+    floor = 0.0
+    for i in range(len(mine)):
+        term = mine[i]
+        reading.rows[i], reading.cursors[i], reading.limits[i] = rows[term], postings.starts[term], postings.ends[term]
+        floor += postings.floors[term]
+    return floor
+
+
+@helper
+def scan(postings, dense, reading, terms, floor, k, candidates, size, threshold, base, blocks):
+    """Read the next blocks after the one at `base`. Return (number of candidates, threshold, base of the last block).
+
+    The last value is -1 if no block is left. terms: number of the query's terms. blocks: maximum number of blocks.
+    """
+    rows, cursors, limits = reading.rows[:terms], reading.cursors[:terms], reading.limits[:terms]
+    frequent = False
+    for t in range(terms):
+        frequent |= rows[t] >= 0
+    for _ in range(blocks):
+        base = base + BLOCK if frequent else next_block(postings.docs, cursors, limits)
+        if not 0 <= base < postings.n_docs:
+            return size, threshold, -1
+        # A small corpus does not fill a block.
+        width = min(BLOCK, postings.n_docs - base + (base - postings.n_docs) % GROUPS)
+        sums = reading.sums[:width]
+        _add_up(postings.docs, postings.scores, dense.scores, rows, cursors, limits, base, sums)
+        if size == 0:  # the first block
+            threshold = _first_threshold(sums, floor, k, candidates.values)
+        size, threshold = _collect(sums, floor, base, k, candidates, size, threshold)
+    return size, threshold, base
+
+
+@helper
+def next_block(docs, cursors, limits):
+    """Return the first document of the next block in which any term has a posting; -1 if no posting is left."""
+    base = NO_DOC
+    for t in range(len(cursors)):
+        if cursors[t] < limits[t]:
+            base = min(base, docs[cursors[t]])
+    return -1 if base == NO_DOC else base - base % BLOCK
+
+
+@helper
+def _add_up(docs, scores, dense, rows, cursors, limits, base, sums):
+    """Add the scores of a block's postings to `sums`. Move the cursors of terms without a dense row past them."""
+    limit = base + BLOCK
+    for t in range(len(cursors)):
+        if rows[t] >= 0:
+            own = dense[rows[t], base : base + len(sums)]
+            for i in range(len(sums)):  # this becomes vector instructions
+                sums[i] += own[i]
+            continue
+        at, end = cursors[t], limits[t]
+        while at + 8 <= end and docs[at + 7] < limit:  # documents ascend, so one comparison is enough for eight
+            for i in range(at, at + 8):
+                sums[np.uint64(docs[i] - base)] += scores[i]  # unsigned: numba tests whether a signed index is < 0
+            at += 8
+        while at < end and docs[at] < limit:
+            sums[np.uint64(docs[at] - base)] += scores[at]
+            at += 1
+        cursors[t] = at
+
+
+@helper
+def _first_threshold(sums, floor, k, values):
+    """Return a value just below a score that at least k documents of the block reach; -inf if no such score is known.
+
+    The k-th best of the groups' best scores is such a score, since k groups have a document that reaches it. This score
+    is used only if it is above 0, because then each of these k documents has a term of the query. With this threshold,
+    most documents of the first block never become candidates.
+    """
+    if k > GROUPS:
+        return -np.inf
+    for i in range(GROUPS):
+        values[i] = sums[i]
+    for start in range(GROUPS, len(sums), GROUPS):
+        for i in range(GROUPS):  # compiled to vector instructions, since neighbours are in different groups
+            values[i] = max(values[i], sums[start + i])
+    kth = select(values, GROUPS, k - 1)
+    return np.nextafter(kth + floor, -np.inf) if kth > 0.0 else -np.inf
+
+
+@helper
+def _collect(sums, floor, base, k, candidates, size, threshold):
+    """Add the documents of a block that score above the threshold, and reset `sums`. Return (size, threshold)."""
+    docs, scores = candidates.docs, candidates.scores
+    for start in range(0, len(sums), STRIPE):
+        above = 0
+        for i in range(start, start + STRIPE):  # without a branch, this becomes vector instructions
+            above += sums[i] + floor > threshold
+        if above:
+            for i in range(start, start + STRIPE):
+                score = sums[i] + floor
+                touched = (sums[i] != 0.0) | (math.copysign(1.0, sums[i]) > 0.0)
+                docs[size], scores[size] = base + i, score  # a branch would be slower
+                size += touched & (score > threshold)  # at equal scores, the earlier document wins
+            if size > len(docs) - STRIPE:
+                threshold = kth_score(candidates, size, k)
+                size = keep_best(docs, scores, size, k, threshold)
+    for i in range(len(sums)):
+        sums[i] = -0.0
+    return size, threshold
+
+
+@helper
+def kth_score(candidates, size, k):
+    """Return the k-th best score of the first `size` candidates."""
+    for i in range(size):
+        candidates.values[i] = candidates.scores[i]
+    return select(candidates.values, size, k - 1)
+
+
+@helper
+def fill_row(candidates, size, k, top_docs, top_scores):
+    """Fill a query's row with the k best of its candidates."""
+    docs, scores = candidates.docs, candidates.scores
+    if size > k:
+        size = keep_best(docs, scores, size, k, kth_score(candidates, size, k))
+    for i in range(k):
+        top_docs[i], top_scores[i] = (docs[i], scores[i]) if i < size else (-1, -np.inf)
+
+
+def tiny_search():
+    """Return tiny (ScoredPostings, DenseScores, Queries, first, last, top_docs, top_scores), to compile a search."""
+    starts, docs, scores = (read_only(np.zeros(1, kind)) for kind in (np.int64, np.int32, np.float64))
+    postings = ScoredPostings(1, starts, starts, scores, scores, docs, scores)
+    queries = Queries(np.zeros(1, np.int32), np.arange(2))
+    rows = np.zeros((1, 1), np.int32), np.zeros((1, 1))
+    return postings, DenseScores(np.full(1, -1), np.zeros((1, GROUPS))), queries, 0, 1, *rows
+
+
+def _warm():
+    """Compile all kernels."""
+    search_postings(*tiny_search())

@@ -1,0 +1,179 @@
+"""The compiled search of BM25 against plain sums in NumPy: the same documents, ties and bits, however it searches."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from retrievers.base import Document
+from retrievers.lexical import _bm25_frequent, _bm25_pruned, _bm25_search, bm25_index
+from retrievers.lexical.bm25 import BM25, DocIds
+from retrievers.lexical.tokenize import Tokens
+
+WAYS = {
+    "postings": {"LEAST_WORK": 1 << 62},
+    "dense": {"LEAST_WORK": 0, "FILLING": 0},
+    "pruned": {"LEAST_WORK": 0, "FILLING": 0, "DENSE_DOCS": 0},
+}
+
+
+@dataclass
+class Searched:
+    """An index of generated texts. Term 0 is in most of them, and the others become rarer."""
+
+    engine: bm25_index.SparseEngine
+    terms: int
+
+    def rows(self, asked, k):
+        ids, offsets = np.concatenate([*asked, []]).astype(np.int32), np.cumsum([0, *map(len, asked)])
+        return self.engine.search(Tokens(names(self.terms), ids, offsets), k)
+
+    def expected(self, asked, k):
+        """Add up each query's scores in the order of its terms. Ties go to the smaller document number."""
+        engine, floors = self.engine, self.engine._columns(names(self.terms)).floors
+        docs, scores = np.full((len(asked), k), -1, np.int32), np.zeros((len(asked), k))
+        for row, terms in enumerate(asked):
+            sums, touched = np.full(engine._frequent.n_docs, -0.0), np.zeros(engine._frequent.n_docs, bool)
+            for term in terms:
+                span = slice(engine._starts[term], engine._starts[term + 1])
+                sums[engine._docs[span]] += engine._scores[span]
+                touched[engine._docs[span]] = True
+            floor = 0.0
+            for term in terms:
+                floor += floors[term]
+            found = np.flatnonzero(touched)
+            best = found[np.lexsort([found, -(sums + floor)[found]])][:k]
+            docs[row, : len(best)], scores[row, : len(best)] = best, (sums + floor)[best]
+        return docs, scores
+
+
+def names(count):
+    return tuple(f"w{term}" for term in range(count))
+
+
+def searched(folder, variant="lucene", n_docs=20_000, terms=60, seed=1, steep=1.2, same=0.0):
+    """Index texts of 0 to 11 terms. same: the share of texts that repeat the first one."""
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(0, 12, n_docs)
+    ids = np.minimum(generator.zipf(steep, lengths.sum()) - 1, terms - 1).astype(np.int32)
+    texts = np.split(ids, np.cumsum(lengths)[:-1])
+    texts = [texts[0] if copied else text for text, copied in zip(texts, generator.random(n_docs) < same, strict=True)]
+    offsets = np.cumsum([0, *map(len, texts)])
+    DocIds.save(folder, [Document(f"{n:07d}", "") for n in range(n_docs)])
+    engine = bm25_index.SparseEngine(BM25(None, variant=variant)._engine._parameters, 2)
+    engine.build(Tokens(names(terms), np.concatenate(texts).astype(np.int32), offsets), folder)
+    engine.load(folder)
+    return Searched(engine, terms)
+
+
+def use(monkeypatch, way):
+    monkeypatch.setattr(bm25_index, "is_small", lambda count: False)
+    for name, value in WAYS[way].items():
+        monkeypatch.setattr(_bm25_frequent, name, value)
+
+
+def assert_same(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        assert np.array_equal(one.view(np.uint8), other.view(np.uint8))
+
+
+ASKED = [
+    [0],  # the term of most documents, with a negative idf in okapi
+    [0, 1, 2, 3],
+    [40, 0, 1],
+    [3, 3, 0, 3],  # repeated terms count again
+    [59, 58, 57, 0, 1, 0, 2],
+    [0, 59],
+    [],
+    list(range(30)),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("variant", ["lucene", "okapi", "l", "plus"])
+def test_rows_are_the_same_bits_however_they_are_found(variant, way, tmp_path, monkeypatch):
+    use(monkeypatch, way)
+    index = searched(tmp_path, variant)
+    for k in (1, 10, 100, 600):
+        assert_same(index.rows(ASKED, k), index.expected(ASKED, k))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ties_of_equal_documents_go_to_the_first_ones(way, tmp_path, monkeypatch):
+    use(monkeypatch, way)
+    index = searched(tmp_path, same=0.3, seed=4)
+    copied = [[term] for term in range(8)] + [[a, b, 0] for a in range(4) for b in range(4)]
+    for k in (5, 50):
+        assert_same(index.rows(copied, k), index.expected(copied, k))
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    asked=st.lists(st.lists(st.integers(0, 59), max_size=12), min_size=1, max_size=6),
+    k=st.sampled_from([1, 3, 20, 200]),
+    variant=st.sampled_from(["lucene", "okapi", "plus"]),
+    way=st.sampled_from([*WAYS]),
+)
+def test_any_queries(asked, k, variant, way, tmp_path_factory, monkeypatch):
+    with monkeypatch.context() as patched:
+        use(patched, way)
+        if (index := BUILT.get((variant, way))) is None:
+            index = BUILT[variant, way] = searched(tmp_path_factory.mktemp("index"), variant, n_docs=9000, same=0.1)
+        assert_same(index.rows(asked, k), index.expected(asked, k))
+
+
+BUILT = {}
+
+
+def test_these_searches_are_pruned(tmp_path, monkeypatch):
+    # With peaks that are too low, pruning loses documents: so the cases above do prune.
+    use(monkeypatch, "pruned")
+    index = searched(tmp_path)
+    index.engine._peaks = index.engine._peaks / 4
+    lost = [(index.rows([asked], 10)[0] != index.expected([asked], 10)[0]).any() for asked in ASKED]
+    assert sum(lost) >= 3
+
+
+@pytest.mark.parametrize("n_docs", [1, 511, 512, 513, 4095, 4096, 4097, 4608])
+def test_the_last_block_ends_with_the_corpus(n_docs, tmp_path, monkeypatch):
+    use(monkeypatch, "dense")
+    index = searched(tmp_path, n_docs=n_docs, terms=9)
+    asked = [[0], [1, 0], [8, 2]]
+    assert_same(index.rows(asked, min(n_docs, 7)), index.expected(asked, min(n_docs, 7)))
+
+
+@pytest.mark.parametrize(("rare", "pruned"), [(9_999, 2), (10_000, 0)])
+def test_pruning_pays_while_its_estimated_cost_is_lower(rare, pruned):
+    # Term 0 alone can reach the threshold 5, so its postings are read; term 1, with 50,040, is looked up.
+    # 6 * rare + 40 < rare + 50,040 up to rare = 9,999.
+    starts, ends = np.array([0, rare]), np.array([rare, rare + 50_040])
+    peaks = np.array([9.0, 1.0])
+    postings = _bm25_search.ScoredPostings(
+        100_000, starts, ends, np.zeros(2), peaks, np.zeros(0, np.int32), np.zeros(0)
+    )
+    pruning = _bm25_pruned._room_for_pruning.py_func(2)
+    found = _bm25_pruned.terms_to_prune.py_func(postings, np.array([1, 0]), 1, 5.0, pruning)
+    assert found == pruned
+    assert pruning.terms.tolist() == [0, 1]
+
+
+def test_an_index_without_peaks_is_still_searched(tmp_path, monkeypatch):
+    # Indexes made before version 0.10 have no such file.
+    use(monkeypatch, "pruned")
+    index = searched(tmp_path)
+    rows = index.rows(ASKED, 10)
+    (tmp_path / "peaks.npy").unlink()
+    index.engine.load(tmp_path)
+    assert_same(index.rows(ASKED, 10), rows)
+
+
+def test_rows_of_frequent_terms_are_made_only_where_they_pay(tmp_path, monkeypatch):
+    monkeypatch.setattr(bm25_index, "is_small", lambda count: False)
+    monkeypatch.setattr(_bm25_frequent, "LEAST_WORK", 50_000)
+    index = searched(tmp_path, n_docs=9000)
+    index.rows([[0]], 10)
+    assert not index.engine._frequent._filled.any()
+    index.rows([[0]] * 20, 10)
+    assert index.engine._frequent._filled.sum() == 1
