@@ -16,6 +16,7 @@ CASES = {
     "search": "benchmarks.dense:search",
     "metrics": "benchmarks.scoring:metrics",
     "sweep": "benchmarks.tracking:sweep",
+    "first": "benchmarks.first:first",
     "growth": "benchmarks.growth:growth",
     "intervals": "simulations.intervals:intervals",
     "checked_labels": "simulations.checked_labels:checked_labels",
