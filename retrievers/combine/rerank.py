@@ -12,6 +12,7 @@ import numpy as np
 from harness.errors import BadInput
 from retrievers.base import encodable
 from retrievers.dense import models
+from retrievers.dense.batches import Batches
 
 
 class NoRerank:
@@ -39,18 +40,24 @@ class CrossEncoder(models.NeuralModel):
         models.check_depth(self.depth)
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        if not pairs:
+            return
         texts = [(encodable(query), encodable(document)) for query, document in pairs]
-        batches = models.batches_by_length(
-            [len(query) + len(document) for query, document in texts],
-            lambda places: self._lengths([texts[place] for place in places.tolist()]),
-            self.batch_limit(),
+        model = self._model
+        outputs = self._batches.run(
+            lambda places: [texts[place] for place in places.tolist()],
+            np.array([len(query) + len(document) for query, document in texts]),
+            np.ones(len(texts), bool),
+            model.prompts.get(model.default_prompt_name),
+            lambda features: model.activation_fn(model(features)["scores"].float()),
         )
-        for places in batches:
-            batch = [texts[place] for place in places.tolist()]
-            with models.computing():
-                scores = self._model.predict(batch, batch_size=len(batch), show_progress_bar=False).astype(np.float64)
-            models.check_scores(batch, scores)
-            yield places, scores
+        for places, scores in outputs:
+            models.check_scores([texts[place] for place in places.tolist()], scores)
+            yield places, scores.reshape(len(places)).astype(np.float64)
+
+    @cached_property
+    def _batches(self) -> Batches:
+        return Batches(self._model, self.batch_limit())
 
     @cached_property
     def _model(self) -> Any:
@@ -58,6 +65,8 @@ class CrossEncoder(models.NeuralModel):
         with models.loading(folder, "sentence_transformers"):
             import sentence_transformers
             import torch
+
+            from retrievers.dense.quick_linear import quicken
 
             dtype = getattr(torch, models.dtype_for(self.dtype, self.device))
             model = sentence_transformers.CrossEncoder(
@@ -73,9 +82,5 @@ class CrossEncoder(models.NeuralModel):
                 "Choose a model with one label, such as BAAI/bge-reranker-v2-m3."
             )
         models.check_length(self.max_length, min(models.positions(model.model), model.tokenizer.model_max_length))
-        return model
-
-    def _lengths(self, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
-        texts = zip(*pairs, strict=True)
-        ids = self._model.tokenizer(*map(list, texts), truncation=True, max_length=self.max_length)["input_ids"]
-        return np.array([len(one) for one in ids])
+        quicken(model)
+        return model.eval()

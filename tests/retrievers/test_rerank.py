@@ -64,6 +64,20 @@ def test_the_activation_is_the_models_own(tiny, make, tmp_path):
     assert raw.min() < 0
 
 
+def test_the_models_prompt_is_used_and_each_pair_is_tokenized_once(make, tiny, tmp_path, monkeypatch):
+    library = LibraryCrossEncoder(str(tiny), device="cpu", max_length=LENGTH)
+    library.prompts, library.default_prompt_name = {"task": "Rank: "}, "task"
+    library.save_pretrained(str(tmp_path / "prompted"))
+    calls, preprocess = [], LibraryCrossEncoder.preprocess
+    monkeypatch.setattr(
+        LibraryCrossEncoder, "preprocess", lambda self, given, **o: calls.extend(given) or preprocess(self, given, **o)
+    )
+    found = pair_scores(make(path=str(tmp_path / "prompted")), PAIRS)
+    assert sorted(calls) == sorted(PAIRS)
+    assert found == pytest.approx(library.predict(PAIRS), abs=1e-5)
+    assert np.abs(found - pair_scores(make(), PAIRS)).max() > 0.01
+
+
 def test_broken_weights_several_labels_and_a_length_beyond_the_limit_are_rejected(tiny, make, tmp_path):
     from safetensors.torch import load_file, save_file
 
