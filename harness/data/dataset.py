@@ -74,7 +74,7 @@ def checked_dataset(source: Source, name: str, documents: Sequence[Document] | N
     documents: the source's documents in ascending order of doc_id; None to read them here.
     """
     if documents is None:
-        documents = in_memory(source)
+        documents = in_memory(source.documents())
     queries = tuple(source.queries())
     qrels, known = source.qrels(), documents_by_id(documents)
     if qrels is not None:
@@ -86,9 +86,9 @@ def checked_dataset(source: Source, name: str, documents: Sequence[Document] | N
     return Dataset(name, documents, queries, qrels, notes)
 
 
-def in_memory(source: Source) -> tuple[Document, ...]:
-    """Return the documents of a source in ascending order of doc_id."""
-    return tuple(sorted(source.documents(), key=lambda document: document.doc_id))
+def in_memory(documents: Iterable[Document]) -> tuple[Document, ...]:
+    """Return documents in ascending order of doc_id."""
+    return tuple(sorted(documents, key=lambda document: document.doc_id))
 
 
 def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None = None) -> tuple[Query, ...]:

@@ -250,10 +250,13 @@ class CorpusWriter:
 
 
 class ShardedDocuments(_Lazy[Document]):
-    """The documents of a corpus that `CorpusWriter` wrote, by ascending id. find: fingerprint -> folder of a shard."""
+    """The documents of a corpus that `CorpusWriter` wrote, by ascending id.
 
-    def __init__(self, folder: Path, find: Callable[[str], Path]) -> None:
-        self._find = find
+    find: fingerprint -> folder of a shard. whole: whether one index covers all shards.
+    """
+
+    def __init__(self, folder: Path, find: Callable[[str], Path], whole: bool = False) -> None:
+        self._find, self.whole = find, whole
         try:
             self.fingerprint, self.empty, self.first_empty, shards = _table(folder / TABLE)
             self.by_id: Mapping[str, Document] = _ById(folder, self)

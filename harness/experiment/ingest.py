@@ -26,7 +26,7 @@ from harness.data.shards import (
     fingerprint_of,
     fingerprint_row,
 )
-from harness.data.source import Source, Streamed
+from harness.data.source import Streamed
 from harness.errors import BadInput, Failed
 from harness.progress import watch
 from harness.storage.cache import Cache
@@ -126,12 +126,13 @@ VERSION = 1  # increase it when shards change: their files, their boundaries or 
 OFTEN = 1000  # number of documents between two progress reports
 
 
-def sharded(source: Source, size: int, cache: Cache) -> ShardedDocuments:
-    """Return the documents of a source in shards of about `size` documents. Read them into the cache if needed.
+def sharded(documents: Iterable[Document], size: int, cache: Cache, whole: bool = False) -> ShardedDocuments:
+    """Return documents in shards of about `size` documents. Read them into the cache if needed.
 
-    A source that is not `Streamed` is read into memory first. Raise BadInput for errors in the source's files.
+    Documents that are not `Streamed` are read into memory first. Raise BadInput for errors in the source's files.
+    whole: whether one index covers all shards.
     """
-    return _Corpus(source.documents(), size, cache).documents()
+    return _Corpus(documents, size, cache, whole).documents()
 
 
 def shard_identity(fingerprint: str) -> dict[str, Any]:
@@ -143,12 +144,12 @@ class _Lost(Exception):
 
 
 class _Corpus:
-    """Copies the documents of a source into the cache. size: the approximate number of documents in a shard."""
+    """Copies the documents of a source into the cache. size, whole: see `sharded`."""
 
-    def __init__(self, documents: Iterable[Document], size: int, cache: Cache) -> None:
+    def __init__(self, documents: Iterable[Document], size: int, cache: Cache, whole: bool) -> None:
         self._streamed = documents if isinstance(documents, Streamed) else None
         self._held = [] if self._streamed else sorted(documents, key=lambda one: one.doc_id)
-        self._size, self._cache = size, cache
+        self._size, self._cache, self._whole = size, cache, whole
         self._state = self._source_state()
 
     def documents(self) -> ShardedDocuments:
@@ -168,7 +169,7 @@ class _Corpus:
         return {"content": content, "shard": self._size, "version": VERSION}
 
     def _opened(self) -> ShardedDocuments:
-        return ShardedDocuments(self._cache.folder(CORPORA, self._identity, self._make), self._found)
+        return ShardedDocuments(self._cache.folder(CORPORA, self._identity, self._make), self._found, self._whole)
 
     def _found(self, fingerprint: str) -> Path:
         """Return the folder of a shard. Read the source again if the cache has lost the shard."""

@@ -14,7 +14,7 @@ from harness.config.text import counted
 from harness.data.dataset import Dataset, conversations
 from harness.data.files import some
 from harness.data.qrels import Qrels
-from harness.data.shards import Shard
+from harness.data.shards import Shard, ShardedDocuments
 from harness.errors import BadInput
 from harness.experiment import sharded, steps
 from harness.experiment.plan import Plan
@@ -33,7 +33,7 @@ class DataFacts:
     fingerprints: part of the data -> sha256. queries: the queries to search for; placeholders if a text is missing.
     unwritten: the number of queries that a language model must still write.
     turns: query_id -> whether the query has several user turns.
-    indexed: digest of the indexed texts; "" if the documents are in shards. shards: () if the documents are in memory.
+    indexed: digest of the indexed texts; "" if the documents are on disk. shards: () if one index covers all documents.
     """
 
     fingerprints: Mapping[str, str | None]
@@ -47,16 +47,16 @@ class DataFacts:
 
     @classmethod
     def of(cls, dataset: Dataset, queries: tuple[Query, ...], unwritten: int = 0) -> DataFacts:
-        documents, shards = dataset.documents, sharded.shards_of(dataset.documents)
+        documents, on_disk = dataset.documents, isinstance(dataset.documents, ShardedDocuments)
         return cls(
             fingerprints=dataset.fingerprints,
             queries=queries,
             unwritten=unwritten,
             turns=conversations(dataset.queries),
             qrels=dataset.qrels,
-            doc_ids=dataset.by_id if shards else tuple(document.doc_id for document in documents),
-            indexed="" if shards else digest_texts(document.indexed_text for document in documents),
-            shards=shards,
+            doc_ids=dataset.by_id if on_disk else tuple(document.doc_id for document in documents),
+            indexed="" if on_disk else digest_texts(document.indexed_text for document in documents),
+            shards=sharded.shards_of(documents),
         )
 
     def index(self, node: Node, identify: Identify) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _encoded(
     """Return whether all vectors of documents and queries are cached. indexes: the identity of each shard's index."""
     made_by = {"encoder": identify(encoder)}
     documents = all(cache.size("indexes", index) is not None for index in indexes)
-    if not documents and not facts.shards and not steps.cut_of(indexes[0]):  # texts of passages are not known yet
+    if not documents and facts.indexed and not steps.cut_of(indexes[0]):  # texts of passages are not known yet
         documents = cache.size("embeddings", made_by | {"texts": facts.indexed}) is not None
     return documents and cache.size("query_embeddings", made_by | {"queries": facts.texts}) is not None
 

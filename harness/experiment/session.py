@@ -21,7 +21,7 @@ from harness.config.canonical import digest
 from harness.config.components import reusable
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, checked_dataset, in_memory
-from harness.data.source import Source
+from harness.data.source import Source, Streamed
 from harness.experiment import timing
 from harness.experiment.ingest import sharded
 from harness.experiment.plan import Plan
@@ -30,6 +30,8 @@ from harness.storage.cache import Cache, open_cache
 from retrievers.base import Document, Query
 
 IN_MEMORY = 2_000_000  # if more documents than this are in memory, the dataset gets a note
+LARGE = 128 << 20  # the documents of a file with more bytes are read from the cache
+SHARD = 50_000  # documents in a shard if one index covers all shards
 
 
 @dataclass
@@ -137,11 +139,16 @@ def read_dataset(source: Source, shard: int | None, store: str, name: str) -> Da
 
 
 def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Document]:
-    """Return the documents by ascending doc_id, in memory if `shard` is None.
+    """Return the documents by ascending doc_id.
 
-    Otherwise the documents are in the cache at `store`, in shards of about `shard` documents.
+    They are in the cache at `store`, in shards of about `shard` documents. If `shard` is None, one index covers all
+    documents, and documents that are not read from a large file are in memory.
     """
-    return in_memory(source) if shard is None else sharded(source, shard, open_cache(store))
+    documents = source.documents()
+    if shard is not None:
+        return sharded(documents, shard, open_cache(store))
+    large = isinstance(documents, Streamed) and documents.path.is_file() and documents.path.stat().st_size > LARGE
+    return sharded(documents, SHARD, open_cache(store), whole=True) if large else in_memory(documents)
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:

@@ -199,8 +199,8 @@ PARTS = 16  # the maximum number of jobs into which a search is split; each job 
 
 
 def shards_of(documents: Sequence[Document]) -> tuple[Shard, ...]:
-    """Return the shards of documents; () if the documents are in memory."""
-    return documents.shards if isinstance(documents, ShardedDocuments) else ()
+    """Return the shards to index one by one; () if one index covers all documents."""
+    return documents.shards if isinstance(documents, ShardedDocuments) and not documents.whole else ()
 
 
 def shards_for(node: Node, shards: tuple[Shard, ...]) -> tuple[Shard, ...]:

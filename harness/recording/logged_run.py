@@ -130,7 +130,7 @@ def load_unchanged(
     source: Mapping[str, Any],
     names: Sequence[str] = ("documents", "queries"),
     remedy: str = PUT_BACK,
-    documents: Callable[[Source], Sequence[Document]] = in_memory,
+    documents: Callable[[Source], Sequence[Document] | None] = lambda _: None,
 ) -> Dataset:
     """Load the data of a run again. Raise BadInput if they cannot be read or have changed.
 

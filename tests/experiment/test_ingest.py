@@ -59,7 +59,7 @@ def parquet(path, ids):
 
 def test_a_dataset_is_the_one_in_memory(own, in_runs):
     whole = checked_dataset(Sample(), "sample")
-    cut = checked_dataset(Sample(), "sample", sharded(Sample(), 20, own))
+    cut = checked_dataset(Sample(), "sample", sharded(Sample().documents(), 20, own))
     assert len(cut.documents.shards) > 3
     assert tuple(cut.documents) == whole.documents
     assert cut.fingerprints == whole.fingerprints
@@ -76,12 +76,12 @@ def test_notes_and_dangling_labels_are_those_of_memory(tmp_path, own):
     notes = checked_dataset(source, "x").notes
     assert "8 of 8 documents are empty: e0, e1, e2, e3, e4 and 3 more." in notes
     assert any("e9" in note for note in notes)
-    assert checked_dataset(source, "x", sharded(source, 2, own)).notes == notes
+    assert checked_dataset(source, "x", sharded(source.documents(), 2, own)).notes == notes
     (tmp_path / "qrels.jsonl").write_text(json_text([{"eval_id": 1, "relevant": ["e1", "f"]}]))
     with pytest.raises(BadInput) as whole:
         checked_dataset(source, "x")
     with pytest.raises(BadInput) as cut:
-        checked_dataset(source, "x", sharded(source, 2, own))
+        checked_dataset(source, "x", sharded(source.documents(), 2, own))
     assert str(cut.value) == str(whole.value)
 
 
@@ -101,7 +101,7 @@ def test_every_format_comes_back_whole(tmp_path, own, in_runs, kind):
         (tmp_path / "f").write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
         source = Squad(path=file)
     for _ in range(2):
-        assert tuple(sharded(source, 1, own)) == in_memory(source)
+        assert tuple(sharded(source.documents(), 1, own)) == in_memory(source.documents())
 
 
 @pytest.fixture
@@ -111,21 +111,21 @@ def fifty(tmp_path):
 
 
 def test_a_second_start_reads_no_documents_and_another_size_shares_nothing_but_them(tmp_path, own, fifty, monkeypatch):
-    first = sharded(fifty, 5, own)
-    assert sharded(fifty, 7, own).fingerprint == first.fingerprint
+    first = sharded(fifty.documents(), 5, own)
+    assert sharded(fifty.documents(), 7, own).fingerprint == first.fingerprint
     monkeypatch.setattr(ingest, "DocumentSort", None)
     moved = tmp_path / "g.gz"
     moved.write_bytes(gzip.compress((tmp_path / "f").read_bytes()))
     for path in (tmp_path / "f", moved):  # the same content elsewhere
-        again = sharded(Beir(documents=str(path)), 5, own)
+        again = sharded(Beir(documents=str(path)).documents(), 5, own)
         assert (again.shards, tuple(again)) == (first.shards, tuple(first))
 
 
 def test_a_changed_corpus_shares_most_shards(tmp_path, own):
     rows = {f"d{i * 7919 % 10_007}": f"text {i}" for i in range(600)}
-    before = {one.fingerprint for one in sharded(corpus(tmp_path / "f", rows), 20, own).shards}
+    before = {one.fingerprint for one in sharded(corpus(tmp_path / "f", rows).documents(), 20, own).shards}
     changes = {"d7919": "changed", "new": "added"}
-    after = {one.fingerprint for one in sharded(corpus(tmp_path / "g", rows | changes), 20, own).shards}
+    after = {one.fingerprint for one in sharded(corpus(tmp_path / "g", rows | changes).documents(), 20, own).shards}
     assert len(before) > 20
     assert len(after - before) <= 5
     assert len(kept(own)) == len(before | after)
@@ -143,9 +143,9 @@ def test_any_corpus_is_as_in_memory(tmp_path, monkeypatch, rows, size, run, at_o
     monkeypatch.setattr(ingest, "RUN_CHARACTERS", run)
     monkeypatch.setattr(ingest, "RUNS_AT_ONCE", at_once)
     source = corpus(tmp_path / "f", rows)
-    found = sharded(source, size, Cache(tmp_path / "cache"))
-    assert tuple(found) == in_memory(source)
-    assert found.fingerprint == Dataset("", in_memory(source), (), None).fingerprints["documents"]
+    found = sharded(source.documents(), size, Cache(tmp_path / "cache"))
+    assert tuple(found) == in_memory(source.documents())
+    assert found.fingerprint == Dataset("", in_memory(source.documents()), (), None).fingerprints["documents"]
 
 
 BROKEN = {
@@ -167,9 +167,9 @@ def test_errors_have_the_messages_of_memory_and_leave_nothing(tmp_path, own, in_
     (tmp_path / "f").write_bytes(content.encode("utf-8", "surrogateescape"))
     source = Beir(documents=str(tmp_path / "f"))
     with pytest.raises(BadInput, match=said) as cut:
-        sharded(source, 2, own)
+        sharded(source.documents(), 2, own)
     with pytest.raises(BadInput) as whole:
-        in_memory(source)
+        in_memory(source.documents())
     assert str(cut.value) == str(whole.value)
     assert own.entries() == []
 
@@ -186,7 +186,7 @@ def test_what_cannot_be_read_is_refused(tmp_path, own):
         (Plugged(), "two documents with the id 'b'"),
     ):
         with pytest.raises(BadInput, match=said):
-            sharded(source, 2, own)
+            sharded(source.documents(), 2, own)
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, own, monkeypatch):
@@ -199,10 +199,10 @@ def test_a_file_that_changes_while_it_is_read_is_refused(tmp_path, own, monkeypa
 
     monkeypatch.setattr(ingest, "sha256_of", changing)
     with pytest.raises(BadInput, match=r"f has changed while it was read\. Repeat the command"):
-        sharded(source, 2, own)
+        sharded(source.documents(), 2, own)
     monkeypatch.undo()
     assert own.entries() == []
-    assert next(iter(sharded(source, 2, own))).text == "other"
+    assert next(iter(sharded(source.documents(), 2, own))).text == "other"
 
 
 def test_an_interrupted_ingest_leaves_what_is_finished_and_goes_on_from_it(own, fifty, monkeypatch):
@@ -216,14 +216,14 @@ def test_an_interrupted_ingest_leaves_what_is_finished_and_goes_on_from_it(own, 
 
     monkeypatch.setattr(Cache, "folder", killed)
     with pytest.raises(KeyboardInterrupt):
-        sharded(fifty, 5, own)
+        sharded(fifty.documents(), 5, own)
     monkeypatch.undo()
     before = kept(own)
     assert len(before) == len(made) - 1  # those finished; the first is the table, which is not there
     assert {*before.values()} == {"finished"}
     assert not kept(own, "corpora")
     times = written(own, before)
-    assert tuple(sharded(fifty, 5, own)) == in_memory(fifty)
+    assert tuple(sharded(fifty.documents(), 5, own)) == in_memory(fifty.documents())
     assert written(own, before) == times
 
 
@@ -236,17 +236,17 @@ HARMS = {
 
 @pytest.mark.parametrize("how", HARMS)
 def test_a_damaged_shard_is_made_again_from_the_source(tmp_path, own, fifty, how, caplog):
-    opened = sharded(fifty, 5, own)
+    opened = sharded(fifty.documents(), 5, own)
 
     def harm(shard):
         HARMS[how](own.root / "documents" / digest({"documents": shard.fingerprint}) / "documents.txt")
 
     harm(opened.shards[2])
     with caplog.at_level(logging.WARNING):
-        assert tuple(opened) == in_memory(fifty)
+        assert tuple(opened) == in_memory(fifty.documents())
     assert "is damaged and will be built again" in caplog.text
     harm(opened.shards[1])
-    assert tuple(sharded(fifty, 5, own)) == in_memory(fifty)
+    assert tuple(sharded(fifty.documents(), 5, own)) == in_memory(fifty.documents())
     harm(opened.shards[2])
     corpus(tmp_path / "f", {"a": "x"})
     with pytest.raises(BadInput, match="f has changed while it was read"):

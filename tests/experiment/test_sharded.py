@@ -54,7 +54,7 @@ def own(tmp_path):
 
 def session(sample, cache, size, documents=None):
     """A session on the sample in shards of about `size` documents; None: whole."""
-    documents = documents or (ingested(Sample(), size, cache) if size else in_memory(Sample()))
+    documents = documents or (ingested(Sample().documents(), size, cache) if size else in_memory(Sample().documents()))
     data = Dataset("sample", documents, sample.queries, None)
     return Session(data, sample.queries, cache, timed="never", cluster=Counting(size))
 
@@ -144,13 +144,13 @@ def test_one_shard_is_the_whole(sample, own):
 
 def test_more_documents_change_the_index_of_few_shards(sample, own, trigrams):
     """Where shards are independent: BM25 weighs each anew, since a document changes the mean length."""
-    everything = in_memory(Sample())
+    everything = in_memory(Sample().documents())
 
     class Fewer(Sample):
         def documents(self):
             return [one for one in everything if one is not everything[40]]
 
-    ranked(DENSE, session(sample, own, 20, ingested(Fewer(), 20, own)))
+    ranked(DENSE, session(sample, own, 20, ingested(Fewer().documents(), 20, own)))
     more = session(sample, own, 20)
     ranked(DENSE, more)
     assert more.cluster.done.count("index") == 1
