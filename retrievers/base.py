@@ -24,6 +24,7 @@ from harness.errors import BadInput, did_you_mean
 # Called as progress(done, total, unit), such as progress(3, 10, "texts"). None: nothing is reported.
 Progress = Callable[[int, int, str], None]
 MOST_CORES = 4_096  # the largest valid HARNESS_CORES; no machine has more cores
+CELLS = 1 << 20  # cells of an array that are converted or checked at a time, to limit memory
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -149,20 +150,8 @@ class Ranking:
             raise ValueError("a ranking's doc_ids must be unique and ascending")
         if docs.size and (docs.min() < -1 or docs.max() >= len(self.doc_ids)):
             raise ValueError("a ranking's docs must be indices into its doc_ids, or -1")
-        present = docs >= 0
-        if not np.isfinite(scores).all() or scores[~present].any():
-            raise ValueError("a ranking's scores must be finite, and 0 where a row is padded")
-        if docs.shape[1] > 1:
-            both = present[:, 1:]
-            falls = scores[:, :-1] > scores[:, 1:]
-            tied = (scores[:, :-1] == scores[:, 1:]) & (docs[:, :-1] < docs[:, 1:])
-            if (both & ~present[:, :-1]).any():
-                raise ValueError("a ranking pads only the end of a row, but a document follows a pad")
-            if (both & ~(falls | tied)).any():
-                raise ValueError("a ranking must be ordered by score descending, then doc_id ascending")
-            ordered = np.sort(docs, axis=1)
-            if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
-                raise ValueError("a ranking must contain each document once per query")
+        for part in row_blocks(docs.shape):
+            _check_rows(docs[part], scores[part])
 
     @classmethod
     def from_scores(cls, scores: Mapping[str, Mapping[str, float]], k: int | None = None) -> Ranking:
@@ -200,7 +189,9 @@ class Ranking:
         return self._of_same(np.where(past, np.int32(-1), top.docs), np.where(past, 0.0, top.scores))
 
     def where(self, keep: np.ndarray) -> Ranking:
-        """Return a copy whose rows are empty where `keep`, bool [Q], is false."""
+        """Return a ranking whose rows are empty where `keep`, bool [Q], is false."""
+        if keep.all():
+            return self
         docs, scores = np.array(self.docs), np.array(self.scores)
         docs[~keep], scores[~keep] = -1, 0.0
         return self._of_same(docs, scores)
@@ -237,9 +228,41 @@ class Ranking:
 
     def to_trec(self, tag: str) -> Iterable[str]:
         """Yield lines `query_id Q0 doc_id rank score tag`; white space in ids is percent-encoded."""
-        for i, query_id in enumerate(self.query_ids):
-            for rank, (doc_id, score) in enumerate(self.row(i), start=1):
-                yield f"{one_word(query_id)} Q0 {one_word(doc_id)} {rank} {score!r} {tag}"
+        words, lists = tuple(map(one_word, self.doc_ids)), zip(in_rows(self.docs), in_rows(self.scores), strict=True)
+        for query_id, (docs, scores) in zip(map(one_word, self.query_ids), lists, strict=True):
+            ranked = enumerate(zip(docs, scores, strict=True), start=1)
+            listed = (one for one in ranked if one[1][0] >= 0)
+            yield from (f"{query_id} Q0 {words[doc]} {rank} {score!r} {tag}" for rank, (doc, score) in listed)
+
+
+def _check_rows(docs: np.ndarray, scores: np.ndarray) -> None:
+    present = docs >= 0
+    if not np.isfinite(scores).all() or scores[~present].any():
+        raise ValueError("a ranking's scores must be finite, and 0 where a row is padded")
+    if docs.shape[1] < 2:
+        return
+    both = present[:, 1:]
+    falls = scores[:, :-1] > scores[:, 1:]
+    tied = (scores[:, :-1] == scores[:, 1:]) & (docs[:, :-1] < docs[:, 1:])
+    if (both & ~present[:, :-1]).any():
+        raise ValueError("a ranking pads only the end of a row, but a document follows a pad")
+    if (both & ~(falls | tied)).any():
+        raise ValueError("a ranking must be ordered by score descending, then doc_id ascending")
+    ordered = np.sort(docs, axis=1)
+    if ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any():
+        raise ValueError("a ranking must contain each document once per query")
+
+
+def row_blocks(shape: tuple[int, ...], cells: int = CELLS) -> Iterator[slice]:
+    """Yield slices that cover the rows of an array, each with at most `cells` cells, or with one row."""
+    step = max(1, cells // max(1, math.prod(shape[1:])))
+    yield from (slice(start, start + step) for start in range(0, shape[0], step))
+
+
+def in_rows(values: np.ndarray) -> Iterator[Any]:
+    """Yield the rows of an array like `values.tolist()`, with a part of them in memory at a time."""
+    for part in row_blocks(values.shape):
+        yield from values[part].tolist()
 
 
 def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np.ndarray]]:

@@ -10,8 +10,22 @@ from typing import Any
 
 def digest(value: Any) -> str:
     """Return the sha256 of the canonical JSON of a value."""
-    text = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_canonical(value).encode()).hexdigest()
+
+
+def digest_rows(rows: Iterable[Any]) -> str:
+    """Return the digest of a list of rows, with one row in memory at a time."""
+    found = hashlib.sha256()
+    mark = b"["
+    for row in rows:
+        found.update(mark + _canonical(row).encode())
+        mark = b","
+    found.update(b"]" if mark == b"," else b"[]")
+    return found.hexdigest()
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def digest_texts(texts: Iterable[str]) -> str:

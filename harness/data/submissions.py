@@ -13,7 +13,7 @@ from harness.config.text import counted
 from harness.data.files import field, json_line, json_lines, json_text, some, unique_rows
 from harness.data.predictions import contest_rows
 from harness.errors import BadInput
-from retrievers.base import Document, Query, Ranking, remembered
+from retrievers.base import Document, Query, Ranking, in_rows, remembered
 
 _LISTED = 10  # maximum number of problems in an error message
 
@@ -33,8 +33,8 @@ def submission_rows(
     if [query.query_id for query in queries] != list(ranking.query_ids):
         raise ValueError("a submission needs the ranking's queries, in the ranking's order")
     written = [""] * len(queries) if answers is None else answers
-    rows = zip(queries, ranking.docs.tolist(), ranking.scores.tolist(), ranking.lengths.tolist(), written, strict=True)
-    for query, docs, scores, length, answer in rows:
+    lists = in_rows(ranking.docs), in_rows(ranking.scores), in_rows(ranking.lengths)
+    for query, docs, scores, length, answer in zip(queries, *lists, written, strict=True):
         documents = [texts[ranking.doc_ids[doc]] for doc in docs[:length]]
         references: list[dict[str, Any]] = [{"score": round(score, 6)} for score in scores[:length]]
         if contents:

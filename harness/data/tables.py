@@ -7,7 +7,7 @@ import io
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,15 @@ def strict_reader(lines: Iterable[str]) -> Any:
     return csv.reader(lines, strict=True)
 
 
-def csv_text(columns: Mapping[str, Sequence[Any]]) -> str:
+def csv_text(columns: Mapping[str, Iterable[Any]]) -> str:
     """Return CSV with a header. columns: name -> values, the same number per column. None becomes an empty cell."""
-    return "".join(map(_line, (columns, *zip(*columns.values(), strict=True))))
+    return "".join(csv_lines(columns))
+
+
+def csv_lines(columns: Mapping[str, Iterable[Any]]) -> Iterator[str]:
+    """Yield the lines of `csv_text`."""
+    yield _line(columns)
+    yield from map(_line, zip(*columns.values(), strict=True))
 
 
 def read_columns(path: Path) -> dict[str, list[str]]:

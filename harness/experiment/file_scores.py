@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from harness.config.canonical import digest
+import numpy as np
+
+from harness.config.canonical import digest_rows
 from harness.config.commands import ScoreConfig
 from harness.config.components import build
 from harness.config.text import counted
@@ -18,7 +20,7 @@ from harness.errors import BadInput
 from harness.measures.measures import requested
 from harness.measures.scores import UNKNOWN, Scores, ShownLists, score_lists
 from harness.statistics.split import Split
-from retrievers.base import Ranking
+from retrievers.base import Ranking, row_blocks
 
 
 def file_scores(config: ScoreConfig, predictions: Predictions) -> tuple[Scores, Qrels]:
@@ -74,8 +76,13 @@ def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
 
 def lists_digest(lists: Predictions | Ranking) -> str:
     """Return the sha256 of the ranked doc_ids of all queries, regardless of the scores and of the order of queries."""
-    rows = zip(lists.query_ids, lists.docs.tolist(), strict=True)
-    return digest([[query_id, *(lists.doc_ids[doc] for doc in docs if doc >= 0)] for query_id, docs in sorted(rows)])
+    order = np.array(sorted(range(len(lists.query_ids)), key=lists.query_ids.__getitem__), np.intp)
+    rows = ((row, docs) for part in row_blocks(lists.docs.shape) for row, docs in _rows(lists.docs, order[part]))
+    return digest_rows([lists.query_ids[row], *(lists.doc_ids[doc] for doc in docs if doc >= 0)] for row, docs in rows)
+
+
+def _rows(docs: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, list[int]]]:
+    return zip(rows.tolist(), docs[rows].tolist(), strict=True)
 
 
 def labels_alone(source: Mapping[str, Any]) -> bool:

@@ -223,6 +223,21 @@ class Judged:
         gains = np.where(self.holes.first & ~self.known, 1.0, self.gains)
         return Judged(gains, self.repeats, self.returned, self.ideal, self.needs)
 
+    @property
+    def unlisted(self) -> Judged:
+        """The same queries without their lists, for measures of all queries at once."""
+        nothing = np.zeros((len(self.needs), 0))
+        return Judged(nothing, nothing.astype(bool), self.returned, nothing, self.needs, self.signal)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Judged]) -> Judged:
+        """Return the queries of several `unlisted`, in order."""
+        returned, needs = (np.concatenate([getattr(one, name) for one in parts]) for name in ("returned", "needs"))
+        signals = [one.signal for one in parts if one.signal is not None]
+        nothing = np.zeros((len(needs), 0))
+        signal = np.concatenate(signals) if signals else None
+        return cls(nothing, nothing.astype(bool), returned, nothing, needs, signal)
+
     # All measures and cut-offs use the properties below. Most are running totals, float64 [Q, K + 1]: column k is the
     # total over the first k ranks. Read a column with `at(totals, k)`.
 
@@ -289,10 +304,24 @@ def judge_lists(
     """
     if query_ids is None:
         query_ids = [query_id for query_id in lists.query_ids if query_id in qrels.grades]
-    row_of = {query_id: row for row, query_id in enumerate(lists.query_ids)}
-    rows = np.array([row_of.get(query_id, -1) for query_id in query_ids], np.intp)
-    labels = _labels(qrels, query_ids=tuple(query_ids))
+    return judge_rows(lists, rows_of(lists, query_ids), qrels, tuple(query_ids), signal)
 
+
+def rows_of(lists: Ranking | Predictions, query_ids: Sequence[str]) -> np.ndarray:
+    """Return the row of each query in `lists`, int [Q]; -1 for a query without a row."""
+    row_of = {query_id: row for row, query_id in enumerate(lists.query_ids)}
+    return np.array([row_of.get(query_id, -1) for query_id in query_ids], np.intp)
+
+
+def judge_rows(
+    lists: Ranking | Predictions,
+    rows: np.ndarray,
+    qrels: Qrels,
+    query_ids: tuple[str, ...],
+    signal: np.ndarray | None = None,
+) -> Judged:
+    """Return the result of `judge_lists` for labelled queries whose rows are known. rows: from `rows_of`."""
+    labels = _labels(qrels, query_ids=query_ids)
     missing = rows < 0
     docs = np.full((len(rows), lists.docs.shape[1]), -1, np.int32)
     docs[~missing] = lists.docs[rows[~missing]]
@@ -303,8 +332,8 @@ def judge_lists(
             raise ValueError("a signal has one number, never NaN, for each row of the lists")
         row_signal, signal = signal, np.where(labels.needs, -np.inf, np.inf)
         signal[~missing] = row_signal[rows[~missing]]
-    shown = Shown(docs, lists.doc_ids, tuple(query_ids), qrels) if qrels.places is not None else None
-    holes = None if qrels.not_relevant is None else Holes(docs, lists.doc_ids, tuple(query_ids), qrels)
+    shown = Shown(docs, lists.doc_ids, query_ids, qrels) if qrels.places is not None else None
+    holes = None if qrels.not_relevant is None else Holes(docs, lists.doc_ids, query_ids, qrels)
     return Judged(gains, repeats, returned, labels.ideal, labels.needs, signal, shown, holes)
 
 
@@ -342,8 +371,13 @@ def _places(lists: Ranking | Predictions, wanted: Sequence[str]) -> np.ndarray:
         nearest = (bisect_left(table, doc_id) for doc_id in wanted)
         places = (i if table[i : i + 1] == (doc_id,) else -2 for i, doc_id in zip(nearest, wanted, strict=True))
         return np.fromiter(places, np.int32, len(wanted))
-    index_of = dict(zip(table, range(len(table)), strict=True))
+    index_of = _index_of(lists)
     return np.fromiter((index_of.get(doc_id, -2) for doc_id in wanted), np.int32, len(wanted))
+
+
+@remembered
+def _index_of(lists: Predictions) -> dict[str, int]:
+    return dict(zip(lists.doc_ids, range(len(lists.doc_ids)), strict=True))
 
 
 def _match(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from harness.errors import BadInput
 from harness.measures.measures import KINDS, OOF
 from harness.measures.scores import Scores
 from harness.storage.typed import encoded
+from retrievers.base import in_rows
 
 FLAGS = ("needs", "multi_turn", "public")
 LOSS = "loss"  # the column with the kinds of loss
@@ -53,17 +54,18 @@ class ScoreTable:
         )
 
 
-def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, list[Any]]:
+def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, Iterable[Any]]:
     """Return column -> its cells, one for each scored query. Columns: id, flags (0 or 1), kind of loss, and measures.
 
     oof: out-of-fold scores of the same queries, if the run learnt from labels.
     """
-    columns: dict[str, list[Any]] = {"query_id": list(scores.query_ids)}
+    columns: dict[str, Iterable[Any]] = {"query_id": scores.query_ids}
     flags = (scores.needs, scores.multi_turn, scores.in_public)
-    columns |= {name: values.astype(int).tolist() for name, values in zip(FLAGS, flags, strict=True)}
-    columns |= {LOSS: list(scores.loss)} if scores.loss is not None else {}
-    columns |= {name: encoded(values) for name, values in scores.values.items()}
-    return columns | {f"{OOF}{name}": encoded(values) for name, values in (oof.values if oof else {}).items()}
+    columns |= {name: in_rows(values.astype(np.int8)) for name, values in zip(FLAGS, flags, strict=True)}
+    columns |= {LOSS: scores.loss} if scores.loss is not None else {}
+    columns |= {name: map(encoded, in_rows(values)) for name, values in scores.values.items()}
+    unseen = oof.values if oof else {}
+    return columns | {f"{OOF}{name}": map(encoded, in_rows(values)) for name, values in unseen.items()}
 
 
 def read_score_table(file: Path, only: str | None = None) -> ScoreTable:

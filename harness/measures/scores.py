@@ -20,7 +20,7 @@ from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.measures import checked_values
 from harness.measures.checked_values import CheckedValues
-from harness.measures.judged import Judged, judge_lists
+from harness.measures.judged import Judged, judge_lists, judge_rows, rows_of
 from harness.measures.measures import (
     SHOWN,
     Measure,
@@ -36,9 +36,10 @@ from harness.measures.measures import (
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.prediction_powered import Estimate
 from harness.statistics.split import Split, public_part
-from retrievers.base import Ranking, remembered
+from retrievers.base import Ranking, remembered, row_blocks
 
 Lists = Ranking | Predictions
+JUDGED = 1 << 22  # cells of lists judged at a time, to limit memory
 DEEP = 100  # a run's default depth; if lists may be cut, measures without a k need at least one list this long
 
 
@@ -241,17 +242,15 @@ def score_lists(
     absent = _missing(lists.final, qrels)
     labelled = [query_id for query_id in lists.final.query_ids if query_id in qrels.grades]
     scored = (*labelled, *(absent if missing == "zero" else ()))
-    shown = judge_lists(lists.final, qrels, scored, lists.signal)
-    deep = shown if lists.deep is None else judge_lists(lists.deep, qrels, scored, lists.signal)
-    judged = {measure: shown if lists.read_by(measure) is lists.final else deep for measure in measures}
-    values = {one.name: one.values(judged[one]) for one in measures if one.family is not MeasureFamily.POOLED}
-    unknown = lists.beyond(measures) | _unplaced(measures, shown)
+    found = _judgement(lists, qrels, scored, measures)
+    shown, values = found.shown, found.values
+    unknown = lists.beyond(measures) | _unplaced(measures, found.unplaced)
     values |= {name: np.full(len(scored), np.nan) for name in unknown}
     conversations = frozenset(query_id for query_id, many in (multi_turn or {}).items() if many)
     in_public = public_part(qrels, scored=scored, multi_turn=conversations, part=split)
-    summary = _summaries(judged, values, np.ones(len(scored), bool))
+    summary = _summaries(measures, shown, values, np.ones(len(scored), bool))
     summary |= {name: Summary(math.nan, 0, note=reason) for name, reason in unknown.items()}
-    parted = {measure: read for measure, read in judged.items() if measure.name in wanted}
+    parted = [measure for measure in measures if measure.name in wanted]
     # With a model's labels there are no intervals, since an interval could not reflect the errors of these labels.
     honest = wanted - set(unknown) if qrels.checked is None else set()
     reads = {measure: lists.read_by(measure) for measure in parted if measure.name not in unknown}
@@ -263,15 +262,109 @@ def score_lists(
         multi_turn=np.array([query_id in conversations for query_id in scored], bool),
         in_public=in_public,
         summary=_with_intervals(summary, values, split.seed, honest),
-        public=_public(_summaries(parted, values, in_public), values, in_public, split, honest),
-        private=_summaries(parted, values, ~in_public),
+        public=_public(_summaries(parted, shown, values, in_public), values, in_public, split, honest),
+        private=_summaries(parted, shown, values, ~in_public),
         counts=_counts(lists.final, qrels, shown, missing=len(absent), duplicates=len(repeated)),
         missing=absent,
         duplicates=repeated,
         unanswerable=_unanswerable(lists.final, qrels, split.seed if detailed is None else None),
         checked=None if qrels.checked is None else checked_values.checked_values(reads, qrels.checked, scored),
-        **_losses(lists, qrels, scored, shown),
+        **_losses(lists, found),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Judgement:
+    """What scores are made of, for n scored queries.
+
+    shown: the final lists, as `Judged.unlisted`. first: float64 [n], the rank of the first hit before the gate.
+    values, losses, ceilings: name -> float64 [n]. unplaced: see `Shown`.
+    """
+
+    shown: Judged
+    first: np.ndarray
+    values: dict[str, np.ndarray]
+    losses: dict[str, np.ndarray]
+    ceilings: dict[str, np.ndarray]
+    unplaced: tuple[str, ...]
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Judgement]) -> _Judgement:
+        def together(name: str) -> dict[str, np.ndarray]:
+            several = [getattr(part, name) for part in parts]
+            return {key: np.concatenate([one[key] for one in several]) for key in several[0]}
+
+        return cls(
+            Judged.joined([part.shown for part in parts]),
+            np.concatenate([part.first for part in parts]),
+            together("values"),
+            together("losses"),
+            together("ceilings"),
+            tuple(dict.fromkeys(doc_id for part in parts for doc_id in part.unplaced)),
+        )
+
+
+def _judgement(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], measures: Sequence[Measure]) -> _Judgement:
+    """Judge some of the queries at a time, so that temporary arrays do not grow with queries × documents."""
+    rows = rows_of(lists.final, scored)
+    keep = None if lists.keep is None else (rows >= 0) & lists.keep[rows]
+    widest = max(one.docs.shape[1] for one in (lists.final, lists.deep, lists.candidates) if one is not None)
+    parts = [*row_blocks((len(scored), widest), JUDGED)] or [slice(0)]
+
+    def judgement(part: slice) -> _Judgement:
+        read = _Reader(qrels, scored[part], rows[part], alone=len(parts) == 1)
+        return _judged_part(lists, read, None if keep is None else keep[part], measures)
+
+    return _Judgement.joined([*map(judgement, parts)])
+
+
+def _judged_part(lists: ShownLists, read: _Reader, keep: np.ndarray | None, measures: Sequence[Measure]) -> _Judgement:
+    shown = read.lists(lists.final, lists.signal)
+    before = None if lists.candidates is None else read.shared(lists.candidates)
+    deep = before if before and lists.deep is lists.candidates else read.lists(lists.deep) if lists.deep else shown
+    heads = {name: read.head(ranking) for name, ranking in lists.rankings.items()}
+    top_k = SHOWN if lists.top_k is None else lists.top_k
+    judged = {measure: shown if lists.read_by(measure) is lists.final else deep for measure in measures}
+    return _Judgement(
+        shown.unlisted,
+        (shown if before is None else before).first,
+        {one.name: one.values(judged[one]) for one in measures if one.family is not MeasureFamily.POOLED},
+        losses(shown, before, keep),
+        ceilings(shown, before, keep, heads, top_k),
+        tuple(shown.shown.unplaced if shown.shown else ()),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Reader:
+    """Judges lists of queries. rows: from `rows_of`. alone: whether these are all scored queries."""
+
+    qrels: Qrels
+    query_ids: tuple[str, ...]
+    rows: np.ndarray
+    alone: bool
+
+    def lists(self, lists: Lists, signal: np.ndarray | None = None) -> Judged:
+        return judge_rows(lists, self.rows, self.qrels, self.query_ids, signal)
+
+    def shared(self, lists: Lists) -> Judged:
+        """Remember the result unless it is one of several: trials that differ only in the gate share candidates."""
+        return _judged(lists, self.qrels, query_ids=self.query_ids) if self.alone else self.lists(lists)
+
+    def head(self, ranking: Ranking) -> Judged:
+        if self.alone:
+            return _judged_head(ranking, self.qrels, query_ids=self.query_ids)
+        return self.lists(ranking.top(SHOWN))
+
+
+@remembered
+def _judged(candidates: Lists, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
+    return judge_lists(candidates, qrels, query_ids)
+
+
+@remembered
+def _judged_head(ranking: Ranking, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
+    return judge_lists(ranking.top(SHOWN), qrels, query_ids)
 
 
 def _unanswerable(final: Lists, qrels: Qrels, seed: int | None) -> Summary | None:
@@ -286,8 +379,7 @@ def _unanswerable(final: Lists, qrels: Qrels, seed: int | None) -> Summary | Non
     return replace(found, low=float(low), high=float(high), note=note)
 
 
-def _unplaced(measures: Sequence[Measure], shown: Judged) -> dict[str, str]:
-    unplaced = shown.shown.unplaced if shown.shown else []
+def _unplaced(measures: Sequence[Measure], unplaced: Sequence[str]) -> dict[str, str]:
     if not unplaced:
         return {}
     why = f"the dataset does not have {counted(len(unplaced), 'listed document')}, such as {unplaced[0]:.60}"
@@ -308,38 +400,21 @@ def _counts(final: Lists, qrels: Qrels, shown: Judged, *, missing: int, duplicat
     return found | ({"unanswerable": len(qrels.unanswerable)} if qrels.unanswerable else {})
 
 
-def _losses(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], shown: Judged) -> dict[str, Any]:
+def _losses(lists: ShownLists, found: _Judgement) -> dict[str, Any]:
     """Return the fields of `Scores` that are about losses."""
-    before = None if lists.candidates is None else _judged(lists.candidates, qrels, query_ids=scored)
-    keep = None if lists.keep is None else _kept(lists.keep, lists.final, scored)
-    heads = {name: _judged_head(ranking, qrels, query_ids=scored) for name, ranking in lists.rankings.items()}
-    each = losses(shown, before, keep)
     lost, reachable = (
-        {name: float(values.mean()) for name, values in parts.items()}
-        for parts in (each, ceilings(shown, before, keep, heads, 3 if lists.top_k is None else lists.top_k))
+        {name: float(values.mean()) for name, values in parts.items()} for parts in (found.losses, found.ceilings)
     )
     if lists.are_cut:
         lost = merged(lost)
         del reachable["oracle_rerank"]  # unknown, since a reranker would read longer lists
-    source = shown if before is None else before
-    rank = np.where(np.isfinite(source.first), source.first, 0.0)
+    rank = np.where(np.isfinite(found.first), found.first, 0.0)
     return {
-        "first_hit": np.where(source.needs, rank, np.nan),
+        "first_hit": np.where(found.shown.needs, rank, np.nan),
         "losses": lost,
         "ceilings": reachable,
-        "loss": kinds(each, cut=lists.are_cut),
+        "loss": kinds(found.losses, cut=lists.are_cut),
     }
-
-
-@remembered
-def _judged(candidates: Lists, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
-    """Judge candidates, and remember the result: trials that differ only in the gate share their candidates."""
-    return judge_lists(candidates, qrels, query_ids)
-
-
-@remembered
-def _judged_head(ranking: Ranking, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
-    return judge_lists(ranking.top(SHOWN), qrels, query_ids)
 
 
 def _missing(final: Lists, qrels: Qrels) -> list[str]:
@@ -364,19 +439,19 @@ def _duplicates(final: Lists) -> dict[str, list[str]]:
 
 
 def _summaries(
-    judged: Mapping[Measure, Judged], values: Mapping[str, np.ndarray], rows: np.ndarray
+    measures: Sequence[Measure], shown: Judged, values: Mapping[str, np.ndarray], rows: np.ndarray
 ) -> dict[str, Summary]:
     found = {}
-    for measure, read in judged.items():
+    for measure in measures:
         if measure.family is MeasureFamily.POOLED:
-            value, n = measure.pooled(read.take(rows))
+            value, n = measure.pooled(shown.take(rows))
         else:
             counted = values[measure.name][rows]
             counted = counted[~np.isnan(counted)]
             n = len(counted)
             # A ratio with denominator 0 is 0 by definition; a mean over no queries is unknown.
             value = float(counted.mean()) if n else 0.0 if measure.family is MeasureFamily.ABSTENTION else math.nan
-        found[measure.name] = Summary(value, n, note="" if n else _reason(measure, read))
+        found[measure.name] = Summary(value, n, note="" if n else _reason(measure, shown))
     return found
 
 
@@ -418,8 +493,3 @@ def _public(
         return dict(summary)
     inside = {name: of[rows] for name, of in values.items()}
     return _with_intervals(summary, inside, split.seed, set(summary) & set(wanted))
-
-
-def _kept(keep: np.ndarray, final: Lists, scored: Sequence[str]) -> np.ndarray:
-    decided = dict(zip(final.query_ids, keep.tolist(), strict=True))
-    return np.array([decided.get(query_id, False) for query_id in scored], bool)

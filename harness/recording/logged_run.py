@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from harness.config import consent, yaml_files
 from harness.config.canonical import flatten
 from harness.config.components import build, check_component
-from harness.data.dataset import Dataset, checked_dataset, in_memory
+from harness.data.dataset import Dataset, checked_dataset
 from harness.data.files import field, json_file
 from harness.data.source import Source
 from harness.errors import BadInput

@@ -6,7 +6,7 @@ import hashlib
 import json
 import resource
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from harness.config.components import SHARED, component_identity, recorded_name,
 from harness.config.schema import Node, Role, recipes, with_role
 from harness.config.text import short_number, shortest
 from harness.data.dataset import Dataset
-from harness.data.files import json_text
+from harness.data.files import json_line
 from harness.data.submissions import bare_text, submission_rows
-from harness.data.tables import csv_text
+from harness.data.tables import csv_lines
 from harness.experiment import preflight, steps, timing
 from harness.experiment.file_scores import lists_digest
 from harness.experiment.plan import Plan
@@ -33,7 +33,7 @@ from harness.recording import provenance
 from harness.recording.traces import check_traces
 from harness.reports.run_note import TABLE
 from harness.reports.run_page import write_run_page
-from harness.storage.atomic import write_text
+from harness.storage.atomic import write_parts, write_text
 from harness.storage.typed import encoded
 from harness.tracking.mlflow_client import shown_address, without_login
 from harness.tracking.tracker import METRICS, NOTE, Input, RunRecord, as_note
@@ -195,11 +195,12 @@ def write_metrics(
         write_text(folder / METRICS, json.dumps(content, ensure_ascii=False, indent=1) + "\n")
 
 
-def score_files(scores: Scores, held_out: Scores | None = None) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the files of scores and checked values as file name -> text, and the tags that describe the files."""
-    files, tags = {"scores.csv": csv_text(table_columns(scores, held_out))}, {SCORED_IDS: ids_digest(scores.query_ids)}
+def score_files(scores: Scores, held_out: Scores | None = None) -> tuple[dict[str, Iterable[str]], dict[str, str]]:
+    """Return the files of scores and checked values as file name -> parts, and the tags that describe the files."""
+    files: dict[str, Iterable[str]] = {"scores.csv": csv_lines(table_columns(scores, held_out))}
+    tags = {SCORED_IDS: ids_digest(scores.query_ids)}
     if checked := (held_out or scores).checked:
-        files[checked_values.FILE] = checked_values.checked_table_text(checked)
+        files[checked_values.FILE] = (checked_values.checked_table_text(checked),)
         tags[CHECKED] = str(int(checked.checked.sum()))
     return files, tags
 
@@ -311,26 +312,35 @@ def write_run_files(
     folder: Path, plan: Plan, dataset: Dataset, outcome: steps.Outcome, light: bool = False
 ) -> dict[str, str]:
     """Write the run's files; return its tags. light: leave out the TREC run and the texts of documents."""
-    submitted = outcome.queries, outcome.final, dataset.by_id
-    if outcome.answers is None:
-        bare = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)
-    else:
-        bare = json_text(submission_rows(*submitted, contents=False, answers=outcome.answers))
-    found = {PREDICTED: hashlib.sha256(bare.encode()).hexdigest(), timing.MACHINE: timing.machine()}
-    found[LISTS] = lists_digest(outcome.final)
-    rows = bare if light else json_text(submission_rows(*submitted, contents=True, answers=outcome.answers))
-    files = {"config.yaml": provenance.resolved(plan.document), "predictions.jsonl": rows}
+    bare = hashlib.sha256()
+    files: dict[str, Iterable[str]] = {"config.yaml": (provenance.resolved(plan.document),)}
+    files["predictions.jsonl"] = _submission(outcome, dataset, light, bare)
+    found = {timing.MACHINE: timing.machine(), LISTS: lists_digest(outcome.final)}
     if outcome.scores:
         tables, tags = score_files(outcome.scores, outcome.held_out)
         files, found = files | tables, found | tags
     for name, learnt in {"gate.json": outcome.decision.fitted, "fusion.json": outcome.fusion}.items():
         if learnt:
-            files[name] = json.dumps(learnt, ensure_ascii=False, indent=1) + "\n"
+            files[name] = (json.dumps(learnt, ensure_ascii=False, indent=1), "\n")
     if not light:
-        files[RUN_FILE] = "".join(line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
-    for name, text in files.items():
+        files[RUN_FILE] = (line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
+    for name, parts in files.items():
         if light:  # the tracker copies the file, so it need not be synced to disk
-            (folder / name).write_text(text, "utf-8")
+            (folder / name).write_text("".join(parts), "utf-8")
         else:
-            write_text(folder / name, text)
-    return found
+            write_parts(folder / name, parts)
+    return found | {PREDICTED: bare.hexdigest()}
+
+
+def _submission(outcome: steps.Outcome, dataset: Dataset, light: bool, bare: Any) -> Iterator[str]:
+    """Yield the lines of a run's predictions, without the documents' texts if `light`. bare: digests such lines."""
+    if light and outcome.answers is None:
+        text = bare_text(outcome.queries, outcome.candidates, outcome.final.lengths, dataset.by_id)
+        bare.update(text.encode())
+        yield text
+        return
+    for row in submission_rows(outcome.queries, outcome.final, dataset.by_id, not light, outcome.answers):
+        references = [{"score": one["score"]} for one in row["references"]]
+        line = json_line(row | {"references": references})
+        bare.update(line.encode())
+        yield line if light else json_line(row)

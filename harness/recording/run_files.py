@@ -21,7 +21,7 @@ from harness.measures import measures
 from harness.measures.objective import objective_of
 from harness.measures.scores import Scores
 from harness.recording import provenance, retrieval_run
-from harness.storage.atomic import write_text
+from harness.storage.atomic import write_parts, write_text
 from harness.tracking.tracker import Input, LoggedRun, NoFile, RunRecord, Tracker, mlflow_name
 
 ID = re.compile(r"[0-9a-f]{4,32}")
@@ -66,8 +66,9 @@ class FileScores:
         shutil.copyfile(self.config.predictions, folder / retrieval_run.stored(self.config.predictions))
         files, tags = retrieval_run.score_files(self.scores)
         self.record.end_tags |= tags
-        for name, text in {"config.yaml": provenance.resolved(self.config.document), **files}.items():
-            write_text(folder / name, text)
+        write_text(folder / "config.yaml", provenance.resolved(self.config.document))
+        for name, parts in files.items():
+            write_parts(folder / name, parts)
         retrieval_run.write_metrics(folder, self.record, self.numbers, self.record.objective)
 
 

@@ -110,7 +110,8 @@ class Evaluation:
 
         if not self.scores:
             return pandas.DataFrame(columns=["query_id", *FLAGS]).set_index("query_id")
-        table = pandas.DataFrame(table_columns(self.scores, self.held_out)).set_index("query_id")
+        columns = table_columns(self.scores, self.held_out)
+        table = pandas.DataFrame({name: [*cells] for name, cells in columns.items()}).set_index("query_id")
         measured = table.columns.difference([*FLAGS, LOSS], sort=False)
         return table.astype(dict.fromkeys(FLAGS, bool) | dict.fromkeys(measured, float))
 

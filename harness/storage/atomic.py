@@ -4,47 +4,53 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically: fill a temporary file in the same folder, then rename this file."""
-    with _written(path, text) as unfinished:
+    write_parts(path, (text,))
+
+
+def write_parts(path: Path, parts: Iterable[str]) -> None:
+    """Write a text like `write_text`, with one of its parts in memory at a time."""
+    with _written(path, parts) as unfinished:
         unfinished.replace(path)
 
 
 def create_text(path: Path, text: str) -> bool:
     """Create a file with UTF-8 text, complete from the start. Return False, and change nothing, if the file exists."""
-    with _written(path, text) as unfinished:
+    with _written(path, (text,)) as unfinished:
         try:
             os.link(unfinished, path)
         except FileExistsError:
             return False
         except OSError:  # without hard links, the file exists before its content is complete
-            return _create(path, text)
+            return _create(path, (text,))
     return True
 
 
 @contextmanager
-def _written(path: Path, text: str) -> Iterator[Path]:
+def _written(path: Path, parts: Iterable[str]) -> Iterator[Path]:
     unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished")
     try:
-        _create(unfinished, text)
+        _create(unfinished, parts)
         yield unfinished
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-def _create(path: Path, text: str) -> bool:
+def _create(path: Path, parts: Iterable[str]) -> bool:
     try:
         file = path.open("xb")
     except FileExistsError:
         return False
     with file:
         try:
-            file.write(text.encode())
+            for part in parts:
+                file.write(part.encode())
             file.flush()
             os.fsync(file.fileno())
         except BaseException:
