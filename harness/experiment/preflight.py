@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from harness.config.canonical import digest_texts
 from harness.config.components import build, component_identity
 from harness.config.schema import Node
@@ -134,6 +136,7 @@ def _encoded(
 
 LOOKED_AT = 5  # number of documents to read from each query's ranking, besides the relevant documents
 WORDS, LETTERS = 3, 10  # a checked query has at least this many words and characters; shorter ones match by chance
+CHECKED = 10_000  # the maximum number of queries to check, evenly spread
 LEAST, SHARE = 3, 0.05  # minimum number and share of copied queries to report; fewer may be a coincidence
 
 
@@ -142,9 +145,12 @@ def copied(dataset: Dataset, ranking: Ranking) -> tuple[dict[str, str], int]:
 
     Short queries are not checked. Only relevant documents and the first documents of the ranking are read.
     """
-    lists, found, told = ranking.top(LOOKED_AT).to_dict(), dict[str, str](), 0
+    queries = dataset.queries[:: -(-len(dataset.queries) // CHECKED) or 1]
+    chosen = {query.query_id for query in queries}
+    rows = np.array([query_id in chosen for query_id in ranking.query_ids], bool)
+    lists, found, told = ranking.take(rows).top(LOOKED_AT).to_dict(), dict[str, str](), 0
     grades = (dataset.qrels or Qrels({})).grades
-    for query in dataset.queries:
+    for query in queries:
         words = _plain(query.user_turns[-1])
         if len(words.split()) < WORDS or len(words) < LETTERS:
             continue
@@ -160,8 +166,9 @@ def notes(dataset: Dataset, ranking: Ranking) -> Iterator[str]:
     found, told = copied(dataset, ranking)
     if len(found) >= LEAST and len(found) >= SHARE * told:
         where = some([f"{query_id} in {doc_id}" for query_id, doc_id in found.items()], 3)
+        asked = counted(told, "query") if len(dataset.queries) <= CHECKED else f"{told:,} sampled queries"
         yield (
-            f"{len(found):,} of {counted(told, 'query')} appear word for word in a document ({where}). If the "
+            f"{len(found):,} of {asked} appear word for word in a document ({where}). If the "
             "documents contain the questions, a high score says little about other questions."
         )
 

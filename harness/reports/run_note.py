@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 MEASURES_IN_NOTE = 8
 
 Facts = Sequence[tuple[str, str]]
-Table = Mapping[str, Sequence[Any]]
 REPORT = "report.html"
 TABLE = "queries.json"  # the logged table of queries
 FILES = {
     REPORT: "the page of this run, with measures and queries (for a text task, the worst items); it needs no network",
-    TABLE: "one row per query: signal, decision, hits, score and documents",
+    TABLE: "one row per query of the page: signal, decision, hits, score and documents",
     "items.json": "the worst items, one row each",
     "overview.png": "rank of the first relevant document, and where the score is lost",
     "gate.png": "the score at every threshold of the gate, and the signal of each kind of query",
@@ -71,20 +70,20 @@ def scored_note(first: str, facts: Facts, found: Iterable[str], notes: Sequence[
 def run_note(
     facts: Facts,
     of: Evaluation,
-    table: Table | None,
+    of_run: bool,
     files: Iterable[str],
     notes: Sequence[str] = (),
     run_id: str | None = None,
 ) -> str:
     """Return the description of a run.
 
-    facts: see `facts_of`. table: see `query_table`; None if the queries are unknown. files: see `scored_note`.
-    notes: sentences about the data. run_id: None if the run is not logged.
+    facts: see `facts_of`. of_run: False for a scored file. files: see `scored_note`. notes: sentences about the data.
+    run_id: None if the run is not logged.
     """
     found = []
     if of.scores:
-        found = [_headline(of), _losses(of, table), _confusion(table) if table else ""]
-    if run_id and table:
+        found = [_headline(of), _losses(of, of_run), _confusion(of.scores) if of_run else ""]
+    if run_id and of_run:
         run_id = short_id(run_id)
         found.append(f"Run it again: `harness reproduce run={run_id}`  \nSubmit it: `harness export run={run_id}`")
     unknown = "The objective has no value." if of.scores else "No labels: nothing is scored."
@@ -147,21 +146,22 @@ def _headline(of: Evaluation) -> str:
     return text
 
 
-def _losses(of: Evaluation, table: Table | None) -> str:
-    queries = Counter(table["loss"]) if table else Counter()
+def _losses(of: Evaluation, of_run: bool) -> str:
+    assert of.scores is not None
+    queries = Counter(of.scores.loss or ()) if of_run else Counter()
     rows = [
-        (f"**{marked(kind)}**", f"{value:.4f}", f"{queries[kind]:,}" if table else "–", LOSSES[kind])
+        (f"**{marked(kind)}**", f"{value:.4f}", f"{queries[kind]:,}" if of_run else "–", LOSSES[kind])
         for kind, value in shown_losses(of).items()
     ]
     kind = "points, out of fold" if of.held_out else "points"
     return grid(("loss of modified&#95;map&#64;3", kind, "queries", "why"), rows) if rows else ""
 
 
-def _confusion(table: Table) -> str:
+def _confusion(scores: Scores) -> str:
     """Count the labelled queries by their need for retrieval and by whether they pass the gate ("documents shown")."""
     wrong = {"wrongly_returned", "wrongly_withheld"}
-    cells = zip(table["needs"], table["decision"], strict=True)
-    count = Counter((needs, needs != (decision in wrong)) for needs, decision in cells if needs is not None)
+    cells = zip(scores.needs.tolist(), scores.loss or (), strict=True)
+    count = Counter((needs, needs != (kind in wrong)) for needs, kind in cells)
     rows = [
         (name, f"{count[needs, True]:,}", f"{count[needs, False]:,}")
         for name, needs in (("needs retrieval", True), ("needs none", False))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 RUN_TEMPLATE, TASK_TEMPLATE = TEMPLATES / "run.html", TEMPLATES / "task.html"
 MEASURES_ON_PAGE = 12
+QUERIES = 10_000  # a page shows at most this many queries of a run
 LIMIT = 1000  # a page shows at most this many items of a scored file
 # Characters of text on the page: the minimum and the maximum per document, and the approximate total.
 LEAST, MOST, TEXTS = 90, 400, 90_000
@@ -73,9 +75,10 @@ def write_run_page(
         overview(of, folder / "overview.png", outcome.held_out)
     if view:
         save(draw_gate(view), folder / "gate.png")
-    table = query_table(outcome, dataset, plan.objective)
+    listed = _first(outcome)
+    table = query_table(listed, dataset, plan.objective)
     facts = facts_of(plan, dataset, of, view, outcome.fusion)
-    notes = (*dataset.notes, *preflight.notes(dataset, outcome.candidates))
+    notes = (*dataset.notes, *preflight.notes(dataset, outcome.candidates), *_left_out(outcome))
     kind = "out of fold" if outcome.held_out else "in sample"
     scores = Evaluation(of, outcome.held_out, outcome.objective)
     page = {
@@ -91,12 +94,32 @@ def write_run_page(
         "losses": [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in shown_losses(scores).items()],
         "lost": f"{kind}, all queries" if plan.split.select_on == "public" else kind,
         "queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))},
-        **_documents(outcome, dataset, plan.top_k),
-        "gate": gate_data(outcome, plan, dataset, view, payoff, overrides),
+        **_documents(listed, dataset, plan.top_k),
+        "gate": gate_data(listed, plan, dataset, view, payoff, overrides),
     }
     write_text(folder / "report.html", fill_page(RUN_TEMPLATE, page))
     files = [*(path.name for path in folder.iterdir()), TABLE]
-    return table, run_note(facts, scores, table, files, notes, run_id)
+    return table, run_note(facts, scores, True, files, notes, run_id)
+
+
+def _first(outcome: Outcome) -> Outcome:
+    """Return the outcome of the first QUERIES queries, with the scores of all queries."""
+    decision, rows = outcome.decision, np.arange(min(QUERIES, len(outcome.queries)))
+    if len(rows) == len(outcome.queries):
+        return outcome
+    signal = None if decision.signal is None else decision.signal[rows]
+    return replace(
+        outcome,
+        queries=outcome.queries[:QUERIES],
+        candidates=outcome.candidates.take(rows),
+        final=outcome.final.take(rows),
+        decision=replace(decision, shown=decision.shown[rows], signal=signal),
+    )
+
+
+def _left_out(outcome: Outcome) -> Iterator[str]:
+    if (count := len(outcome.queries)) > QUERIES:
+        yield f"The page and {TABLE} show the first {QUERIES:,} of {count:,} queries. The other files have all queries."
 
 
 def write_scored(folder: Path, of: Evaluation, source: Mapping[str, str]) -> str:
@@ -104,7 +127,7 @@ def write_scored(folder: Path, of: Evaluation, source: Mapping[str, str]) -> str
     if of.scores:
         overview(of.scores, folder / "overview.png")
     files = [path.name for path in folder.iterdir()]
-    return run_note(list(source.items()), of, None, files)
+    return run_note(list(source.items()), of, False, files)
 
 
 def _measures(of: Evaluation) -> dict[str, Any]:
@@ -190,18 +213,19 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
     final, scores, signal = outcome.final, outcome.scores, outcome.decision.signal
     ids = [query.query_id for query in outcome.queries]
     place = {query_id: i for i, query_id in enumerate(scores.query_ids)} if scores else {}
-    loss, hits = losses_and_found(outcome, dataset, place, final, outcome.decision.keep)
+    found = losses_and_found(outcome, dataset, filter(place.__contains__, ids), final, outcome.decision.keep)
 
     def cells(values: Any) -> list[Any]:
         """Return one cell per query of the run. values: one per scored query; None if there are no values."""
         return [None if values is None or i not in place else _cell(values[place[i]]) for i in ids]
 
-    lost, first = cells(loss), cells(scores and scores.first_hit)
+    lost, hits = zip(*(found.get(i, (None, None)) for i in ids), strict=True) if ids else ((), ())
+    first = cells(scores and scores.first_hit)
     table = {
         "query_id": ids,
         "query": [query.text for query in outcome.queries],
         "decision": [DECISIONS.get(kind, "right") for kind in lost],
-        "loss": lost,
+        "loss": [*lost],
         objective: cells(scores and scores.values.get(objective)),
     }
     if outcome.held_out and objective in outcome.held_out.values:
@@ -212,17 +236,17 @@ def query_table(outcome: Outcome, dataset: Dataset, objective: str) -> dict[str,
         "kept": outcome.decision.keep.tolist(),
         "shown": final.lengths.tolist(),
         "first_hit": [rank if rank is None else int(rank) for rank in first],
-        "hits": cells(hits),
+        "hits": [*hits],
     }
     return table | {"documents": [_listed(outcome, dataset, row) for row in range(len(ids))]}
 
 
 def losses_and_found(
     outcome: Outcome, dataset: Dataset, scored: Iterable[str], final: Ranking, keep: np.ndarray
-) -> tuple[list[str], np.ndarray]:
-    """Return the kind of loss ("" for none) and the number of returned relevant documents for each scored query."""
+) -> dict[str, tuple[str, int]]:
+    """Return query_id -> (kind of loss, "" for none; number of returned relevant documents) for each scored query."""
     if dataset.qrels is None:
-        return [], np.zeros(0, int)
+        return {}
     place = {query.query_id: row for row, query in enumerate(outcome.queries)}
     wanted = list(scored)
     after, before = (judge_lists(lists, dataset.qrels, wanted) for lists in (final, outcome.candidates))
@@ -230,7 +254,7 @@ def losses_and_found(
     kinds = np.full(len(wanted), "", dtype=object)
     for kind, values in lost.items():
         kinds[values > 0] = kind
-    return kinds.tolist(), after.hits[:, -1].astype(int)
+    return dict(zip(wanted, zip(kinds.tolist(), after.hits[:, -1].astype(int).tolist(), strict=True), strict=True))
 
 
 def _listed(outcome: Outcome, dataset: Dataset, row: int) -> str:
@@ -305,11 +329,12 @@ def _by_query(outcome: Outcome, dataset: Dataset, payoff: Payoff, level: int, pu
     scores = outcome.scores
     assert scores is not None
     earned = np.full((len(outcome.queries), 2), np.nan)
-    earned[payoff.rows] = payoff.values[payoff.rows][:, [level, 0]]
+    rows = payoff.rows[payoff.rows < len(earned)]
+    earned[rows] = payoff.values[rows][:, [level, 0]]
     kept = np.ones(len(outcome.queries), bool)
-    kinds, hits = losses_and_found(outcome, dataset, scores.query_ids, outcome.candidates.top(level), kept)
-    lost = dict(zip(scores.query_ids, zip(kinds, hits.tolist(), strict=True), strict=True))
     ids = [query.query_id for query in outcome.queries]
+    scored = {*scores.query_ids}.intersection(ids)
+    lost = losses_and_found(outcome, dataset, scored, outcome.candidates.top(level), kept)
     private = {one for one, inside in zip(scores.query_ids, scores.in_public, strict=True) if public and not inside}
     return {
         "counts": [query_id not in private for query_id in ids],
