@@ -196,6 +196,9 @@ class Ranking:
         docs[~keep], scores[~keep] = -1, 0.0
         return self._of_same(docs, scores)
 
+    def with_measured(self, measured: Mapping[str, float]) -> Ranking:
+        return self._of_same(self.docs, self.scores, measured=measured)
+
     def rescored(self, scores: np.ndarray) -> Ranking:
         """Reorder the first n documents of each row by new scores.
 

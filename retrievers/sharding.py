@@ -16,8 +16,7 @@ Optional methods:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -56,15 +55,21 @@ def merge_rankings(rankings: Iterable[Ranking], k: int) -> Ranking:
     rankings: one or more, with equal `query_ids` and different documents. Only a few are in memory at a time.
     """
     best: list[Ranking] = []
-    measured: dict[str, list[float]] = {}
+    measured: list[Mapping[str, float]] = []
     left = iter(rankings)
     while some := [one.top(k) for one in islice(left, TOGETHER)]:
-        for one in some:
-            for name, value in one.measured.items():
-                measured.setdefault(name, []).append(value)
+        measured += [one.measured for one in some]
         best = [_merged([*best, *some], k)]
-    means = {name: float(np.mean(values)) for name, values in sorted(measured.items())}
-    return replace(best[0], measured=means)
+    return best[0].with_measured(mean_measured(measured))
+
+
+def mean_measured(several: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return name -> mean of the values in all mappings that have this name."""
+    measured: dict[str, list[float]] = {}
+    for one in several:
+        for name, value in one.items():
+            measured.setdefault(name, []).append(value)
+    return {name: float(np.mean(values)) for name, values in sorted(measured.items())}
 
 
 def _merged(parts: Sequence[Ranking], k: int) -> Ranking:

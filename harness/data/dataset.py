@@ -111,7 +111,13 @@ def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None 
         texts = {query.query_id: query.user_turns[-1] for query in dataset.queries}
     else:
         texts = {query.query_id: query.text for query in dataset.queries}
-    return tuple(Query.of(one.query_id, texts[one.query_id], one.native_id) for one in dataset.queries)
+    return tuple(_asking(one, texts[one.query_id]) for one in dataset.queries)
+
+
+def _asking(query: Query, text: str) -> Query:
+    """Return the query with `text` as its only turn: if it has this text already, itself, which saves memory."""
+    made = Query.of(query.query_id, text, query.native_id)
+    return query if query == made else made
 
 
 def conversations(queries: Iterable[Query]) -> dict[str, bool]:

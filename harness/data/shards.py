@@ -23,6 +23,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +39,8 @@ TABLE, IDS, ID_ENDS = "corpus.json", "ids.txt", "id_ends.npy"
 FIELDS = 4  # number of texts per document in documents.txt
 BLOCK = 1024  # number of documents read at a time
 OPEN_SHARDS = 32  # maximum number of shards kept open for lookups of single documents; each has two open files
+STRIDE = 64  # one of this many ids is kept in memory, to look up the others
+MERGED = 100  # reading this many ids in order takes as long as looking up one
 FIRST_EMPTY = 5  # maximum number of ids of empty documents that the table lists
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -76,6 +79,20 @@ def documents_by_id(documents: Sequence[Document]) -> Mapping[str, Document]:
     if isinstance(documents, ShardedDocuments):
         return documents.by_id
     return {document.doc_id: document for document in documents}
+
+
+def missing_ids(documents: Mapping[str, Document], doc_ids: Sequence[str]) -> list[str]:
+    """Return the ids that `documents` lacks. doc_ids: unique and ascending. documents: from `documents_by_id`."""
+    if not isinstance(documents, _ById) or MERGED * len(doc_ids) < len(documents):
+        return [doc_id for doc_id in doc_ids if doc_id not in documents]
+    lacking, known = [], iter(documents)
+    reached = next(known, None)
+    for doc_id in doc_ids:
+        while reached is not None and reached < doc_id:
+            reached = next(known, None)
+        if reached != doc_id:
+            lacking.append(doc_id)
+    return lacking
 
 
 def empty_documents(documents: Sequence[Document]) -> tuple[int, Sequence[str]]:
@@ -328,8 +345,14 @@ class _ById(Mapping[str, Document]):
 
     def _place(self, doc_id: str) -> int:
         wanted = doc_id.encode("utf-8", "surrogatepass")
-        place = bisect_left(range(len(self)), wanted, key=self._id)
-        return place if place < len(self) and self._id(place) == wanted else -1
+        first = STRIDE * (bisect_right(self._landmarks, wanted) - 1)
+        stop = min(first + STRIDE, len(self))
+        place = bisect_left(range(len(self)), wanted, max(first, 0), max(stop, 0), key=self._id)
+        return place if place < stop and self._id(place) == wanted else -1
+
+    @cached_property
+    def _landmarks(self) -> list[bytes]:
+        return [self._id(number) for number in range(0, len(self), STRIDE)]
 
     def _id(self, number: int) -> bytes:
         start, end = self._ends[number : number + 2].tolist()

@@ -6,7 +6,7 @@ arithmetic.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from harness.config.components import build, component_identity, target_class
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, conversations
 from harness.data.files import some
-from harness.data.shards import IndexedTexts
+from harness.data.shards import IndexedTexts, missing_ids
 from harness.errors import BadInput, Failed
 from harness.experiment import sharded, timing
 from harness.experiment.cached_parts import CachedEncoder, Caching
@@ -37,10 +37,12 @@ from harness.measures.scores import Scores, ShownLists, averaged_scores, score_l
 from harness.progress import silent, watch
 from harness.storage.cache import Cache
 from harness.storage.kernels import compile_aside
-from retrievers.base import Query, Ranking
+from retrievers.base import Query, Ranking, row_blocks
 
 if TYPE_CHECKING:
     from retrievers.base import Progress, Retriever
+
+SEARCHED = 1 << 24  # queries × documents found at a time, to limit memory
 
 
 class CachedInputs:
@@ -216,7 +218,7 @@ def retrieve(retrievers: Mapping[str, Node], session: Session, depth: int) -> di
         search = _Search(name, node, session)
         with session.clock.stage("retrieve", f"{name}: retrieving"):  # on a cache miss, also indexes and searches
             ranking = search.cache.ranking(search.identity, depth, search)
-        rankings[name] = replace(ranking, measured=dict(ranking.measured) | search.times(ranking, depth))
+        rankings[name] = ranking.with_measured(dict(ranking.measured) | search.times(ranking, depth))
     return rankings
 
 
@@ -263,11 +265,11 @@ def require_search(name: str, node: Node, why: str) -> None:
         )
 
 
-def _require_contract(name: str, ranking: Ranking, session: Session, depth: int) -> None:
-    unknown = [doc_id for doc_id in ranking.doc_ids if doc_id not in session.dataset.by_id]
+def _require_contract(name: str, ranking: Ranking, queries: Sequence[Query], dataset: Dataset, depth: int) -> None:
+    unknown = missing_ids(dataset.by_id, ranking.doc_ids)
     broken = {
         "rows that do not match the queries in number and order": ranking.query_ids
-        != tuple(query.query_id for query in session.queries),
+        != tuple(query.query_id for query in queries),
         f"{ranking.docs.shape[1]} documents, more than depth={depth}": ranking.docs.shape[1] > depth,
         f"documents that the dataset does not have: {some(unknown)}": bool(unknown),
     }
@@ -297,16 +299,20 @@ class _Search:
         self._open: tuple[Any, Caching] | None = None
         self._computed = False
 
-    def __call__(self, depth: int) -> Ranking:
+    def __call__(self, depth: int) -> Iterator[Ranking]:
+        """Yield rankings of consecutive queries, so that memory does not grow with queries × documents."""
         compile_aside()  # kernels that a large index needs; meanwhile, texts are tokenized
+        queries, dataset = self._session.queries, self._session.dataset
+        shape = len(queries), min(depth, len(dataset.documents))
         with watch(self._name) as progress:
             with self._session.clock.stage("index", f"{self._name}: building the index"):
                 searchable = self._over_shards(progress) if self._shards else self._opened(progress)[0]
             with self._session.clock.stage("search", f"{self._name}: searching"):
                 self._computed = True
-                ranking: Ranking = searchable.search(self._session.queries, depth)
-        _require_contract(self._name, ranking, self._session, depth)
-        return ranking
+                for part in [*row_blocks(shape, SEARCHED)] or [slice(0)]:
+                    ranking: Ranking = searchable.search(queries[part], depth)
+                    _require_contract(self._name, ranking, queries[part], dataset, depth)
+                    yield ranking
 
     def times(self, ranking: Ranking, depth: int) -> dict[str, float]:
         """Return metric -> time per query; {} if unknown, and for shards, since cluster nodes differ in speed."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import itertools
-import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -25,7 +24,8 @@ from harness.config.places import BucketPlace, bucket_place
 from harness.storage.bucket import Bucket, bucket_address
 from harness.storage.bucket_entries import BucketEntries
 from harness.storage.entries import CacheEntry, FolderEntries, fill, missing_entry, verify_entry
-from retrievers.base import Ranking, load_array
+from harness.storage.rankings import load_ranking, save_ranking
+from retrievers.base import Ranking
 
 LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable with the path of the folder of local copies
 FLUSH_SECONDS = 5.0  # time between two writes of newly scored pairs; a killed process loses those since the last write
@@ -112,8 +112,11 @@ class Cache:
         """Return the context in which rows may be added to a log. folder: from `log_folder`."""
         return self.backend.adding(folder.relative_to(self.root).as_posix())
 
-    def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Ranking]) -> Ranking:
-        """Return a ranking at `depth`. If a cached one is at least as deep, cut it; else call `build`."""
+    def ranking(self, identity: Mapping[str, Any], depth: int, build: Callable[[int], Iterable[Ranking]]) -> Ranking:
+        """Return a ranking at `depth`. If a cached one is at least as deep, cut it; else call `build`.
+
+        build: takes a depth; returns one or more rankings of consecutive queries, for `save_ranking`.
+        """
         cached = self.ranking_depth(identity, depth) or depth
         name = f"{_name('rankings', identity)}-{cached}"
         folder = self._entry(name, {**identity, "depth": cached}, lambda folder: save_ranking(build(cached), folder))
@@ -217,24 +220,6 @@ class Cache:
 
 def _name(kind: str, identity: Mapping[str, Any]) -> str:
     return f"{kind}/{digest(identity)}"
-
-
-def save_ranking(ranking: Ranking, folder: Path) -> None:
-    """Write a ranking to a folder, with the doc_ids that occur in it."""
-    used = np.unique(ranking.docs[ranking.docs >= 0])
-    docs = np.where(ranking.docs >= 0, np.searchsorted(used, ranking.docs), -1).astype(np.int32)
-    np.save(folder / "docs.npy", docs, allow_pickle=False)
-    np.save(folder / "scores.npy", ranking.scores, allow_pickle=False)
-    ids = {"query_ids": ranking.query_ids, "doc_ids": [ranking.doc_ids[i] for i in used]}
-    text = json.dumps({**ids, "measured": dict(ranking.measured)}, ensure_ascii=False)
-    (folder / "ids.json").write_text(text, "utf-8")
-
-
-def load_ranking(folder: Path) -> Ranking:
-    """Return the ranking that `save_ranking` wrote, with memory-mapped arrays."""
-    ids = json.loads((folder / "ids.json").read_text("utf-8"))
-    docs, scores = load_array(folder, "docs"), load_array(folder, "scores")
-    return Ranking(tuple(ids["query_ids"]), tuple(ids["doc_ids"]), docs, scores, ids["measured"])
 
 
 def _batched(computed: Iterator[tuple[np.ndarray, np.ndarray]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -358,7 +358,7 @@ def _filled(folder: Path) -> tuple[Any, ...]:
 
     assert (cache.log_folder("replies", IDENTITY) / entries.MANIFEST).is_file()
     signal = np.load(cache.folder("signals", IDENTITY, save) / "signal.npy", allow_pickle=False)
-    ranking = cache.ranking(IDENTITY, 1, lambda _: RANKING)
+    ranking = cache.ranking(IDENTITY, 1, lambda _: [RANKING])
     return signal.tolist(), ranking.to_dict(), cache.pairs(IDENTITY, [b"a" * 8, b"b" * 8], scores).tolist()
 
 

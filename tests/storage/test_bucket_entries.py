@@ -72,7 +72,7 @@ def test_another_machine_computes_nothing_and_logs_no_secret(machine, caplog):
     keys = [bytes([n]) * 32 for n in (5, 3, 9)]
     first, second = machine("first"), machine("second")
     made = first.folder("things", {"a": 1}, build)
-    first.ranking({"r": 1}, 4, lambda depth: RANKING)
+    first.ranking({"r": 1}, 4, lambda depth: [RANKING])
     first.pairs({"m": 1}, keys[:2], scorer(5.0, 3.0))
 
     assert second.size("things", {"a": 1}) == first.size("things", {"a": 1})
@@ -108,7 +108,7 @@ def test_few_requests_make_and_fetch_an_entry_and_none_use_it_again(machine, req
     assert sorted(requests)[-1] == ("get_object", f"things/{KEY}/manifest.json")
     assert [method for method, _ in requests] == ["get_object"] * 3
     cache = machine("second")
-    cache.ranking({}, 4, lambda depth: RANKING)
+    cache.ranking({}, 4, lambda depth: [RANKING])
     cache.pairs({}, [b"k" * 32], scorer(1.0))
     requests.clear()
     cache.folder("things", {}, never)

@@ -15,7 +15,8 @@ from interruptions import exit_codes, full_disk
 from harness.config.canonical import digest
 from harness.config.messages import failure
 from harness.llm.usage import Completion, ReplyLog
-from harness.storage.cache import Cache, load_ranking, open_cache, save_ranking
+from harness.storage.cache import Cache, open_cache
+from harness.storage.rankings import load_ranking, save_ranking
 from retrievers.base import Ranking
 
 RANKING = Ranking.from_scores({"q1": {"b": 2.0, "a": 1.0}, "질의": {}})
@@ -99,7 +100,7 @@ def test_a_damaged_copy_is_fetched_again(place, caplog):
 
 def test_folders_that_the_cache_did_not_make_are_listed_and_stay(tmp_path):
     cache = Cache(tmp_path)
-    cache.ranking({}, 10, lambda depth: RANKING)
+    cache.ranking({}, 10, lambda depth: [RANKING])
     for stray in ("things/mine", "mine/deeper", f"rankings/{digest({})}-9x9", "pairs/mine"):
         (tmp_path / stray).mkdir(parents=True)
     foreign = [entry for entry in cache.entries() if entry.state == "foreign"]
@@ -182,7 +183,8 @@ def test_what_an_interrupted_builder_left_is_taken_up(tmp_path):
 def searches():
     """A search of ten documents that keeps the requested depths in its `mock_calls`."""
     whole = Ranking.from_scores({"q": {f"d{i}": float(10 - i) for i in range(10)}})
-    return Mock(side_effect=replace(whole, measured={"recall": 0.5}).top)
+    measured = replace(whole, measured={"recall": 0.5})
+    return Mock(side_effect=lambda depth: [measured.top(depth)])
 
 
 def test_a_deeper_ranking_serves_a_smaller_depth(tmp_path):
@@ -293,7 +295,7 @@ def test_an_entry_under_work_is_not_removed_and_use_makes_it_young(tmp_path):
 
 def test_a_ranking_survives_the_cache_with_those_documents_that_occur(tmp_path):
     wide = Ranking(("q",), ("a", "b", "c", "d"), np.array([[2, 1]], np.int32), np.array([[2.0, 1.0]]))
-    save_ranking(wide, tmp_path)
+    save_ranking([wide], tmp_path)
     back = load_ranking(tmp_path)
     assert (back.doc_ids, back.to_dict()) == (("b", "c"), wide.to_dict())
     assert isinstance(back.docs, np.memmap)
