@@ -18,6 +18,7 @@ CASES = {
     "sweep": "benchmarks.tracking:sweep",
     "first": "benchmarks.first:first",
     "growth": "benchmarks.growth:growth",
+    "endtoend": "benchmarks.growth:endtoend",
     "intervals": "simulations.intervals:intervals",
     "checked_labels": "simulations.checked_labels:checked_labels",
     "importance": "simulations.importance:importances",

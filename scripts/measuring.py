@@ -184,11 +184,24 @@ def anonymous() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
 
 
-class Peak:
-    """The highest memory use while open. size: return the bytes in use."""
+def anonymous_of(pid: int) -> int:
+    """Return the bytes that no file backs of a process and its descendants; 0 for processes that have ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("ascii", "replace").splitlines()
+        children = [
+            int(one) for file in Path(f"/proc/{pid}/task").glob("*/children") for one in file.read_text().split()
+        ]
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    own = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:")), 0)
+    return own + sum(map(anonymous_of, children))
 
-    def __init__(self, size: Callable[[], int]) -> None:
-        self._size = size
+
+class Peak:
+    """The highest memory use while open. size: return the bytes in use. pause: seconds between two looks."""
+
+    def __init__(self, size: Callable[[], int], pause: float = 0.005) -> None:
+        self._size, self._pause = size, pause
 
     def __enter__(self) -> Peak:
         self.bytes = self.before = self._size()
@@ -198,7 +211,7 @@ class Peak:
         return self
 
     def _watch(self) -> None:
-        while not self._stop.wait(0.005):
+        while not self._stop.wait(self._pause):
             self.bytes = max(self.bytes, self._size())
 
     def __exit__(self, *_: object) -> None:

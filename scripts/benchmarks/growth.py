@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from generated_corpus import blocks, corpus, doc_id
-from measuring import Peak, Table, anonymous, apart, best_of
+from measuring import HARNESS, Peak, Table, anonymous, anonymous_of, apart, best_of, timed
 
 from harness.data.shards import OpenShard, ShardWriter, fingerprint_row
 from retrievers.base import Document, Query, Ranking
@@ -26,6 +30,8 @@ FAST = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 OTHERS = {"bm25_shards": (50_000, 100_000, 200_000, 500_000, 1_000_000), ENCODER: (100, 200, 400, 800)}
 QUICK = 200_000  # the most documents
 LEAST = 3  # points of a law
+SIZES = (100_000, 1_000_000, 5_000_000)
+STAGES = ("read", "index", "search", "score")  # of a run; the rest of its time is for checks, timing, files and figures
 
 
 @dataclass(frozen=True)
@@ -212,3 +218,44 @@ def growth(*, quick: bool = False) -> None:
     table = Table("step", "seconds", "ms a query", "memory MB", "disk MB")
     for label, points in found.items():
         table.row(label, *(law(points, quantity) for quantity in ("seconds", "query_ms", "memory_mb", "disk_mb")))
+
+
+def endtoend(*sizes: int, queries: int = 1_000, folder: Path | None = None) -> None:
+    """Run BM25 with `harness run` over generated documents: reading, words, index, search, scores, files.
+
+    For each of SIZES (default: 100,000, 1,000,000 and 5,000,000 documents), two runs, each in a new process: one with
+    an empty cache, and one with another k1, which finds documents and words in the cache. Memory is the peak of what
+    the run's processes allocate together; files that they map count as disk.
+
+    --folder: where to write up to 2.6 kB per document, and later 6 kB per query; default: the folder for temporary
+    files.
+    """
+    table = Table(
+        "documents", "queries", "k1", *(f"{stage} s" for stage in STAGES), "rest s", "whole s", "memory MB", "disk MB"
+    )
+    for size in sizes or SIZES:
+        with tempfile.TemporaryDirectory(prefix="endtoend-", dir=folder) as scratch:
+            corpus(Path(scratch) / "corpus", documents=size, queries=queries)
+            for k1 in (1.5, 1.2):
+                stages, whole, memory = _whole_run(Path(scratch), k1)
+                cache = Path(scratch) / "cache"
+                disk = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file())
+                rest = whole - sum(stages)
+                table.row(size, queries, k1, *stages, rest, whole, memory / 1e6, disk / 1e6)
+
+
+def _whole_run(scratch: Path, k1: float) -> tuple[list[float], float, int]:
+    """Return the seconds of each of STAGES, the seconds of the command, and its peak memory in bytes."""
+    words = ["dataset=beir", f"dataset.path={scratch / 'corpus'}", "retriever=bm25", "tokenizer=whitespace"]
+    words += [f"retriever.bm25.k1={k1}", "tracking=none", f"store.path={scratch / 'cache'}", "format=json"]
+    command = [*HARNESS, "run", *words, f"outputs={scratch / 'outputs'}"]
+    with (scratch / "errors").open("w") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        with Peak(lambda: anonymous_of(process.pid), pause=0.05) as peak:
+            whole, (said, _) = timed(process.communicate)
+    if process.returncode:
+        sys.exit(f"{' '.join(command)} failed:\n{(scratch / 'errors').read_text()[-3000:]}")
+    folder = Path(json.loads(said)["files"]["folder"])
+    found = json.loads((folder / "metrics.json").read_text("utf-8"))["metrics"]
+    shutil.rmtree(folder)
+    return [found[f"seconds/{stage}"] for stage in STAGES], whole, peak.bytes

@@ -195,3 +195,14 @@ def test_added_and_removed_documents_change_few_shards(start, removed, added):
     old, new = set(cut(before, 30)), set(cut(after, 30))  # about 50
     changes = len(before ^ after)
     assert len(new - old) <= 4 * changes
+
+
+def test_missing_ids_are_those_that_a_lookup_misses(tmp_path, monkeypatch):
+    documents = made(3 * shards.STRIDE)
+    read = written(tmp_path / "c", documents[::2], [50])
+    wanted = ["", "d", *(one.doc_id for one in documents), "e"]
+    lacking = [one for one in wanted if one not in {two.doc_id for two in documents[::2]}]
+    for most in (0, 10**9):
+        monkeypatch.setattr(shards, "MERGED", most)
+        assert shards.missing_ids(read.by_id, wanted) == lacking
+    assert shards.missing_ids({"d": documents[0]}, ["c", "d"]) == ["c"]

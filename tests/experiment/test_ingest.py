@@ -13,11 +13,13 @@ from harness.data.contest import Contest, Sample
 from harness.data.dataset import Dataset, checked_dataset, in_memory
 from harness.data.files import json_text
 from harness.data.qa import Autorag, Squad
+from harness.data.shards import ShardedDocuments
 from harness.data.trec import Beir, Trec
 from harness.errors import BadInput
 from harness.experiment import ingest
 from harness.experiment.ingest import sharded
 from harness.experiment.session import read_dataset
+from harness.experiment.sharded import shards_of
 from harness.storage.cache import Cache
 from retrievers.base import Document
 
@@ -262,3 +264,16 @@ def test_a_cluster_chooses_and_a_large_corpus_in_memory_is_noted(tmp_path, monke
     note = f"{len(whole.documents)} documents are in memory. cluster.shard=50000 reads them from the cache."
     assert read_dataset(source, None, cache, "sample").notes == (*whole.notes, note)
     assert read_dataset(source, 20, cache, "sample").notes == whole.notes
+
+
+def test_the_documents_of_a_large_file_are_read_from_the_cache_for_one_index(tmp_path, monkeypatch):
+    corpus(tmp_path / "f", {f"d{n}": f"본문 {n}" for n in range(50)})
+    source, cache = Beir(documents=str(tmp_path / "f"), queries=str(tmp_path / "f")), str(tmp_path / "cache")
+    small = read_dataset(source, None, cache, "x")
+    monkeypatch.setattr("harness.experiment.session.LARGE", 10)
+    large = read_dataset(source, None, cache, "x")
+    assert isinstance(small.documents, tuple)
+    assert isinstance(large.documents, ShardedDocuments)
+    assert (tuple(large.documents), large.fingerprints) == (small.documents, small.fingerprints)
+    assert shards_of(large.documents) == ()
+    assert shards_of(read_dataset(source, 10, cache, "x").documents)

@@ -102,3 +102,10 @@ def test_relevant_documents_are_read_short_queries_tell_nothing_and_of_a_convers
     assert preflight.copied(short, ranking(short)) == ({}, 0)
     talk = Query("q00", (Turn("user", "안녕"), Turn("assistant", "네"), Turn("user", QUESTIONS[0])))
     assert preflight.copied(replace(of, queries=(talk,)), ranking(of))[0] == {"q00": "d00"}
+
+
+def test_of_many_queries_a_sample_is_checked(monkeypatch):
+    of = dataset(20)
+    monkeypatch.setattr(preflight, "CHECKED", 5)
+    assert list(preflight.copied(of, ranking(of))[0]) == ["q00", "q04", "q08", "q12", "q16"]
+    assert next(preflight.notes(of, ranking(of))).startswith("5 of 5 sampled queries appear word for word")

@@ -206,3 +206,22 @@ def test_the_size_of_shards_is_in_the_key_where_it_decides_numbers():
     assert Dense.sharding == "independent"
     with pytest.raises(BadInput, match="learns from all documents"):
         sharded.check_cut(DENSE | {"encoder": LSA})
+
+
+def test_one_index_of_documents_on_disk_is_the_index_of_documents_in_memory(sample, own, tmp_path):
+    on_disk = session(sample, own, None, ingested(Sample().documents(), 20, own, whole=True))
+    whole = session(sample, Cache(tmp_path / "other"), None)
+    assert same(ranked(LEXICAL, on_disk), ranked(LEXICAL, whole))
+    assert steps.index_identity(DENSE, on_disk.dataset) == steps.index_identity(DENSE, whole.dataset)
+    assert on_disk.cluster.done == []
+
+
+def test_a_ranking_found_in_parts_is_the_one_found_at_once(sample, own, tmp_path, monkeypatch):
+    at_once = ranked(LEXICAL, session(sample, own, None))
+    monkeypatch.setattr(steps, "SEARCHED", 60)
+    in_parts = session(sample, Cache(tmp_path / "other"), None)
+    assert same(at_once, ranked(LEXICAL, in_parts))
+    files = [next(cache.root.glob("rankings/*-20")) for cache in (own, in_parts.cache)]
+    for name in ("ids.json", "docs.npy", "scores.npy"):
+        assert (files[0] / name).read_bytes() == (files[1] / name).read_bytes()
+    assert sorted(one.name for one in files[0].iterdir()) == sorted(one.name for one in files[1].iterdir())

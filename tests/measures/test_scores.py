@@ -358,3 +358,20 @@ def test_payoffs_where_nothing_can_be_learnt_from():
     found = payoffs(ranking({"u": "a"}), Qrels({"q": A}), "modified_map@3", 1)
     assert found.rows.tolist() == []
     assert np.isnan(found.values).all()
+
+
+def test_scores_do_not_depend_on_how_many_queries_are_judged_at_a_time(monkeypatch):
+    lists = ranking({f"q{n}": [f"d{(n + k) % 7}" for k in range(n % 5)] for n in range(40)})
+    grades = {f"q{n}": {"d1": 1.0, f"d{n % 7}": 2.0} if n % 3 else {} for n in range(45)}
+    keep = np.arange(40) % 4 > 0
+    shown = ShownLists(
+        lists.where(keep).top(2), lists.where(keep), lists, keep, np.arange(40.0), {"one": lists}, top_k=2
+    )
+    names = ["ndcg@10", "recall", "modified_map@3", "abstention_f1", "abstention_auroc", "precision_retrieved"]
+    at_once, one_by_one = (
+        score_lists(shown, Qrels(grades), names, missing="zero")
+        for cells in (1 << 22, 1)
+        if monkeypatch.setattr("harness.measures.scores.JUDGED", cells) is None
+    )
+    for name in vars(at_once):
+        np.testing.assert_equal(getattr(one_by_one, name), getattr(at_once, name))

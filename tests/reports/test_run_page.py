@@ -224,3 +224,14 @@ def test_the_command_runs_the_gate_as_printed(harness, run):
 def test_a_command_is_offered_where_a_single_signal_decides(run, words, ending):
     command = run(*words)[0]["gate"]["command"]
     assert command is None if ending is None else command.endswith(f" gate=score {ending}")
+
+
+def test_a_page_shows_some_of_many_queries_and_says_so(run, monkeypatch):
+    _, every, _ = run("gate=score", "gate.threshold=1")
+    monkeypatch.setattr("harness.reports.run_page.QUERIES", 2)
+    page, some, done = run("gate=score", "gate.threshold=1", "metrics=all")
+    assert some == every[:2]
+    assert [len(page[name]) for name in ("top", "missed")] == [2, 2]
+    assert {len(page["gate"][name]) for name in ("most", "counts", "shows", "lost", "hits")} == {2}
+    assert "The page and queries.json show the first 2 of 3 queries. The other files have all queries." in page["notes"]
+    assert done["counts"]["scored"] == 3

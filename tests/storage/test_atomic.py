@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.storage.atomic import create_text, write_text
+from harness.storage.atomic import create_text, write_parts, write_text
 
 
 def test_a_failed_write_changes_nothing(tmp_path):
@@ -40,3 +40,12 @@ def test_a_file_is_created_where_there_are_no_hard_links(tmp_path, monkeypatch):
     assert create_text(tmp_path / "a.csv", "a")
     assert not create_text(tmp_path / "a.csv", "b")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.csv", "a")]
+
+
+def test_a_file_in_parts_is_whole_or_absent(tmp_path):
+    write_parts(tmp_path / "a", (f"{n}\n" for n in range(3)))
+    assert (tmp_path / "a").read_text() == "0\n1\n2\n"
+    with pytest.raises(ZeroDivisionError):
+        write_parts(tmp_path / "a", (str(1 // n) for n in (1, 0)))
+    assert (tmp_path / "a").read_text() == "0\n1\n2\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
