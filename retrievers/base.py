@@ -9,10 +9,11 @@ import operator
 import os
 import re
 import weakref
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import chain, compress, pairwise
+from itertools import chain, compress
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 from urllib.parse import quote
@@ -24,7 +25,7 @@ from harness.errors import BadInput, did_you_mean
 # Called as progress(done, total, unit), such as progress(3, 10, "texts"). None: nothing is reported.
 Progress = Callable[[int, int, str], None]
 MOST_CORES = 4_096  # the largest valid HARNESS_CORES; no machine has more cores
-CELLS = 1 << 20  # cells of an array that are converted or checked at a time, to limit memory
+CELLS, LISTED = 1 << 20, 1 << 16  # cells of an array that are checked, or made objects, at a time, to limit memory
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -264,7 +265,7 @@ def row_blocks(shape: tuple[int, ...], cells: int = CELLS) -> Iterator[slice]:
 
 def in_rows(values: np.ndarray) -> Iterator[Any]:
     """Yield the rows of an array like `values.tolist()`, with a part of them in memory at a time."""
-    for part in row_blocks(values.shape):
+    for part in row_blocks(values.shape, LISTED):
         yield from values[part].tolist()
 
 
@@ -310,11 +311,16 @@ class DocIds:
     @staticmethod
     def save(folder: Path, documents: Sequence[Document]) -> None:
         """Write the ids of `documents` to `folder`. Raise ValueError unless the ids are unique and ascending."""
-        if any(a.doc_id >= b.doc_id for a, b in pairwise(documents)):
-            raise ValueError("documents must be indexed in ascending order of doc_id, each doc_id once")
-        ids = [document.doc_id for document in documents]
-        (folder / "doc_ids.txt").write_bytes("".join(ids).encode("utf-8", "surrogatepass"))
-        np.save(folder / "doc_id_ends.npy", np.cumsum([0, *map(len, ids)], dtype=np.int64))
+        ends, before = array("q", [0]), None
+        with (folder / "doc_ids.txt").open("wb") as file:
+            for document in documents:  # they may be on disk, so they are read once
+                one = document.doc_id
+                if before is not None and before >= one:
+                    raise ValueError("documents must be indexed in ascending order of doc_id, each doc_id once")
+                file.write(one.encode("utf-8", "surrogatepass"))
+                ends.append(ends[-1] + len(one))
+                before = one
+        np.save(folder / "doc_id_ends.npy", np.frombuffer(ends, np.int64))
 
     def __len__(self) -> int:
         return len(self._ends) - 1
