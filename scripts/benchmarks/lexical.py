@@ -6,6 +6,7 @@ import gc
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,31 @@ from retrievers.base import Document, Query
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.tokenize import Whitespace
 
-DOCUMENT_WORDS, QUERY_WORDS, QUERIES, DEPTH = 60, 8, 1000, 100
+DOCUMENT_WORDS, QUERY_WORDS, QUERIES = 60, 8, 1000
 PASSES, PAIRS, WARM_UP = 5, 11, 200  # searches of an engine; of two in turns; documents to compile with
 
 
+@dataclass(frozen=True)
+class Texts:
+    """Generated texts, or those in two files. depth: number of documents to retrieve."""
+
+    size: int
+    depth: int
+    documents: str = ""
+    queries: str = ""
+
+    def read(self) -> tuple[list[str], list[str]]:
+        if not self.documents:
+            return texts(self.size, DOCUMENT_WORDS, seed=1), texts(QUERIES, QUERY_WORDS, seed=2)
+        documents, queries = (Path(name).read_text("utf-8").splitlines() for name in (self.documents, self.queries))
+        return documents, queries
+
+
 class Ours:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, depth: int) -> None:
         import retrievers.lexical._bm25_pruned  # noqa: F401  (imports numba before timing starts)
 
-        self.folder = folder
+        self.folder, self.depth = folder, depth
         self.bm25 = BM25(lambda texts, progress=None: self.tokens, variant="okapi")  # tokens are timed separately
 
     def tokenise(self, documents: list[str]) -> None:
@@ -41,14 +58,14 @@ class Ours:
         return [Query.of(str(number), text) for number, text in enumerate(queries)]
 
     def search(self, queries: Sequence[Any]) -> None:
-        self.bm25.search(queries, DEPTH)
+        self.bm25.search(queries, self.depth)
 
 
 class RankBM25:
-    def __init__(self, _: Path) -> None:
+    def __init__(self, _: Path, depth: int) -> None:
         import rank_bm25
 
-        self.make = rank_bm25.BM25Okapi
+        self.make, self.depth = rank_bm25.BM25Okapi, depth
 
     def tokenise(self, documents: list[str]) -> None:
         self.tokens = [text.split() for text in documents]
@@ -63,15 +80,15 @@ class RankBM25:
     def search(self, queries: Sequence[Any]) -> None:
         for query in queries:
             scores = self.bm25.get_scores(query)
-            best = np.argpartition(-scores, DEPTH)[:DEPTH]
+            best = np.argpartition(-scores, self.depth)[: self.depth]
             best[np.argsort(-scores[best])]
 
 
 class BM25S:
-    def __init__(self, folder: Path, backend: str) -> None:
+    def __init__(self, folder: Path, depth: int, backend: str) -> None:
         import bm25s
 
-        self.library, self.folder = bm25s, folder
+        self.library, self.folder, self.depth = bm25s, folder, depth
         self.bm25 = bm25s.BM25(method="lucene", backend=backend)
         self.threads = os.cpu_count() if backend == "numba" else 0
 
@@ -87,22 +104,23 @@ class BM25S:
         self.bm25.save(str(self.folder))
 
     def search(self, queries: Any) -> None:
-        self.bm25.retrieve(queries, k=DEPTH, n_threads=self.threads, show_progress=False)
+        self.bm25.retrieve(queries, k=self.depth, n_threads=self.threads, show_progress=False)
 
 
-ENGINES: dict[str, Callable[[Path], Any]] = {
+ENGINES: dict[str, Callable[[Path, int], Any]] = {
     "retrieval-harness": Ours,
     "rank_bm25": RankBM25,
-    "bm25s-numpy": lambda folder: BM25S(folder, "numpy"),
-    "bm25s-numba": lambda folder: BM25S(folder, "numba"),
+    "bm25s-numpy": lambda folder, depth: BM25S(folder, depth, "numpy"),
+    "bm25s-numba": lambda folder, depth: BM25S(folder, depth, "numba"),
 }
 
 
-def bm25(*sizes: int) -> None:
+def bm25(*sizes: int, depth: int = 100, texts: str = "", queries: str = "", ratio: bool = False) -> None:
     """Compare BM25 with rank_bm25 and bm25s on generated corpora: speed, index size, memory.
 
-    SIZES are numbers of documents (default: 5000 50000). The best 100 documents are retrieved, on all cores if the
-    engine can use them. Each engine runs in a separate process on the same texts, with its libraries imported before:
+    SIZES are numbers of documents (default: 5000 50000). The best --depth documents are retrieved, on all cores if the
+    engine can use them. --texts and --queries: files to use instead, with a text per line. Each engine runs in a
+    separate process on the same texts, with its libraries imported before:
 
     - warm-up: seconds of the same work on 200 documents, done first to load or compile code
     - tokenise, index: seconds from texts to tokens, and from tokens to a searchable index
@@ -111,35 +129,40 @@ def bm25(*sizes: int) -> None:
     - resident, peak MB: growth of resident memory since the warm-up, file maps included
 
     A second table compares ours with bm25s-numba, the fastest of the others, in alternating passes. Quote this ratio.
+    --ratio: only this table.
     """
+    corpora = [Texts(size, depth) for size in sizes or (() if texts else (5000, 50000))]
+    corpora += [Texts(len(Path(texts).read_text("utf-8").splitlines()), depth, texts, queries)] if texts else []
     names = ("warm-up s", "tokenise s", "index s", "queries/s", "index MB", "resident MB", "peak MB")
-    table = Table("documents", "engine", *names)
-    for size in sizes or (5000, 50000):
-        for name in ENGINES:
-            table.row(size, name, *apart(measured_engine, name, size))
-    print()
-    table = Table("documents", *(one.format("queries") for one in RATIO))
-    for size in sizes or (5000, 50000):
-        documents, queries = _texts(size)
-        with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-            searches = []
-            for engine in (Ours(Path(one)), BM25S(Path(other), "numba")):
-                engine.tokenise(documents)
-                engine.index()
-                tokens = engine.queries(queries)
-                searches.append(lambda engine=engine, tokens=tokens: engine.search(tokens))
-            table.row(size, *compared(in_turns(searches, PAIRS), QUERIES))
+    if not ratio:
+        table = Table("documents", "engine", *names)
+        for one in corpora:
+            for name in ENGINES:
+                table.row(one.size, name, *apart(measured_engine, name, one))
+        print()
+    table = Table("documents", *(column.format("queries") for column in RATIO))
+    for one in corpora:
+        table.row(one.size, *apart(ours_and_bm25s, one))
 
 
-def _texts(size: int) -> tuple[list[str], list[str]]:
-    return texts(size, DOCUMENT_WORDS, seed=1), texts(QUERIES, QUERY_WORDS, seed=2)
+def ours_and_bm25s(corpus: Texts) -> tuple[Any, ...]:
+    documents, queries = corpus.read()
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        searches = []
+        for engine in (Ours(Path(one), corpus.depth), BM25S(Path(other), corpus.depth, "numba")):
+            engine.tokenise(documents)
+            engine.index()
+            tokens = engine.queries(queries)
+            searches.append(lambda engine=engine, tokens=tokens: engine.search(tokens))
+        return compared(in_turns(searches, PAIRS), len(queries))
 
 
-def measured_engine(name: str, size: int) -> list[float]:
-    documents, queries = _texts(size)
+def measured_engine(name: str, corpus: Texts) -> list[float]:
+    documents, queries = corpus.read()
     with tempfile.TemporaryDirectory() as small, tempfile.TemporaryDirectory() as folder:
-        warm_up = seconds(lambda: _work(ENGINES[name](Path(small)), documents[:WARM_UP], queries[:WARM_UP]))
-        engine = ENGINES[name](Path(folder))
+        engine = ENGINES[name](Path(small), corpus.depth)
+        warm_up = seconds(lambda: _work(engine, documents[:WARM_UP], queries[:WARM_UP]))
+        engine = ENGINES[name](Path(folder), corpus.depth)
         gc.collect()
         with Peak(resident) as peak:
             spent = _work(engine, documents, queries)
