@@ -165,8 +165,8 @@ class SparseEngine:
     NumPy builds and searches small indexes, and compiled kernels the others, with the same result. The first search of
     a loaded index decides, so later searches take comparable times.
 
-    _bm25_kernels describes the postings. An index of the whole corpus also has vocabulary.json and floors.npy. An index
-    of a shard has terms.npy instead: the ids of its terms among all terms of the corpus.
+    _bm25_kernels describes the postings. An index of the whole corpus also has vocabulary.json and, for the variant
+    `plus`, floors.npy. An index of a shard has terms.npy instead: the ids of its terms among all terms of the corpus.
     """
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
@@ -179,7 +179,8 @@ class SparseEngine:
         postings = _postings(tokens.ids, tokens.offsets, len(tokens.vocabulary))
         idf = idf_of(np.diff(postings[0]), len(tokens), self._parameters)
         (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
-        np.save(folder / "floors.npy", idf * self._floor)
+        if self._floor:
+            np.save(folder / "floors.npy", idf * self._floor)
         self._save(postings, idf, np.diff(tokens.offsets), mean_length(len(tokens.ids), len(tokens)), folder)
 
     def survey(self, tokens: Tokens, folder: Path) -> None:
@@ -229,7 +230,7 @@ class SparseEngine:
         vocabulary = json.loads((folder / "vocabulary.json").read_text(encoding="ascii"))
         numbers = {term: i for i, term in enumerate(vocabulary)}
         self._open(folder)
-        floors = load_array(folder, "floors")
+        floors = load_array(folder, "floors") if self._floor else np.zeros(0)
 
         def columns(terms: tuple[str, ...]) -> Columns:
             places = np.fromiter((numbers.get(term, -1) for term in terms), np.int64, len(terms))
@@ -269,7 +270,7 @@ class SparseEngine:
             none = np.zeros(len(places), np.int64)
             return Columns(none, none, floors, np.zeros(len(places)))
         starts, ends = np.where(here, self._starts[places], 0), np.where(here, self._starts[places + 1], 0)
-        return Columns(starts, ends, floors, np.where(here, self._peaks[places], 0.0))
+        return Columns(starts, ends, floors, np.where(here, self._peaks[places], 0).astype(np.float64))
 
     def search(self, queries: Tokens, width: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (documents int32, scores float64) of each query's best documents, [Q, width], padded with -1 and 0."""
@@ -347,11 +348,12 @@ def _corpus_idf(summary: CorpusStatistics, parameters: Parameters) -> np.ndarray
 
 
 def _peaks(starts: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return the most that each term can add to a document, float64 [V]: its highest score, and 0 if that is lower."""
-    peaks, used = np.zeros(len(starts) - 1), np.diff(starts) > 0
+    """Return the most that each term can add to a document, float32 [V]: its highest score, and 0 if that is lower."""
+    peaks, used = np.zeros(len(starts) - 1, np.float32), np.diff(starts) > 0
     if used.any():
-        peaks[used] = np.maximum(np.maximum.reduceat(scores, starts[:-1][used]), 0.0)
-    return peaks
+        highest = np.maximum.reduceat(scores, starts[:-1][used])
+        peaks[used] = np.nextafter(highest.astype(np.float32), np.float32(np.inf))  # rounded up
+    return np.maximum(peaks, 0)
 
 
 def is_small(count: int) -> bool:
