@@ -20,6 +20,7 @@ from retrievers.lexical._bm25_kernels import keep_best
 from retrievers.lexical._bm25_search import (
     BLOCK,
     NO_DOC,
+    NONE,
     begin_query,
     fill_row,
     kth_score,
@@ -72,11 +73,11 @@ class Pruning(NamedTuple):
 def search_pruned(postings, dense, bitmaps, queries, first, last, top_docs, top_scores):
     """Fill the same rows as `search_postings`. dense: without rows."""
     k = top_docs.shape[1]
-    candidates, reading = make_room(queries.offsets, first, last, k, WINDOW)
+    candidates, reading = make_room(queries.offsets, first, last, k, np.int64(WINDOW))
     pruning = _room_for_pruning(len(reading.cursors))
     for q in range(first, last):
         mine = queries.terms[queries.offsets[q] : queries.offsets[q + 1]]
-        floor, size, threshold, base = begin_query(postings, dense.rows, mine, reading), 0, -np.inf, -BLOCK
+        floor, size, threshold, base = begin_query(postings, dense.rows, mine, reading), NONE, -np.inf, -BLOCK
         blocks, terms = 1, 0
         # The threshold rises ever more slowly, so pruning is considered after blocks 1, 2, 4, 8 ...
         while terms == 0:
@@ -162,7 +163,7 @@ def _prune(postings, bitmaps, mine, terms, floor, base, k, threshold, candidates
         base = _next_window(postings.docs, postings.ends, unique, cursors, essential, base)
         if base < 0:
             return size
-        limit, n = base - base % WINDOW + WINDOW, 0
+        limit, n = base - base % WINDOW + WINDOW, NONE
         for i in range(essential):
             limits[i] = cursors[i]
             end = postings.ends[unique[i]]

@@ -21,7 +21,8 @@ from retrievers.lexical._bm25_kernels import keep_best, select
 BLOCK = 4096  # number of documents scored together; their sums (32 KB) fit into the first-level cache
 STRIPE = 8  # number of documents that are compared with the threshold at a time
 GROUPS = 512  # number of groups of documents in a block; the best score of each group helps to find the first threshold
-NO_DOC = np.iinfo(np.int32).max
+NO_DOC = np.int64(np.iinfo(np.int32).max)
+NONE = np.int64(0)  # unlike 0, it does not make numba compile a helper for this number alone
 
 
 class ScoredPostings(NamedTuple):
@@ -84,11 +85,11 @@ def search_postings(postings, dense, queries, first, last, top_docs, top_scores)
     Rows are padded with document -1 and score -inf. Ties go to the smaller document number.
     """
     k = top_docs.shape[1]
-    candidates, reading = make_room(queries.offsets, first, last, k, BLOCK)
+    candidates, reading = make_room(queries.offsets, first, last, k, np.int64(BLOCK))
     for q in range(first, last):
         floor = begin_query(postings, dense.rows, queries.terms[queries.offsets[q] : queries.offsets[q + 1]], reading)
         terms = queries.offsets[q + 1] - queries.offsets[q]
-        size, _, _ = scan(postings, dense, reading, terms, floor, k, candidates, 0, -np.inf, -BLOCK, NO_DOC)
+        size, _, _ = scan(postings, dense, reading, terms, floor, k, candidates, NONE, -np.inf, -BLOCK, NO_DOC)
         fill_row(candidates, size, k, top_docs[q], top_scores[q])
 
 
@@ -190,7 +191,7 @@ def _first_threshold(sums, floor, k, values):
     for start in range(GROUPS, len(sums), GROUPS):
         for i in range(GROUPS):  # compiled to vector instructions, since neighbours are in different groups
             values[i] = max(values[i], sums[start + i])
-    kth = select(values, GROUPS, k - 1)
+    kth = select(values, np.int64(GROUPS), k - 1)
     return np.nextafter(kth + floor, -np.inf) if kth > 0.0 else -np.inf
 
 
