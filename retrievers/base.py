@@ -94,6 +94,23 @@ class Document:
         return f"{self.title} {self.text}" if self.title else self.text
 
 
+class IndexedTexts(Sequence[str]):
+    """The indexed texts of documents. They are made on demand, since the documents may be on disk."""
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self._documents = documents
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    def __getitem__(self, place: Any) -> Any:
+        found = self._documents[place]
+        return tuple(one.indexed_text for one in found) if isinstance(place, slice) else found.indexed_text
+
+    def __iter__(self) -> Iterator[str]:
+        return (document.indexed_text for document in self._documents)
+
+
 @dataclass(frozen=True, slots=True)
 class Turn:
     role: str  # "user", "assistant" or "system"

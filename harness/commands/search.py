@@ -14,7 +14,6 @@ from harness.config.commands import SearchConfig
 from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.data.files import decode
-from harness.data.shards import IndexedTexts
 from harness.errors import BadInput, Failed
 from harness.experiment.plan import Plan
 from harness.experiment.searcher import Searcher
@@ -27,7 +26,7 @@ from harness.reports.report import Report, report_html
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
 from harness.storage.typed import HIDDEN
-from retrievers.base import Query
+from retrievers.base import IndexedTexts, Query
 from retrievers.redaction import redacted
 
 GIVE = "Give the text to search for: harness search query='...'"

@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from harness.data.shards import IndexedTexts
-from retrievers.base import Document
+from retrievers.base import Document, IndexedTexts
 
 _SAME = {"CJK": "HAN", "HIRAGANA": "HAN", "KATAKANA": "HAN"}  # Japanese mixes all of these scripts
 SAMPLE, LENGTH = 300, 1000  # minimum number of documents in a sample; number of characters read from each

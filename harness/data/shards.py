@@ -156,11 +156,15 @@ class _Lazy(Sequence[T]):
     """A sequence that reads its items on demand. Slices are tuples."""
 
     def _at(self, number: int) -> T:
+        return self._block(number, number + 1)[0]
+
+    def _block(self, start: int, stop: int) -> list[T]:
         raise NotImplementedError
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
-            return tuple(map(self._at, range(len(self))[place]))
+            numbers = range(len(self))[place]
+            return tuple(self._block(numbers.start, numbers.stop) if numbers.step == 1 else map(self._at, numbers))
         return self._at(range(len(self))[place])
 
 
@@ -185,10 +189,9 @@ class OpenShard(_Lazy[Document]):
         for start in range(0, len(self), BLOCK):
             yield from self._block(start, min(start + BLOCK, len(self)))
 
-    def _at(self, number: int) -> Document:
-        return self._block(number, number + 1)[0]
-
     def _block(self, start: int, stop: int) -> list[Document]:
+        if start >= stop:
+            return []
         ends = self._ends[FIELDS * start : FIELDS * stop + 1].tolist()
         raw, offset = self._texts[ends[0] : ends[-1]], ends[0]
         made = []
@@ -202,20 +205,6 @@ class OpenShard(_Lazy[Document]):
         except ValueError as error:  # a text is not UTF-8, or an id is not a number
             raise _damaged(self._folder, error) from None
         return made
-
-
-class IndexedTexts(_Lazy[str]):
-    def __init__(self, documents: Sequence[Document]) -> None:
-        self._documents = documents
-
-    def _at(self, number: int) -> str:
-        return self._documents[number].indexed_text
-
-    def __len__(self) -> int:
-        return len(self._documents)
-
-    def __iter__(self) -> Iterator[str]:
-        return (document.indexed_text for document in self._documents)
 
 
 class CorpusWriter:
@@ -300,9 +289,14 @@ class ShardedDocuments(_Lazy[Document]):
         for number in range(len(self.shards)):
             yield from self.shard(number)  # shards are not kept open, so that only one is mapped at a time
 
-    def _at(self, number: int) -> Document:
-        shard = bisect_right(self._firsts, number) - 1
-        return self._opened(shard)[number - self._firsts[shard]]
+    def _block(self, start: int, stop: int) -> list[Document]:
+        found: list[Document] = []
+        while start < stop:
+            shard = self.shards[number := bisect_right(self._firsts, start) - 1]
+            end = min(stop, shard.first + shard.size)
+            found += self._opened(number)[start - shard.first : end - shard.first]
+            start = end
+        return found
 
 
 def _table(path: Path) -> tuple[str, int, tuple[str, ...], list[tuple[str, int]]]:

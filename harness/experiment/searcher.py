@@ -15,7 +15,7 @@ import numpy as np
 from harness.config.components import build
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, search_queries
-from harness.data.shards import IndexedTexts, Shard
+from harness.data.shards import Shard
 from harness.errors import BadInput
 from harness.experiment import ordering, sharded, steps
 from harness.experiment.cached_parts import CachedEncoder, Caching
@@ -25,7 +25,7 @@ from harness.gates.gate import Decision, Gate
 from harness.llm.chat import Chat, ChatModel
 from harness.progress import watch
 from harness.storage.cache import Cache
-from retrievers.base import Document, Query, Ranking
+from retrievers.base import Document, IndexedTexts, Query, Ranking
 
 if TYPE_CHECKING:
     from retrievers.base import Reranker, Retriever

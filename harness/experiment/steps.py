@@ -19,7 +19,7 @@ from harness.config.components import build, component_identity, target_class
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, conversations
 from harness.data.files import some
-from harness.data.shards import IndexedTexts, missing_ids
+from harness.data.shards import missing_ids
 from harness.errors import BadInput, Failed
 from harness.experiment import sharded, timing
 from harness.experiment.cached_parts import CachedEncoder, Caching
@@ -37,7 +37,7 @@ from harness.measures.scores import Scores, ShownLists, averaged_scores, score_l
 from harness.progress import silent, watch
 from harness.storage.cache import Cache
 from harness.storage.kernels import compile_aside
-from retrievers.base import Query, Ranking, row_blocks
+from retrievers.base import IndexedTexts, Query, Ranking, row_blocks
 
 if TYPE_CHECKING:
     from retrievers.base import Progress, Retriever

@@ -13,6 +13,7 @@ from retrievers.base import (
     AtMost,
     DocIds,
     Document,
+    IndexedTexts,
     Progress,
     Query,
     Ranking,
@@ -143,4 +144,4 @@ class BM25:
         return cast(SparseEngine, self._engine)
 
     def _tokens(self, documents: Sequence[Document]) -> Tokens:
-        return self.tokenizer([document.indexed_text for document in documents], self.progress)
+        return self.tokenizer(IndexedTexts(documents), self.progress)

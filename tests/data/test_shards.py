@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.data import shards
 from harness.data.dataset import Dataset
 from harness.errors import BadInput
-from retrievers.base import Document
+from retrievers.base import Document, IndexedTexts
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 numbers = st.integers(-20, 10**18).map(lambda n: Document(str(n), "", native_id=n))
@@ -57,7 +57,7 @@ def test_they_are_equal_to_a_tuple(tmp_path_factory, documents, sizes, part):
     assert [*read.by_id] == [one.doc_id for one in documents]
     assert dict(read.by_id) == {one.doc_id: one for one in documents}
     assert read.fingerprint == Dataset("", documents, (), None).fingerprints["documents"]
-    assert list(shards.IndexedTexts(read)) == [one.indexed_text for one in documents]
+    assert list(IndexedTexts(read)) == [one.indexed_text for one in documents]
     count, first = shards.empty_documents(documents)
     assert shards.empty_documents(read) == (count, tuple(first[: shards.FIRST_EMPTY]))
 

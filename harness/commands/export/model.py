@@ -20,7 +20,6 @@ from harness.config.canonical import flatten
 from harness.config.components import component_identity, reusable, target_class
 from harness.data.dataset import Dataset
 from harness.data.files import field, json_lines, json_text
-from harness.data.shards import IndexedTexts
 from harness.data.source import turns
 from harness.errors import BadInput
 from harness.experiment import steps
@@ -35,7 +34,7 @@ from harness.storage.cache import Cache
 from harness.storage.entries import verify_entry
 from harness.tracking.mlflow_client import shown_address
 from harness.tracking.tracker import LoggedRun, Tracker
-from retrievers.base import Document, Query, Turn
+from retrievers.base import Document, IndexedTexts, Query, Turn
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel
