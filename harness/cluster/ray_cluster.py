@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 import uuid
@@ -25,8 +26,6 @@ Gpus = Annotated[float, AtMost(64, "no node has more GPUs")]
 LOOK_SECONDS = 1.0  # time between two checks of the jobs and the nodes
 WAIT_SECONDS = 600.0  # time to wait for a core while other programs use all cores
 ANSWER_SECONDS = 60.0  # time for nodes to answer when they are examined
-THREADS = ("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
-           "RAYON_NUM_THREADS")  # fmt: skip
 
 
 class RayCluster:
@@ -127,6 +126,20 @@ def _counts(nodes: list[RayNode]) -> str:
     return f"{len(nodes)} nodes, {cores} cores, {gpus:g} GPUs"
 
 
+@functools.cache
+def _task(inherits: bool) -> Any:
+    """Return the Ray task of all jobs. Since it never changes, workers and their models are kept for other jobs.
+
+    inherits: as in `Connection`.
+    """
+    return ray_module().remote(
+        max_calls=0,  # by default, a worker with a GPU ends after one job
+        max_retries=TRIES - 1,
+        scheduling_strategy="SPREAD",
+        runtime_env={} if inherits else {"env_vars": children.SAFE},
+    )(ray_worker.do_job)
+
+
 @contextlib.contextmanager
 def _probe(store: str | None) -> Iterator[str | None]:
     """Create a file in the store, for nodes to find. Yield its path, or None if the store is not a folder."""
@@ -155,15 +168,7 @@ class _ShardJobs:
     ) -> None:
         self._connection, self._work, self._wanted, self._progress = connection, work, wanted, progress
         self._share, self._ray = share, ray_module()
-        cores, gpus = share
-        self._task = self._ray.remote(
-            num_cpus=cores,
-            num_gpus=gpus,
-            max_retries=TRIES - 1,
-            scheduling_strategy="SPREAD",
-            runtime_env={"env_vars": {**dict.fromkeys(THREADS, str(cores)), **children.SAFE}},
-        )(ray_worker.do_job)
-        self._parts_done = self._ray.remote(num_cpus=0)(ray_worker.DoneParts).remote()
+        self._done_parts = ray_worker.DoneParts(uuid.uuid4().hex)
         self._running: dict[Any, int] = {}  # reference to a result -> job
         self._results: dict[int, Any] = {}
         self._full: dict[int, str] = {}  # job that met a full disk -> id of the node with this disk
@@ -184,12 +189,15 @@ class _ShardJobs:
         finally:
             for reference in self._running:  # an error left these tasks running
                 self._ray.cancel(reference, force=True)
-            self._ray.kill(self._parts_done)
+            if not self._unanswered:
+                self._done_parts.forget()
         return [self._results[job] for job in jobs]
 
     def _submit(self, job: int, **options: Any) -> None:
         packed = self._ray.put((self._work.do, self._work.jobs[job]))
-        reference = self._task.options(**options).remote([packed], job, self._wanted, self._parts_done)
+        cores, gpus = self._share
+        task = _task(self._connection.inherits).options(num_cpus=cores, num_gpus=gpus, **options)
+        reference = task.remote([packed], job, self._wanted, self._done_parts)
         self._running[reference] = job
 
     def _take(self, reference: Any) -> None:
@@ -237,7 +245,9 @@ class _ShardJobs:
                 f"cluster=ray: the head of the cluster at {self._connection.head} no longer answers. Finished work "
                 "is in the cache: run the same command again when the cluster is back."
             )
-        if not self._unanswered and not self._nodes():
+        if self._unanswered:
+            return
+        if not self._nodes():
             raise Failed("cluster=ray: no suitable node is left. Add nodes, and run the same command again.")
         if not self._results and time.monotonic() - self._began > WAIT_SECONDS and not self._parts():
             raise Failed(
@@ -248,13 +258,14 @@ class _ShardJobs:
     def _report(self) -> None:
         if self._progress is None:
             return
-        sizes, parts = self._work.sizes, self._parts() if self._work.needs == "model" and self._running else {}
+        asks = self._work.needs == "model" and self._running and not self._unanswered
+        sizes, parts = self._work.sizes, self._parts() if asks else {}
         part = sum(parts.get(job, 0.0) * sizes[job] for job in self._running.values())
         self._progress(sum(sizes[job] for job in self._results) + int(part), sum(sizes), self._work.unit)
 
     def _parts(self) -> dict[int, float]:
         with contextlib.suppress(self._ray.exceptions.RayError):
-            return self._ray.get(self._parts_done.parts.remote(), timeout=LOOK_SECONDS)  # type: ignore[no-any-return]
+            return self._done_parts.parts()
         return {}
 
 

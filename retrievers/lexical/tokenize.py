@@ -230,11 +230,15 @@ class Kiwi:
         return tokens
 
 
-@lru_cache(maxsize=1)
 def kiwi_model(workers: int | None) -> Any:
+    return _loaded_kiwi(cores() if workers is None else workers)
+
+
+@lru_cache(maxsize=1)
+def _loaded_kiwi(workers: int) -> Any:
     import kiwipiepy
 
-    return kiwipiepy.Kiwi(num_workers=cores() if workers is None else workers)
+    return kiwipiepy.Kiwi(num_workers=workers)
 
 
 def _matching_tags(pattern: str) -> list[str]:

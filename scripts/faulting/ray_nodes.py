@@ -27,7 +27,10 @@ def family(pid: int) -> list[int]:
 
 
 class Nodes:
-    """A running cluster of `count` nodes with one core each, beside the head, which does no work."""
+    """A running cluster of `count` nodes, beside the head, which does no work.
+
+    Each node has one core, and pretends to have a GPU.
+    """
 
     def __init__(self, count: int) -> None:
         from ray.cluster_utils import Cluster
@@ -47,11 +50,16 @@ class Nodes:
         return str(self._cluster.address)
 
     def _started(self) -> Any:
-        return self._cluster.add_node(wait=False, num_cpus=1, **self._options)
+        return self._cluster.add_node(wait=False, num_cpus=1, num_gpus=1, **self._options)
 
     def pids(self, number: int) -> list[int]:
         started = [one.process for kind in self._nodes[number].all_processes.values() for one in kind]
         return [pid for one in started if one.poll() is None for pid in family(one.pid)]
+
+    def workers(self, number: int) -> list[int]:
+        """Return the processes of a node that do jobs."""
+        named = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in self.pids(number)}
+        return [pid for pid, name in named.items() if name.startswith((b"ray::do_job", b"ray::IDLE"))]
 
     def repair(self) -> None:
         for number in range(self.count):

@@ -7,11 +7,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import ray_jobs
 from faulting.ray_nodes import Nodes
 from planted_modules import Planted
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from harness.cluster import ray_cluster, ray_worker
 from harness.cluster.cluster import Local, ShardWork
@@ -19,6 +21,7 @@ from harness.cluster.ray_cluster import RayCluster, even_share
 from harness.cluster.ray_connection import RayNode
 from harness.errors import BadInput, Failed
 from retrievers.base import cores
+from retrievers.lexical import tokenize
 
 pytestmark = pytest.mark.xdist_group("ray")
 WORK = ShardWork(ray_jobs.double, [1], [1])
@@ -33,7 +36,7 @@ def test_jobs_in_this_process_are_done_in_order_and_the_progress_counts_their_si
 
 @pytest.fixture(scope="module")
 def nodes():
-    """Two nodes with one core each."""
+    """Two nodes with one core and one pretended GPU each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(ray_jobs.__file__).parent))  # nodes import the jobs by their module's name
         with Nodes(2) as running:
@@ -42,8 +45,9 @@ def nodes():
 
 @pytest.fixture
 def run(nodes):
-    def on_the_nodes(do, jobs, progress=None, sizes=None, **about):
-        return RayCluster(10, nodes.address).run(ShardWork(do, jobs, sizes or [1] * len(jobs), **about), progress)
+    def on_the_nodes(do, jobs, progress=None, sizes=None, gpus=0, **about):
+        cluster = RayCluster(10, nodes.address, encoding_gpus=gpus)
+        return cluster.run(ShardWork(do, jobs, sizes or [1] * len(jobs), **about), progress)
 
     return on_the_nodes
 
@@ -54,9 +58,30 @@ def test_results_are_in_order_and_workers_are_kept_and_use_their_share_of_the_co
     assert run(ray_jobs.double, [1, 2, 3, 4], lambda *state: seen.append(state), sizes=sizes) == [2, 4, 6, 8]
     assert seen[-1] == (12, 12, "documents")
     assert [done for done, _, _ in seen] == sorted(done for done, _, _ in seen)
-    first, again = run(ray_jobs.where, [1, 2, 3]), run(ray_jobs.where, [1, 2, 3])
+    first, again = run(ray_jobs.where, [1, 2, 3]), run(ray_jobs.where, [1, 2, 3], needs="model")
     assert {pid for pid, *_ in first} & {pid for pid, *_ in again}
-    assert all((share, numba, libraries) == (1, 1, {1}) for _, share, numba, libraries in (*first, *again))
+    priority = os.getpriority(os.PRIO_PROCESS, 0)
+    assert all(tuple(seen) == (priority, 1, 1, {1}) for _, *seen in (*first, *again))
+
+
+@pytest.mark.slow
+def test_a_worker_with_a_gpu_is_kept_so_that_its_model_is_loaded_once(run):
+    seen = run(ray_jobs.where, [1, 2, 3, 4], needs="model", gpus=1)
+    assert len({pid for pid, *_ in seen}) <= 2
+
+
+def test_a_worker_follows_the_share_of_each_job(monkeypatch):
+    torch, kiwi = [], []
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(set_num_threads=torch.append))
+    monkeypatch.setattr(tokenize, "_loaded_kiwi", kiwi.append)
+    with threadpool_limits():  # puts the numbers of threads back afterwards
+        for share in (1, 2, 1):
+            ray_worker.use_cores(share)
+            tokenize.kiwi_model(None)
+            assert cores() == share
+            assert {one["num_threads"] for one in threadpool_info()} == {share}
+    assert torch == kiwi == [1, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -112,8 +137,8 @@ def test_a_node_with_other_versions_is_named(run, monkeypatch, what):
 
 
 def test_gpus_and_cores_that_no_node_has_are_refused(nodes):
-    with pytest.raises(BadInput, match=r"encoding_gpus is 1, but no node .* has 3 nodes, 2 cores, 0 GPUs\."):
-        RayCluster(10, nodes.address, encoding_gpus=1).run(WORK)
+    with pytest.raises(BadInput, match=r"encoding_gpus is 2, but no node .* has 3 nodes, 2 cores, 2 GPUs\."):
+        RayCluster(10, nodes.address, encoding_gpus=2).run(WORK)
     with pytest.raises(BadInput, match=r"encoding_cores is 64, but no node of the cluster has so many"):
         RayCluster(10, nodes.address, encoding_cores=64).run(WORK)
 
@@ -121,7 +146,7 @@ def test_gpus_and_cores_that_no_node_has_are_refused(nodes):
 @pytest.mark.slow
 def test_doctor_examines_the_nodes(nodes, harness):
     for address, state, said in (
-        (nodes.address, "ok", ": 2 nodes, 2 cores, 0 GPUs; all nodes have equal versions"),
+        (nodes.address, "ok", ": 2 nodes, 2 cores, 2 GPUs; all nodes have equal versions"),
         ("127.0.0.1:1", "error", "nothing answers there"),
     ):
         done = harness("doctor", "cluster=ray", f"cluster.runtime.address={address}", "format=json")

@@ -89,7 +89,7 @@ def test_nothing_that_is_finished_is_done_twice(sample, own):
     opened = session(sample, own, 20)
     shards = len(opened.dataset.documents.shards)
     ranked(LEXICAL, opened)
-    passes = ["survey"] * shards + ["summarise"] + ["index"] * shards + ["search_shards"] * shards
+    passes = ["survey"] * shards + ["index"] * shards + ["search_shards"] * shards
     assert opened.cluster.done == passes
     opened.cluster.done.clear()
     ranked(LEXICAL | {"k1": 0.9}, opened)

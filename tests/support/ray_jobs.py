@@ -15,11 +15,12 @@ def double(number):
 
 
 def where(_):
-    """What a job sees of its worker: pid, its share of cores, and the threads of the libraries."""
+    """What a job sees of its worker: pid, priority, its share of cores, and the threads of the libraries."""
     import numba
     from threadpoolctl import threadpool_info
 
-    return os.getpid(), cores(), numba.get_num_threads(), {one["num_threads"] for one in threadpool_info()}
+    priority = os.getpriority(os.PRIO_PROCESS, 0)
+    return os.getpid(), priority, cores(), numba.get_num_threads(), {one["num_threads"] for one in threadpool_info()}
 
 
 def die_once(flag):
