@@ -63,7 +63,7 @@ def _is_free(folder: Path) -> bool:
 
 def _main() -> None:
     if hasattr(os, "nice"):
-        os.nice(19)
+        os.nice(10)
     folder = code_folder()
     if folder and _is_free(folder):
         compile_now()

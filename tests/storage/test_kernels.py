@@ -81,4 +81,4 @@ def test_the_background_process_compiles_with_low_priority(folder, monkeypatch):
     assert time.monotonic() - began < 5
     assert not compiling.all_compiled()
     kernels._main()
-    assert (compiling.all_compiled(), levels) == (True, [19, 19])
+    assert (compiling.all_compiled(), levels) == (True, [10, 10])
