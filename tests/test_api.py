@@ -62,7 +62,7 @@ print(json.dumps({
     "mine": [OmegaConf.to_container(one, resolve=True) for one in mine],
     "version": str(version),
     "global": hydra.core.global_hydra.GlobalHydra.instance().is_initialized(),
-    "imported": [name for name in ("mlflow", "torch", "pandas") if name in sys.modules],
+    "imported": [name for name in ("mlflow", "torch", "pandas", "numba") if name in sys.modules],
     "metric": result.metrics["modified_map@3"],
 }))
 """

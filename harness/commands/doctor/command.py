@@ -301,10 +301,10 @@ def _about(identity: Any) -> str:
 
 def _kernels(config: DoctorConfig) -> Iterator[Finding]:
     folder, numba = code_folder(), importlib.metadata.version("numba")
-    if not is_lasting(folder):
-        yield Finding("kernels", "warning", NOT_LASTING, REMEDY)
-    elif all_compiled():
+    if all_compiled():
         yield Finding("kernels", "ok", f"compiled for this processor and numba {numba}, in {folder}")
+    elif not is_lasting(folder):
+        yield Finding("kernels", "warning", NOT_LASTING, REMEDY)
     else:
         said = f"not compiled for this processor and numba {numba}: the first command that needs them compiles them"
         yield Finding("kernels", "ok", f"{said}, or `harness doctor warm`")

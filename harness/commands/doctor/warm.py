@@ -11,7 +11,7 @@ from harness.errors import Failed
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.storage.kernels import NOT_LASTING, REMEDY, compile_now
-from retrievers.compiling import code_folder, is_lasting
+from retrievers.compiling import all_compiled, code_folder, is_lasting
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Warmed:
 
 
 def warm(config: WarmConfig, invocation: Invocation) -> CommandAnswer:
-    """Raise Failed if no folder that lasts can be written."""
+    """Raise Failed if kernels are missing and no folder that lasts can be written."""
     folder = code_folder()
-    if not is_lasting(folder):
+    if not all_compiled() and not is_lasting(folder):
         raise Failed(f"{NOT_LASTING}. {REMEDY}")
     began = time.perf_counter()
     found = Warmed(str(folder), compile_now(), round(time.perf_counter() - began, 3))

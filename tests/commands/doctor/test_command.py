@@ -161,6 +161,7 @@ def test_kernels_are_compiled_and_reported(harness, tmp_path, monkeypatch):
         assert (found["compiled"], found["folder"]) == (True, str(compiling.code_folder()))
         assert "All kernels were compiled already" in harness("doctor warm").out
         assert findings(harness("doctor", "format=json"))["kernels"]["said"].startswith("compiled for this processor")
+        (compiling.code_folder() / compiling.READY).unlink()
         monkeypatch.setattr(compiling, "_places", lambda: [])
         done = harness("doctor warm")
         assert (done.code, "Let NUMBA_CACHE_DIR name a folder" in done.err) == (1, True)
