@@ -61,7 +61,7 @@ class CrossEncoder(models.NeuralModel):
 
     @cached_property
     def _model(self) -> Any:
-        folder = models.locate_model(self)
+        folder, device = models.locate_model(self), models.device_for(self.device)
         with models.loading(folder, "sentence_transformers"):
             import sentence_transformers
             import torch
@@ -71,7 +71,7 @@ class CrossEncoder(models.NeuralModel):
             dtype = getattr(torch, models.dtype_for(self.dtype, self.device))
             model = sentence_transformers.CrossEncoder(
                 str(folder),
-                device=models.device_for(self.device),
+                device=device,
                 max_length=self.max_length,
                 local_files_only=True,
                 model_kwargs={"dtype": dtype},
@@ -82,5 +82,6 @@ class CrossEncoder(models.NeuralModel):
                 "Choose a model with one label, such as BAAI/bge-reranker-v2-m3."
             )
         models.check_length(self.max_length, min(models.positions(model.model), model.tokenizer.model_max_length))
+        model.to(device)
         quicken(model)
         return model.eval()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -86,7 +87,7 @@ class Batches:
             return self._tokenized(rows, inputs(rows), prompt)
 
         def batches() -> Iterator[_Batch]:
-            for tokens in ahead(tokenize, parts):
+            for tokens in ahead(tokenize, parts) if len(parts) > 1 else map(tokenize, parts):
                 # The parts of a small chunk keep all cores busy.
                 limit = min(self.limit, max(LEAST, int(tokens.lengths.sum()) // workers))
                 for places in models.token_batches(tokens.lengths, limit):
@@ -95,7 +96,9 @@ class Batches:
 
         with _threads(max(1, cores() // workers) if on_cpu else None):
             # A GPU computes the newest batch while the outputs of the previous batch are fetched and written.
-            for computed in ahead(lambda batch: self._computed(batch, compute), batches(), workers):
+            alone = on_cpu and workers == 1
+            outputs_of = partial(self._computed, compute=compute)
+            for computed in map(outputs_of, batches()) if alone else ahead(outputs_of, batches(), workers):
                 for rows, outputs in computed:
                     yield rows, outputs.float().cpu().numpy()
 

@@ -100,6 +100,7 @@ class SentenceEncoder(models.NeuralModel):
         most = models.positions(model.transformers_model)
         models.check_length(self.max_length, most)
         model.max_seq_length = self.max_length or min(model.max_seq_length or most, most)
+        model.to(device)  # with the modules behind the transformer
         quicken(model)
         return model.eval()
 
@@ -108,7 +109,6 @@ class SentenceEncoder(models.NeuralModel):
         return Batches(self._model, self.batch_limit())
 
     def _vectors(self, texts: Sequence[str], rows: np.ndarray, left: np.ndarray, prefix: str) -> Vectors:
-        self._model.to(models.device_for(self.device))
         outputs = self._batches.run(
             lambda places: [encodable(texts[row]) for row in rows[places].tolist()],
             characters(texts, rows),
