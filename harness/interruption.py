@@ -21,6 +21,7 @@ class Terminated(KeyboardInterrupt):
     """Raised on SIGTERM, which `kill`, `timeout`, schedulers and containers send."""
 
 
+_listens = [False]
 _received: list[int] = []  # the numbers of the signals received, in order
 _ending_since = [-math.inf]  # time of the last signal, by the monotonic clock
 
@@ -50,6 +51,7 @@ def listen() -> None:
         again.daemon = True
         again.start()
 
+    _listens[0] = True
     signal.signal(signal.SIGTERM, interrupt)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # unless a shell made it ignore Ctrl-C
         signal.signal(signal.SIGINT, interrupt)
@@ -58,9 +60,15 @@ def listen() -> None:
 
 def stop_listening() -> None:
     """Let signals end the process at once, now that its work is done."""
+    _listens[0] = False
     for number in (signal.SIGTERM, signal.SIGINT):
         if callable(signal.getsignal(number)):
             signal.signal(number, signal.SIG_DFL)
+
+
+def runs_one_command() -> bool:
+    """Return whether this process was started for one command and ends after it, as `listen` says."""
+    return _listens[0]
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from harness.experiment.plan import Plan
 from harness.experiment.searcher import Searcher
 from harness.experiment.session import read_documents
 from harness.gates.signals import random_queries
-from harness.interruption import until_interrupted
+from harness.interruption import runs_one_command, until_interrupted
 from harness.progress import stage
 from harness.reports import markup
 from harness.reports.report import Report, report_html
@@ -27,6 +27,7 @@ from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
 from harness.storage.typed import HIDDEN
 from retrievers.base import IndexedTexts, Query
+from retrievers.lexical.kiwi_dictionary import brief_texts
 from retrievers.redaction import redacted
 
 GIVE = "Give the text to search for: harness search query='...'"
@@ -115,7 +116,9 @@ def search(config: SearchConfig, invocation: Invocation) -> CommandAnswer:
         return CommandAnswer(None, None, serve=partial(_serve, config, invocation))
     if not (text := config.query.strip()):
         raise BadInput(f"query is empty. {GIVE}")
-    return Asked.of(config, invocation)(text)
+    # Loading less is faster now, but slower if this process searches again.
+    with brief_texts() if runs_one_command() else nullcontext():
+        return Asked.of(config, invocation)(text)
 
 
 def _serve(config: SearchConfig, invocation: Invocation, style: str) -> None:

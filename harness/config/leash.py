@@ -298,11 +298,12 @@ def _check_plugin(section: DictConfig, name: str, targets: Sequence[str]) -> Non
 @functools.cache
 def _shipped(config_name: str | None) -> dict[str, Any]:
     stock = Path(next(iter(hydra.conf.__path__))) / "hydra"
-    sections = [OmegaConf.structured(hydra.conf.HydraConf), OmegaConf.load(stock / "output" / "default.yaml")]
-    for group in ("help", "hydra_help", "hydra_logging", "job_logging"):
-        sections.append(OmegaConf.create({group: OmegaConf.load(stock / group / "default.yaml")}))
+    with _parsing_in_c():
+        sections = [OmegaConf.structured(hydra.conf.HydraConf), OmegaConf.load(stock / "output" / "default.yaml")]
+        for group in ("help", "hydra_help", "hydra_logging", "job_logging"):
+            sections.append(OmegaConf.create({group: OmegaConf.load(stock / group / "default.yaml")}))
     for name in ("common", config_name) if config_name else ():
-        shipped = yaml.safe_load((conf_folder() / f"{name}.yaml").read_text("utf-8"))
+        shipped = yaml.load((conf_folder() / f"{name}.yaml").read_bytes(), _loader_in_c())  # noqa: S506 (a safe loader)
         sections.append(OmegaConf.create(shipped.get("hydra", {})))
     content: Any = OmegaConf.to_container(OmegaConf.merge(*sections), resolve=False)
     return {key: value for key, value in content.items() if key not in (*FREE, "defaults")}

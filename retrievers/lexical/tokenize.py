@@ -22,6 +22,7 @@ import numpy as np
 
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost, Progress, Threads, check_whole, cores, encodable, load_array
+from retrievers.lexical.kiwi_dictionary import brief_model
 
 Characters = Annotated[int, AtMost(100, "each further length adds terms")]
 PROGRESS_EVERY = 500  # number of texts between two calls of `progress`
@@ -194,8 +195,9 @@ class Kiwi:
     """Splits Korean texts into morphemes, in lower case, and keeps the morphemes with certain tags.
 
     The analyser is kiwi (https://github.com/bab2min/kiwipiepy). A process loads the model when it gets its first text:
-    this takes about two seconds and 500 MB. The time to analyse a stretch without white space, such as base64, grows
-    with the square of its length. Stretches of more than `UNBROKEN` characters are cut, with a warning.
+    this takes about two seconds and 500 MB, and half of that in a block of `brief_texts`. The time to analyse a stretch
+    without white space, such as base64, grows with the square of its length. Stretches of more than `UNBROKEN`
+    characters are cut, with a warning.
 
     tags: kiwi's tags to keep, such as NNG; a trailing * matches all tags with that prefix (`VV*`: VV, VV-R and VV-I).
     workers: number of threads, at least 1; None: one per core.
@@ -218,7 +220,9 @@ class Kiwi:
             return as_tokens([])
         tags = self._tags
         long: list[int] = []
-        analysed = kiwi_model(self._workers).tokenize(_broken(_normalised(texts), long))
+        brief = None if _loaded_kiwi.cache_info().currsize else brief_model(texts)
+        model = brief or kiwi_model(self._workers)
+        analysed = model.tokenize(_broken(_normalised(texts), long))
         forms = ([morpheme.form.lower() for morpheme in text if morpheme.tag in tags] for text in analysed)
         tokens = as_tokens(forms, len(texts), progress)
         if long:
