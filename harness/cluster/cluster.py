@@ -54,7 +54,7 @@ Documents = Annotated[int, AtMost(100_000_000, "no node has enough memory for mo
 
 
 class Local:
-    """Works in this process, on one shard after another. shard=None: the corpus is not cut and stays in memory."""
+    """Works in this process, on one shard after another. shard=None: one index covers the whole corpus."""
 
     recorded_as = "cluster/local"
     version = 1

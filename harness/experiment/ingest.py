@@ -33,7 +33,7 @@ from harness.storage.cache import Cache
 from harness.storage.entries import CacheEntry
 from retrievers.base import Document, Progress
 
-RUN_CHARACTERS = 24 << 20  # when the documents in memory have this many characters, they go to a sorted file
+RUN_CHARACTERS = 64 << 20  # when the documents in memory have this many characters, they go to a sorted file
 PER_DOCUMENT = 400  # characters to count for each document in addition to its title and text
 RUNS_AT_ONCE = 64  # the maximum number of sorted files merged at a time
 BUFFER = 1 << 17  # bytes per open file
