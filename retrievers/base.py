@@ -248,12 +248,17 @@ class Ranking:
         return {query_id: dict(self.row(i)) for i, query_id in enumerate(self.query_ids)}
 
     def to_trec(self, tag: str) -> Iterable[str]:
-        """Yield lines `query_id Q0 doc_id rank score tag`; white space in ids is percent-encoded."""
-        words, lists = tuple(map(one_word, self.doc_ids)), zip(in_rows(self.docs), in_rows(self.scores), strict=True)
-        for query_id, (docs, scores) in zip(map(one_word, self.query_ids), lists, strict=True):
+        """Yield the lines `query_id Q0 doc_id rank score tag` of each query, in one text; "" for an empty row.
+
+        White space in ids is percent-encoded.
+        """
+        words, rows = tuple(map(one_word, self.doc_ids)), (in_rows(self.docs), in_rows(self.scores))
+        for query_id, docs, scores in zip(map(one_word, self.query_ids), *rows, strict=True):
             ranked = enumerate(zip(docs, scores, strict=True), start=1)
-            listed = (one for one in ranked if one[1][0] >= 0)
-            yield from (f"{query_id} Q0 {words[doc]} {rank} {score!r} {tag}" for rank, (doc, score) in listed)
+            lines = [
+                f"{query_id} Q0 {words[doc]} {rank} {score!r} {tag}\n" for rank, (doc, score) in ranked if doc >= 0
+            ]
+            yield "".join(lines)
 
 
 def _check_rows(docs: np.ndarray, scores: np.ndarray) -> None:

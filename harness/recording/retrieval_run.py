@@ -323,7 +323,7 @@ def write_run_files(
         if learnt:
             files[name] = (json.dumps(learnt, ensure_ascii=False, indent=1), "\n")
     if not light:
-        files[RUN_FILE] = (line + "\n" for line in outcome.candidates.to_trec("retrieval-harness"))
+        files[RUN_FILE] = outcome.candidates.to_trec("retrieval-harness")
     for name, parts in files.items():
         if light:  # the tracker copies the file, so it need not be synced to disk
             (folder / name).write_text("".join(parts), "utf-8")

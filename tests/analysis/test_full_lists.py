@@ -25,7 +25,7 @@ def store(folder, lists, *runs):
     """A tracker with these runs and the lists of some: run id -> query_id -> doc_id -> score, or a text."""
     tracker = FakeTracker(*runs, folder=folder)
     for run_id, rows in lists.items():
-        trec = rows if isinstance(rows, str) else "\n".join(Ranking.from_scores(rows).to_trec("x"))
+        trec = rows if isinstance(rows, str) else "".join(Ranking.from_scores(rows).to_trec("x"))
         tracker.write(run_id, "run.trec", f"{trec}\n")
     return tracker
 

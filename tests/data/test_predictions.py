@@ -83,7 +83,7 @@ rankings = st.dictionaries(ids, st.dictionaries(ids, scores, max_size=4), min_si
 def test_a_ranking_comes_back_from_both_formats(tmp_path, rows):
     """From a TREC run with the documents of equal score the other way round; from contest rows as it was."""
     ranking = Ranking.from_scores(rows)
-    path = write(tmp_path, "".join(line + "\n" for line in ranking.to_trec("tag")))
+    path = write(tmp_path, "".join(ranking.to_trec("tag")))
     expected = {q: [d for _, d in sorted(((s, d) for d, s in row.items()), reverse=True)] for q, row in rows.items()}
     if any(rows.values()):
         assert lists(path) == {query_id: row for query_id, row in expected.items() if row}

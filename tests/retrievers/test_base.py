@@ -59,8 +59,8 @@ def test_trec_and_other_views():
     assert full.top(1).to_dict() == {"q1": {"c": 3.0}, "q2": {"b": 0.5}}
     assert full.where(np.array([False, True])).to_dict() == {"q1": {}, "q2": {"b": 0.5}}
     assert full.lengths.tolist() == [3, 1]
-    assert list(full.to_trec("tag"))[1] == "q1 Q0 a 2 2.0 tag"
-    assert list(Ranking.from_scores({"q 1": {"a\tb": 1.0}}).to_trec("tag")) == ["q%201 Q0 a%09b 1 1.0 tag"]
+    assert next(iter(full.to_trec("tag"))).splitlines()[1] == "q1 Q0 a 2 2.0 tag"
+    assert list(Ranking.from_scores({"q 1": {"a\tb": 1.0}}).to_trec("tag")) == ["q%201 Q0 a%09b 1 1.0 tag\n"]
     assert ranking([[0, 1]], [[-1.0, -2.0]]).row(0) == [("a", -1.0), ("b", -2.0)]
     assert ranking(np.zeros((0, 0)), np.zeros((0, 0)), query_ids=(), doc_ids=()).to_dict() == {}
     assert ranking(np.zeros((1, 0)), np.zeros((1, 0))).top(3).to_dict() == {"q1": {}}

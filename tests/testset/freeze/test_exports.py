@@ -96,7 +96,7 @@ def test_ir_measures_scores_the_trec_files_the_same(made, dataset, run, tmp_path
 
     theirs = {"R@5": "recall@5", "P@3": "precision@3", "RR": "mrr", "AP": "map", "nDCG@10": "ndcg@10", "nDCG": "ndcg"}
     scores = {one: {doc_id: -float(rank) for rank, doc_id in enumerate(row)} for one, row in run.items()}
-    (tmp_path / "run.trec").write_text("\n".join(Ranking.from_scores(scores).to_trec("tag")))
+    (tmp_path / "run.trec").write_text("".join(Ranking.from_scores(scores).to_trec("tag")))
     qrels = ir_measures.read_trec_qrels(str(made / "trec" / "qrels.txt"))
     lists, measures = ir_measures.read_trec_run(str(tmp_path / "run.trec")), map(ir_measures.parse_measure, theirs)
     found = {str(name): value for name, value in ir_measures.calc_aggregate([*measures], [*qrels], lists).items()}
