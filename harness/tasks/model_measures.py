@@ -25,6 +25,7 @@ from harness.storage.cache import Cache
 from harness.tasks.task import nfc
 from retrievers.base import AtMost, Progress, encodable
 from retrievers.dense import models
+from retrievers.dense.quick_linear import quicken
 
 MAX_TOKENS = 512  # limit of BLEURT's input, and of BERTScore's texts if the tokenizer has no limit
 UNBOUNDED = 10**6  # Tokenizers with this limit or a larger one are taken to have no limit.
@@ -61,6 +62,7 @@ class TruncatedEncoder:
             raise BadInput(f"bertscore: {folder} contains no tokenizer like BERT's (vocab.txt or tokenizer.json).")
         self._tokenizer.model_max_length = _longest(self._tokenizer.model_max_length, config)
         self._model = model.to(device).eval()
+        quicken(self._model)
 
     def lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
         limit = self._tokenizer.model_max_length
@@ -114,6 +116,7 @@ class Regression:
             raise BadInput(f"{folder}: the tokenizer has {pieces:,} pieces, but the model knows {config.vocab_size:,}.")
         self._most = min(MAX_TOKENS, config.max_position_embeddings)
         self._model = model.to(device).eval()
+        quicken(self._model)
 
     def lengths(self, pairs: Sequence[Pair]) -> np.ndarray:
         return np.array([len(ids) for ids, _ in map(self._joined, pairs)])
