@@ -60,7 +60,8 @@ class Batches:
     """Computes the outputs of a sentence-transformers model. `limit` is halved when the device runs out of memory.
 
     On a processor, each core computes a batch of its own with one thread: cores never wait for each other within a
-    batch, as they do when they share the layers of one batch. A single input is computed by all cores together.
+    batch, as they do when they share the layers of one batch. A single input is computed by all cores together, and so
+    is each batch of a model that changes itself while it computes.
 
     model: a sentence-transformers model. limit: maximum number of tokens in a batch, padding included.
     """
@@ -80,7 +81,7 @@ class Batches:
         left: bool [N].
         """
         on_cpu = self.model.device.type == "cpu"
-        workers = max(1, min(cores(), len(sizes))) if on_cpu else 1
+        workers = max(1, min(cores(), len(sizes))) if on_cpu and not _adapts(self.model) else 1
         parts = [rows for rows in chunks(sizes, CHARACTERS * self.limit) if left[rows].any()]
 
         def tokenize(rows: np.ndarray) -> _Tokens:
@@ -177,3 +178,12 @@ def _threads(count: int | None) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def _adapts(model: Any) -> bool:
+    """Return whether the length of a batch sets a model's rotary frequencies, or its kind of attention (BigBird)."""
+    modules = list(model.modules())
+    kinds = {str(getattr(module, "rope_type", "")) for module in modules}
+    return any("dynamic" in kind or "longrope" in kind for kind in kinds) or any(
+        hasattr(module, "set_attention_type") for module in modules
+    )

@@ -40,8 +40,11 @@ class Counting:
     device = torch.device("cpu")
     tokenizer = SimpleNamespace(padding_side="right")
 
-    def __init__(self):
-        self.seen, self.shapes = set(), []
+    def __init__(self, rope_type="default"):
+        self.seen, self.shapes, self.rope_type = set(), [], rope_type
+
+    def modules(self):
+        return [self]
 
     def preprocess(self, inputs, prompt):
         ids = torch.nn.utils.rnn.pad_sequence([torch.ones(len(text), dtype=torch.long) for text in inputs], True)
@@ -75,6 +78,24 @@ def test_cores_share_batches_and_a_single_input_gets_all(monkeypatch, machine, t
     assert {count for _, count in model.seen} == {threads}
     assert len(model.seen) == used
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("rope_type", ["dynamic", "longrope", {"full_attention": "dynamic"}])
+def test_a_model_that_changes_itself_computes_one_batch_at_a_time(monkeypatch, rope_type):
+    monkeypatch.setattr(batches, "cores", lambda: 3)
+    model = Counting(rope_type)
+    assert lengths_by(model, ["x" * 40] * 20).tolist() == [40] * 20
+    assert model.seen == {(threading.get_ident(), 3)}
+    assert len(model.shapes) == 20
+
+
+def test_the_rotary_embeddings_of_transformers_are_recognised():
+    from transformers import LlamaConfig, LlamaModel
+
+    size = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 8}
+    for kind, adapts in (("default", False), ("dynamic", True)):
+        rope = {"rope_type": kind, "rope_theta": 1e4, "factor": 2.0}
+        assert batches._adapts(LlamaModel(LlamaConfig(**size, rope_parameters=rope))) == adapts
 
 
 def test_batches_do_not_depend_on_what_is_left():
