@@ -31,6 +31,7 @@ KERNELS = (
     "retrievers.lexical._bm25_kernels",
     "retrievers.lexical._bm25_search",
     "retrievers.lexical._bm25_pruned",
+    "retrievers.lexical._word_kernels",
     "retrievers.dense._vector_kernels",
     "harness.corpus._near_duplicate_kernels",
     "harness.tasks._alignment_kernels",

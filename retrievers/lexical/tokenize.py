@@ -23,9 +23,11 @@ import numpy as np
 from harness.errors import BadInput, did_you_mean
 from retrievers.base import AtMost, Progress, Threads, check_whole, cores, encodable, load_array
 from retrievers.lexical.kiwi_dictionary import brief_model
+from retrievers.lexical.splitting import WordRule, split_many
 
 Characters = Annotated[int, AtMost(100, "each further length adds terms")]
 PROGRESS_EVERY = 500  # number of texts between two calls of `progress`
+LARGE = 20_000_000  # number of characters from which compiled kernels save more time than their loading takes
 UNBROKEN = 4096  # number of characters; a longer stretch without white space is cut before kiwi analyses it
 
 log = logging.getLogger(__name__)
@@ -86,7 +88,7 @@ class Whitespace:
     packages: tuple[str, ...] = ()
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
-        return as_tokens(map(str.split, _normalised(texts)), len(texts), progress)
+        return _split(texts, _BY_SPACE, progress)
 
 
 class Word:
@@ -97,7 +99,7 @@ class Word:
     packages: tuple[str, ...] = ()
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
-        return as_tokens(_words(texts), len(texts), progress)
+        return _split(texts, _WORDS, progress)
 
 
 class CharNgram:
@@ -121,7 +123,7 @@ class CharNgram:
         self._low, self._high = low, high
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
-        return as_tokens(_words(texts), len(texts), progress, self._ngrams)
+        return _split(texts, _WORDS, progress, self._ngrams)
 
     def _ngrams(self, word: str) -> list[str]:
         if len(word) < self._low:
@@ -172,9 +174,7 @@ class Snowball:
         import Stemmer
 
         stem = Stemmer.Stemmer(self._language).stemWord  # threads must not share a stemmer, so each call has its own
-        return as_tokens(
-            _words(texts), len(texts), progress, lambda word: [] if word in self._stop_words else [stem(word)]
-        )
+        return _split(texts, _WORDS, progress, lambda word: [] if word in self._stop_words else [stem(word)])
 
 
 # Tags of words with content: nouns, numerals, pronouns, verbs, adjectives, roots, adverbs, and words in foreign
@@ -222,7 +222,7 @@ class Kiwi:
         long: list[int] = []
         brief = None if _loaded_kiwi.cache_info().currsize else brief_model(texts)
         model = brief or kiwi_model(self._workers)
-        analysed = model.tokenize(_broken(_normalised(texts), long))
+        analysed = model.tokenize(_broken(map(_normalised, texts), long))
         forms = ([morpheme.form.lower() for morpheme in text if morpheme.tag in tags] for text in analysed)
         tokens = as_tokens(forms, len(texts), progress)
         if long:
@@ -256,8 +256,8 @@ def _matching_tags(pattern: str) -> list[str]:
     return matching
 
 
-def _normalised(texts: Iterable[str]) -> Iterator[str]:
-    return (encodable(unicodedata.normalize("NFC", text)) for text in texts)
+def _normalised(text: str) -> str:
+    return text if text.isascii() else encodable(unicodedata.normalize("NFC", text))
 
 
 def _broken(texts: Iterable[str], long: list[int]) -> Iterator[str]:
@@ -272,12 +272,25 @@ def _broken(texts: Iterable[str], long: list[int]) -> Iterator[str]:
 
 
 def lower_cased(text: str) -> str:
+    if text.isascii():
+        return text.lower()
     # Lower-casing can decompose a character (İ becomes i and a dot). Normalising again gives equal words one spelling.
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
 
 
-def _words(texts: Iterable[str]) -> Iterator[list[str]]:
-    return (_WORD.findall(lower_cased(encodable(text))) for text in texts)
+_BY_SPACE = WordRule(_normalised, str.split, r"\S+")
+_WORDS = WordRule(lambda text: lower_cased(encodable(text)), _WORD.findall, _WORD.pattern)
+
+
+def _split(
+    texts: Sequence[str],
+    rule: WordRule,
+    progress: Progress | None,
+    expand: Callable[[str], list[str]] | None = None,
+) -> Tokens:
+    if sum(map(len, texts)) >= LARGE:
+        return Tokens(*split_many(texts, rule, progress, expand))
+    return as_tokens(map(rule.words, texts), len(texts), progress, expand)
 
 
 def as_tokens(

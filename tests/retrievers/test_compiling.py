@@ -17,9 +17,9 @@ from harness.corpus.near_duplicates import find_near_duplicates
 from harness.tasks.alignment import judge_edits
 from retrievers import compiling
 from retrievers.dense.vectors import exact
-from retrievers.lexical import _bm25_frequent, bm25_index
+from retrievers.lexical import _bm25_frequent, bm25_index, tokenize
 from retrievers.lexical.bm25 import BM25
-from retrievers.lexical.tokenize import Whitespace
+from retrievers.lexical.tokenize import CharNgram
 
 
 @pytest.fixture
@@ -134,7 +134,8 @@ def test_warming_up_compiles_everything_that_real_work_calls(tmp_path, monkeypat
     warm = {kernel: {*kernel.signatures} for kernel in kernels()}
     assert all(warm.values())
     monkeypatch.setattr(bm25_index, "is_small", lambda count: False)
-    retriever, again = BM25(Whitespace()), BM25(Whitespace())
+    monkeypatch.setattr(tokenize, "LARGE", 0)
+    retriever, again = BM25(CharNgram()), BM25(CharNgram())
     retriever.index(documents(KOREAN), tmp_path)
     again.load(tmp_path)
     again.search(queries(KOREAN_QUERIES), 3)

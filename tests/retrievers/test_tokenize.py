@@ -1,6 +1,7 @@
 """Tokens and tokenizers: tables worked by hand, Unicode pitfalls, errors that name the option."""
 
 import re
+import sys
 import unicodedata
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.errors import BadInput
-from retrievers.lexical import tokenize
+from retrievers.lexical import splitting, tokenize
 from retrievers.lexical.tokenize import CharNgram, Kiwi, Snowball, Tokens, Whitespace, Word, as_tokens
 
 
@@ -104,6 +105,74 @@ def test_kiwi_gives_the_same_terms_with_one_thread_as_with_several():
 def test_texts_do_not_influence_each_other(texts):
     for tokenizer in (Whitespace(), Word(), CharNgram(1, 3)):
         assert tokenizer(texts).lists() == [tokenizer([text]).lists()[0] for text in texts]
+
+
+# Many texts: compiled kernels on several threads
+
+
+def in_blocks(tokenizer, texts, characters=40, threads=3, progress=None):
+    """The terms that the kernels find in small blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokenize, "LARGE", 0)
+        patch.setattr(splitting, "BLOCK", characters)
+        patch.setattr(splitting, "FEW", 2)  # the tables grow often
+        patch.setattr(splitting, "cores", lambda: threads)
+        return tokenizer(texts, progress)
+
+
+def assert_equal_tokens(found, expected):
+    assert found.vocabulary == expected.vocabulary
+    for name in ("ids", "offsets"):
+        one, other = getattr(found, name), getattr(expected, name)
+        assert one.dtype == other.dtype
+        assert one.tolist() == other.tolist()
+
+
+SPLITTING = [Whitespace(), Word(), CharNgram(), CharNgram(1, 3), Snowball(), Snowball(stop_words=False)]
+HARD = "ab Z물리\u1112\u1161İ_9\u00a0\u2028\u0085\0\n\ud800é\U0001f315\U0002070e"
+
+
+@given(
+    st.lists(
+        st.text(HARD, max_size=30) | st.text(max_size=12) | st.sampled_from(["", "the moons", "a" * 90]), max_size=12
+    ),
+    st.sampled_from([1, 7, 40, 1000]),
+    st.sampled_from([1, 3]),
+)
+@pytest.mark.parametrize("tokenizer", SPLITTING, ids=lambda one: type(one).__name__)
+def test_kernels_find_the_terms_of_python(tokenizer, texts, characters, threads):
+    assert_equal_tokens(in_blocks(tokenizer, texts, characters, threads), tokenizer(texts))
+
+
+def test_kernels_end_words_at_the_same_characters_as_python():
+    every = "".join(map(chr, range(sys.maxunicode + 1)))
+    assert splitting._inside(r"\S+").tolist() == [not point.isspace() for point in every]
+    texts = [f"a{point}b c{point}" for point in every[:0x3100] + every[0xFE00:0x10200] + every[-3:]]
+    for tokenizer in (Whitespace(), Word()):
+        assert_equal_tokens(in_blocks(tokenizer, texts, 20_000), tokenizer(texts))
+
+
+def test_kernels_tell_words_of_equal_hashes_apart():
+    from retrievers.lexical import _word_kernels
+
+    letters = np.frombuffer(b"abcdefgh abcdefgi abcdefgh", np.uint8)
+    words, slots, known = np.zeros((4, 3), np.int64), np.zeros((8, 2), np.int64), np.zeros(64, np.uint8)
+    added = np.array([[0, 8, -5], [9, 17, -5], [18, 26, -5]])
+    assert _word_kernels.add_words(letters, added, known, words, slots, 0).tolist() == [0, 1, 0]
+
+
+def test_kernels_report_progress_after_each_block_and_pass_errors_on():
+    calls = []
+    in_blocks(Word(), ["a"] * 50, progress=lambda *call: calls.append(call))
+    assert calls == [(20, 50, "texts"), (40, 50, "texts"), (50, 50, "texts")]
+    with pytest.raises(AttributeError):
+        in_blocks(Word(), ["a"] * 50 + [""] * 50 + [b"bytes"])
+    with pytest.raises(KeyboardInterrupt):
+        in_blocks(Word(), ["a"] * 50, progress=interrupt)
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 def test_progress_is_reported_at_intervals_and_at_the_end():

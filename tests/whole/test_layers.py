@@ -26,6 +26,7 @@ COMPILED = {
     "_bm25_search",
     "_near_duplicate_kernels",
     "_vector_kernels",
+    "_word_kernels",
     "leash",
 }  # import numba or Hydra; imported only where used
 SERVED = {"model_code"}  # loaded only by MLflow
