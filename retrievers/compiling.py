@@ -28,10 +28,10 @@ ROOT = Path(__file__).parents[1]
 # The modules with kernels, in the order in which commands usually need them. The function `_warm` of each module
 # compiles its kernels, by calling them on tiny arrays.
 KERNELS = (
+    "retrievers.lexical._word_kernels",
     "retrievers.lexical._bm25_kernels",
     "retrievers.lexical._bm25_search",
     "retrievers.lexical._bm25_pruned",
-    "retrievers.lexical._word_kernels",
     "retrievers.dense._vector_kernels",
     "harness.corpus._near_duplicate_kernels",
     "harness.tasks._alignment_kernels",
