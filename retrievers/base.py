@@ -370,6 +370,15 @@ def load_array(folder: Path, name: str) -> np.ndarray:
     return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
 
+def new_array(file: Path, kind: type[np.generic], *shape: int) -> np.ndarray:
+    """Create a file in NumPy's format, and return its memory map. Raise OSError if the disk lacks room."""
+    values = np.asarray(np.lib.format.open_memmap(file, "w+", kind, shape))
+    if hasattr(os, "posix_fallocate"):  # without reserved room, a full disk would kill the process
+        with file.open("r+b") as opened:
+            os.posix_fallocate(opened.fileno(), 0, os.fstat(opened.fileno()).st_size)
+    return values
+
+
 def require_identity(file: Path, identity: Mapping[str, Any]) -> None:
     """Raise ValueError unless the JSON in an index's `file` equals `identity`."""
     found = json.loads(file.read_text(encoding="ascii"))

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from retrievers.base import Progress
+from retrievers.base import Progress, new_array
 
 # Vectors are written to disk when one of these limits is reached. A killed process loses those not yet written.
 WRITE_SECONDS, WRITE_BYTES = 10.0, 64 << 20
@@ -96,9 +96,7 @@ def _encoded(
 
 
 def _assemble(file: BinaryIO, blocks: Blocks, owners: np.ndarray, width: int) -> None:
-    embeddings = np.lib.format.open_memmap(file.name, "w+", np.float32, (len(owners), width))
-    if hasattr(os, "posix_fallocate"):  # without reserved room, a full disk would kill the process
-        os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+    embeddings = new_array(Path(file.name), np.float32, len(owners), width)
     written = np.zeros(len(owners), bool)
     for part in blocks.read():
         embeddings[part["rows"]], written[part["rows"]] = part["vectors"], True

@@ -15,42 +15,39 @@ from retrievers.compiling import helper, kernel
 
 
 @kernel
-def count_postings(ids, offsets, n_terms):
-    """Return the start of each term's postings, int64 [n_terms + 1]; the last entry is the number of postings."""
-    starts, seen_in = np.empty(n_terms + 1, np.int64), np.empty(n_terms, np.int32)
-    starts[0] = 0
-    for term in range(n_terms):
-        starts[term + 1], seen_in[term] = 0, -1
-    for doc in range(len(offsets) - 1):
+def count_postings(ids, offsets, first, last, counts):
+    """Count in how many of the documents first to last - 1 each term occurs. counts: int32 [V], all 0."""
+    seen_in = np.empty(len(counts), np.int32)
+    for term in range(len(counts)):
+        seen_in[term] = -1
+    for doc in range(first, last):
         for i in range(offsets[doc], offsets[doc + 1]):
             term = ids[i]
             if seen_in[term] != doc:
                 seen_in[term] = doc
-                starts[term + 1] += 1
-    for term in range(n_terms):
-        starts[term + 1] += starts[term]
-    return starts
+                counts[term] += 1
 
 
 @kernel
-def fill_postings(ids, offsets, starts):
-    """Return the postings (docs int32, term frequencies float64), by a counting sort without temporary copies."""
-    docs = np.empty(starts[-1], np.int32)
-    frequencies = np.empty(starts[-1], np.float64)
-    ends = np.empty(len(starts) - 1, np.int64)
-    for term in range(len(ends)):
-        ends[term] = starts[term]
-    for doc in range(len(offsets) - 1):
+def fill_postings(ids, offsets, first, last, places, docs, frequencies):
+    """Write the postings of the documents first to last - 1.
+
+    places: int64 [V], the place of the first of these postings of each term; moved to the end of the postings.
+    docs, frequencies: all postings, documents and how often the term occurs in them.
+    """
+    seen_in = np.empty(len(places), np.int32)
+    for term in range(len(places)):
+        seen_in[term] = -1
+    for doc in range(first, last):
         for i in range(offsets[doc], offsets[doc + 1]):
             term = ids[i]
-            last = ends[term] - 1
-            if last >= starts[term] and docs[last] == doc:
-                frequencies[last] += 1.0
+            if seen_in[term] == doc:
+                frequencies[np.uint64(places[term] - 1)] += 1
             else:
-                docs[last + 1] = doc
-                frequencies[last + 1] = 1.0
-                ends[term] += 1
-    return docs, frequencies
+                seen_in[term] = doc
+                place = np.uint64(places[term])
+                docs[place], frequencies[place] = doc, 1
+                places[term] += 1
 
 
 @helper
@@ -97,5 +94,6 @@ def select(values, size, place):
 def _warm():
     """Compile all kernels."""
     ids, offsets = read_only(np.zeros(1, np.int32)), read_only(np.arange(2))
-    starts = read_only(count_postings(ids, offsets, 1))
-    fill_postings(ids, offsets, starts)
+    count_postings(ids, offsets, 0, 1, np.zeros(1, np.int32))
+    for kind in (np.uint16, np.uint32):
+        fill_postings(ids, offsets, 0, 1, np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, kind))

@@ -10,17 +10,18 @@ from itertools import pairwise
 import numpy as np
 
 from retrievers.lexical._bm25_frequent import Columns
+from retrievers.lexical.bm25_postings import TermPostings
 
 
-def sorted_postings(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (starts, docs, term frequencies), as `count_postings` and `fill_postings` do."""
+def sorted_postings(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> TermPostings:
+    """Return the postings that `PostingsSort` finds."""
     count = len(offsets) - 1
     keys = ids.astype(np.int64) * count + np.repeat(np.arange(count), np.diff(offsets))
     keys.sort()  # by term, then by document
     firsts = np.flatnonzero(np.diff(keys, prepend=-1))
     terms, docs = np.divmod(keys[firsts], max(count, 1))
     starts = np.concatenate([[0], np.cumsum(np.bincount(terms, minlength=n_terms))])
-    return starts, docs.astype(np.int32), np.diff(firsts, append=len(keys)).astype(np.float64)
+    return TermPostings(starts, docs.astype(np.int32), np.diff(firsts, append=len(keys)))
 
 
 def search_small(

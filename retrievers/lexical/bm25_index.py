@@ -29,15 +29,15 @@ import sys
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from retrievers.base import cores, in_parts, load_array, order_rows, read_only
+from retrievers.base import cores, in_parts, load_array, new_array, order_rows, read_only
 from retrievers.lexical._bm25_frequent import Columns, FrequentTerms
 from retrievers.lexical._bm25_numpy import search_small, sorted_postings
+from retrievers.lexical.bm25_postings import PostingsSort, TermPostings
 from retrievers.lexical.tokenize import Tokens
 
 CHUNK = 1 << 16  # number of postings scored at a time, to limit temporary arrays
@@ -176,15 +176,15 @@ class SparseEngine:
         self._columns: Callable[[tuple[str, ...]], Columns]
 
     def build(self, tokens: Tokens, folder: Path) -> None:
-        postings = _postings(tokens.ids, tokens.offsets, len(tokens.vocabulary))
-        idf = idf_of(np.diff(postings[0]), len(tokens), self._parameters)
+        postings = self._postings(tokens.ids, tokens.offsets, len(tokens.vocabulary), folder)
+        idf = idf_of(np.diff(postings.starts), len(tokens), self._parameters)
         (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
         if self._floor:
             np.save(folder / "floors.npy", idf * self._floor)
         self._save(postings, idf, np.diff(tokens.offsets), mean_length(len(tokens.ids), len(tokens)), folder)
 
     def survey(self, tokens: Tokens, folder: Path) -> None:
-        counts = np.diff(_counted(tokens.ids, tokens.offsets, len(tokens.vocabulary)))
+        counts = np.diff(self._counted_starts(tokens.ids, tokens.offsets, len(tokens.vocabulary)))
         (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
         np.save(folder / "counts.npy", counts, allow_pickle=False)
         sizes = {"documents": len(tokens), "terms": len(tokens.ids)}
@@ -199,28 +199,43 @@ class SparseEngine:
         ids, numbers = place[tokens.ids] if len(order) else np.empty(0, np.int32), numbers[order]
         idf = _corpus_idf(corpus, self._parameters)[numbers]
         np.save(folder / "terms.npy", numbers)
-        postings = _postings(ids, tokens.offsets, len(numbers))
+        postings = self._postings(ids, tokens.offsets, len(numbers), folder)
         self._save(postings, idf, np.diff(tokens.offsets), corpus.mean_length, folder)
 
-    def _save(self, postings: _Postings, idf: np.ndarray, lengths: np.ndarray, mean: float, folder: Path) -> None:
-        starts, docs, scores = postings
-        if len(docs):
-            self._weigh(starts, docs, scores, idf, lengths / mean)
-        for name, values in (("starts", starts), ("docs", docs), ("scores", scores), ("peaks", _peaks(starts, scores))):
-            np.save(folder / f"{name}.npy", values)
+    def _counted_starts(self, ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> np.ndarray:
+        if is_small(len(ids)):
+            return sorted_postings(ids, offsets, n_terms).starts
+        return PostingsSort(ids, offsets, n_terms, self._threads or cores()).starts
 
-    def _weigh(
-        self, starts: np.ndarray, docs: np.ndarray, scores: np.ndarray, idf: np.ndarray, lengths: np.ndarray
-    ) -> None:
-        """Turn the postings' term frequencies into scores, in place. lengths: each document's length / mean length."""
-        p, weigh = self._parameters, VARIANTS[self._parameters.variant].weight
+    def _postings(self, ids: np.ndarray, offsets: np.ndarray, n_terms: int, folder: Path) -> TermPostings:
+        """Return the postings. Their documents are in docs.npy."""
+        if not is_small(len(ids)):
+            return PostingsSort(ids, offsets, n_terms, self._threads or cores()).write(folder / "docs.npy")
+        postings = sorted_postings(ids, offsets, n_terms)
+        np.save(folder / "docs.npy", postings.docs)
+        return postings
+
+    def _save(self, postings: TermPostings, idf: np.ndarray, lengths: np.ndarray, mean: float, folder: Path) -> None:
+        scores = new_array(folder / "scores.npy", np.float64, len(postings.docs))
+        if len(scores):
+            self._weigh(postings, scores, idf, lengths / mean)
+        np.save(folder / "starts.npy", postings.starts)
+        np.save(folder / "peaks.npy", _peaks(postings.starts, scores))
+
+    def _weigh(self, postings: TermPostings, scores: np.ndarray, idf: np.ndarray, lengths: np.ndarray) -> None:
+        """Fill in the postings' `scores`. lengths: each document's length / mean length."""
+        p, weigh, starts = self._parameters, VARIANTS[self._parameters.variant].weight, postings.starts
         norms = 1 - p.b + p.b * lengths
-        borders = np.unique(np.searchsorted(starts, np.arange(0, len(docs), CHUNK)))
-        for first, last in pairwise([*borders.tolist(), len(idf)]):
-            chunk = slice(starts[first], starts[last])
-            weights = weigh(scores[chunk], norms[docs[chunk]], p)
+
+        def run(first: int, last: int) -> None:
+            terms = slice(np.searchsorted(starts, first, "right") - 1, np.searchsorted(starts, last))
+            sizes = np.diff(starts[terms.start : terms.stop + 1].clip(first, last))
+            frequencies = postings.frequencies[first:last].astype(np.float64)
+            weights = weigh(frequencies, norms[postings.docs[first:last]], p)
             # Adding 0.0 turns -0.0 into 0.0: in a search, -0.0 marks documents without any of the query's terms.
-            scores[chunk] = np.repeat(idf[first:last], np.diff(starts[first : last + 1])) * weights + 0.0
+            scores[first:last] = np.repeat(idf[terms], sizes) * weights + 0.0
+
+        in_parts(len(scores), math.ceil(len(scores) / CHUNK), self._threads or cores(), run)
 
     @property
     def _floor(self) -> float:
@@ -360,24 +375,3 @@ def _peaks(starts: np.ndarray, scores: np.ndarray) -> np.ndarray:
 def is_small(count: int) -> bool:
     """Return whether NumPy takes less time for this many terms or postings than the kernels with their loading."""
     return count <= SMALL and "retrievers.lexical._bm25_kernels" not in sys.modules
-
-
-_Postings = tuple[np.ndarray, np.ndarray, np.ndarray]  # starts, docs, term frequencies: see _bm25_kernels
-
-
-def _postings(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> _Postings:
-    if is_small(len(ids)):
-        return sorted_postings(ids, offsets, n_terms)
-    from retrievers.lexical._bm25_kernels import fill_postings
-
-    starts = _counted(ids, offsets, n_terms)
-    return starts, *fill_postings(read_only(ids), read_only(offsets), starts)
-
-
-def _counted(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> np.ndarray:
-    """Return `starts` of the postings."""
-    if is_small(len(ids)):
-        return sorted_postings(ids, offsets, n_terms)[0]
-    from retrievers.lexical._bm25_kernels import count_postings
-
-    return read_only(count_postings(read_only(ids), read_only(offsets), n_terms))
