@@ -85,7 +85,7 @@ def ray_module() -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_SCHEDULER_EVENTS", "0")
     os.environ.setdefault("RAY_task_oom_retries", str(TRIES - 1))  # by default, Ray tries for ever
-    # Ray lowers its workers' priority by 15, so that other programs of the machine leave them almost no time.
+    # By default, Ray lowers its workers' priority by 15, so other programs can take most of their time.
     os.environ.setdefault("RAY_worker_niceness", "0")
     # If this variable is unset, Ray warns that its default will become 0.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
