@@ -95,3 +95,9 @@ def test_only_a_process_for_one_command_loads_part_of_the_model(harness, made, m
     assert harness(*words).json == first
     assert made == [["달은 왜 모양이 변해?"]]
     assert not unloaded.cache_info().currsize
+
+
+def test_another_version_of_kiwi_loads_the_whole_model(monkeypatch):
+    monkeypatch.setattr(kiwi_dictionary, "version", lambda name: "9.9")
+    with brief_texts():
+        assert brief_model(TEXTS) is None
