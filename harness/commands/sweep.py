@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from harness.config.canonical import digest
 from harness.config.check import primary
 from harness.config.composing import Request, composer, shared_by_trials
 from harness.config.launching import launcher_for
@@ -25,9 +24,10 @@ from harness.sweeps.definition import HydraLauncher, Sweep, define
 from harness.sweeps.ending import Ending
 from harness.sweeps.execution import Execution, finished_trials
 from harness.sweeps.submitted import Submitted
+from harness.sweeps.trial_log import TrialLog
 from harness.sweeps.trials import COMPUTED, Context, Jobs, TrialResult, sweep_lock
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import RunRecord, Tracker, member_tag
+from harness.tracking.tracker import CLAIM, PARENT, RunRecord, Tracker, member_tag
 
 
 def sweep(request: Request) -> CommandAnswer:
@@ -82,7 +82,6 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
         tracker = sweep.tracker()
         tracker.connect(sweep.config.outputs.absolute())
         recording.end_abandoned(tracker)
-        finished = finished_trials(sweep, tracker)
         record = RunRecord(
             sweep.config.experiment_name,
             f"sweep {sweep.way.name or ' '.join(sweep.swept) or sweep.sweep_id}",
@@ -99,11 +98,11 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
             experiment=record.experiment,
             folder=sweep.folder,
             token=token,
-            tags=tags | ({"mlflow.parentRunId": parent} if parent else {}),
-            tracking=digest(sweep.config.tracking),
+            tags=tags | {name: record.tags[name] for name in [CLAIM] if claim} | ({PARENT: parent} if parent else {}),
         )
-        execution = Execution(sweep, tracker, context, finished)
         with _ended(tracker, parent, record, claim):
+            TrialLog(tracker, context).recover()
+            execution = Execution(sweep, tracker, context, finished_trials(sweep, tracker))
             automatic, raised = None, None
             try:
                 automatic = run_trials(execution)

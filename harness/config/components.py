@@ -51,13 +51,21 @@ def target_class(node: Node, where: str) -> type:
     target = node["_target_"]
     if isinstance(target, str) and RECORDED.fullmatch(target):
         return _recorded_class(target, where)
+    if isinstance(target, str) and (found := _shipped.get(target)):
+        return found
     plugin = plugins.owner(target) if isinstance(target, str) and not target.startswith(LEASH) else None
     if not isinstance(target, str) or not (target.startswith(LEASH) or plugin) or "._" in target:
         raise BadInput(
             f"{where}._target_: {target!r} is not allowed. A config may only name public classes of "
             "`retrievers.`, `harness.` and installed plug-ins; for your own function, choose retriever=python."
         )
-    return _class_at(target, where, plugin)
+    cls = _class_at(target, where, plugin)
+    if plugin is None:
+        _shipped[target] = cls
+    return cls
+
+
+_shipped: dict[str, type] = {}  # path of a class of the harness -> this class, since configs name classes very often
 
 
 def _class_at(target: str, where: str, plugin: plugins.Plugin | None) -> type:

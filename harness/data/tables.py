@@ -85,4 +85,6 @@ def _line(cells: Iterable[Any]) -> str:
     shown = ["" if cell is None else str(cell) for cell in cells]
     if shown == [""]:
         return '""\n'
-    return ",".join('"' + cell.replace('"', '""') + '"' if _QUOTED.search(cell) else cell for cell in shown) + "\n"
+    if _QUOTED.search("".join(shown)):
+        shown = ['"' + cell.replace('"', '""') + '"' if _QUOTED.search(cell) else cell for cell in shown]
+    return ",".join(shown) + "\n"

@@ -26,7 +26,7 @@ from harness.storage.typed import require_path
 from harness.tracking import file_hashes, outbox
 from harness.tracking.mlflow_client import NoAnswer, Unreachable, asked, hurried, shown_address, uri_of, without_login
 from harness.tracking.outbox import UNFINISHED
-from harness.tracking.tracker import CLAIM, LoggedRun, RunRecord, Tracker, tracker_error
+from harness.tracking.tracker import CLAIM, LoggedRun, RunRecord, Status, Tracker, now_ms, tracker_error
 from retrievers.redaction import redacted
 
 PAUSE_SECONDS = 1.0  # pause between two attempts to connect
@@ -125,9 +125,7 @@ class LiveRun:
         name_folder(error, self.folder)
         try:
             if self.folder.is_dir():
-                with suppress(OSError):  # the disk may be full
-                    shown = redacted("".join(traceback.format_exception(error)))
-                    write_text(self.folder / "traceback.txt", shown)
+                write_traceback(error, self.folder)
                 if not self.in_store:
                     self.folder = self.folder.rename(self.target.with_name(f"{self.target.name}.{status.lower()}"))
             with asked(hurried() if status == "KILLED" else {}):
@@ -148,18 +146,19 @@ class LiveRun:
             self.record.unsent = outbox.hold(
                 self.tracker, self.record, run_id=self.run_id, status=status, folder=self.target
             )
-            log.warning(
-                "MLflow is unreachable (%s). The run is saved in %s; upload it with %s.",
-                error,
-                self.record.unsent,
-                runnable(f"`{_sync_command(self.tracker)}`"),
-            )
+            warn_unreachable(self.tracker, error, "the run", self.record.unsent)
         self.ended = True
 
     def release(self) -> None:
         """Release the claim. If the run could not be ended, for example on a full disk, the next command ends it."""
         if self.claim:
             self.claim.release() if self.ended else self.claim.unlock()
+
+
+def warn_unreachable(tracker: Tracker, error: Unreachable, what: str, folder: Path) -> None:
+    """Tell the user that runs could not be logged. what: such as "the run". folder: where they are saved."""
+    command = runnable(f"`{_sync_command(tracker)}`")
+    log.warning("MLflow is unreachable (%s). Saved in %s: %s; upload with %s.", error, folder, what, command)
 
 
 def _sync_command(tracker: Tracker) -> str:
@@ -179,7 +178,12 @@ def name_folder(error: BaseException, folder: Path) -> None:
         error.filename = str(folder)
 
 
-def status_after(error: BaseException) -> str:
+def write_traceback(error: BaseException, folder: Path) -> None:
+    with suppress(OSError):  # the disk may be full
+        write_text(folder / "traceback.txt", redacted("".join(traceback.format_exception(error))))
+
+
+def status_after(error: BaseException) -> Status:
     return "KILLED" if isinstance(error, KeyboardInterrupt | SystemExit) else "FAILED"
 
 
@@ -194,7 +198,7 @@ def begin(
     run_id, outage = None, None
     unfinished = target.with_name(target.name + UNFINISHED)
     claim = claim_run(tracker, record, unfinished, scratch=direct)
-    record.began = int(time.time() * 1000)
+    record.began = now_ms()
     try:
         run_id = tracker.begin(record, adopted)
     except Unreachable as error:

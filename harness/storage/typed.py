@@ -57,7 +57,10 @@ def encoded(value: Any) -> Any:
     if value is None or (isinstance(value, str | bool | int) and not isinstance(value, Enum)):
         return value
     if hasattr(value, "tolist"):
-        return encoded(value.tolist())
+        plain = value.tolist()
+        if value.dtype.kind == "f" and value.ndim == 1:  # by far the most common arrays
+            return [one if math.isfinite(one) else None for one in plain]
+        return encoded(plain)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Enum):

@@ -91,8 +91,6 @@ class Ending:
     def finish(self, raised: BaseException | None) -> CommandAnswer:
         """Sum up the sweep and close the parent run. raised: the error that ended the sweep early; None: no error."""
         interrupted = isinstance(raised, KeyboardInterrupt)
-        if raised is not None:
-            self.execution.close_running("KILLED" if interrupted else "FAILED")
         self.execution.mark_reused()
         summary = self._summary(complete=raised is None)
         best: dict[str, Path] = {}
@@ -104,6 +102,7 @@ class Ending:
         failed = summary.counts()["failed"] > 0
         status = "KILLED" if interrupted else "FAILED" if failed or raised else "FINISHED"
         self._close_parent(summary, {} if summary.groups else numbers, status)
+        self.execution.log.close()
         unsent = len(_unsent(self.execution.context)) + bool(self.record.unsent)
         document = self._document(summary, best, unsent)
         style, failure = self.execution.sweep.config.format, "" if failed or unsent else None
@@ -184,7 +183,7 @@ class Ending:
         tracker = copy.copy(execution.tracker)
         tracker.detail = "full"
         [job] = plan.jobs([trial], plan.depths([trial]), None)
-        record = Runner(job, tracker, context).full_record(trial, result.run_id, folder)
+        record = Runner(job, context).full_record(trial, result.run_id, folder)
         if result.run_id and "queries/scored" not in result.metrics:  # else the run is already logged in full
             try:
                 tracker.log(result.run_id, record)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -16,10 +15,11 @@ from harness.sweeps import plan
 from harness.sweeps.definition import JobsLost, Sweep
 from harness.sweeps.plan import Trial
 from harness.sweeps.report import watch_trials
-from harness.sweeps.trials import COMPUTED, REUSED, Context, TrialResult, claim_sweep, failed, read_journal
+from harness.sweeps.trial_log import TrialLog
+from harness.sweeps.trials import COMPUTED, REUSED, Context, TrialResult, claim_sweep, failed
 from harness.tracking.file_hashes import FILE_HASHES
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import RunRecord, Tracker, member_tag
+from harness.tracking.tracker import Tracker, member_tag
 
 
 class Forecast:
@@ -67,16 +67,12 @@ class Execution:
 
     def __init__(self, sweep: Sweep, tracker: Tracker, context: Context, finished: Mapping[str, TrialResult]) -> None:
         self.sweep, self.tracker, self.context, self.finished = sweep, tracker, context, finished
+        self.log = TrialLog(tracker, context)
         self.forecast = Forecast(sweep, finished)
         self.trials: dict[int, Trial] = {}
         self.results: dict[int, TrialResult] = {}
         self._launched = 0  # number of jobs
         self._job_of: dict[int, int] = {}  # number of a trial -> number of its job
-
-    def close_running(self, status: str) -> None:
-        with suppress(Unreachable):  # the next start of the sweep takes over runs that stay RUNNING
-            for run in self.context.left_running(self.tracker).values():
-                self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), status)
 
     def mark_reused(self) -> None:
         """Tag the runs that this sweep reused. The sweep's view in MLflow shows runs with this tag."""
@@ -107,16 +103,16 @@ class Execution:
         try:
             if waiting:
                 before = list(self.results.values())
-                with watch_trials(self.context, before, total or len(before) + len(waiting), self.trials):
+                with watch_trials(self.log, before, total or len(before) + len(waiting), self.trials):
                     self._launch(list(waiting.values()))
         except Exception as raised:  # for example, a worker died, and its trials have failed
-            error = raised
-        finally:
-            known = {result.key: result for result in read_journal(self.context)[0]} | known
-            self.results |= {one.number: known[one.key] for one in trials if not one.error and one.key in known}
-        if error:  # workers that still run have the old token, so they stop before their next trial
+            error = raised  # workers that still run have the old token, so they stop before their next trial
             self.context = replace(self.context, token=claim_sweep(self.context.folder))
-            self.close_running("FAILED")
+        finally:
+            self.log.read()
+            self.log.finish()
+            known = self.log.results() | known
+            self.results |= {one.number: known[one.key] for one in trials if not one.error and one.key in known}
         self._fail_lost(trials, error)
 
     def _fail_lost(self, trials: Iterable[Trial], error: Exception | None) -> None:

@@ -25,7 +25,8 @@ from harness.storage.atomic import write_text
 from harness.storage.typed import encoded
 from harness.sweeps.plan import Trial, swept_values
 from harness.sweeps.summary import SHOWN, SweepSummary
-from harness.sweeps.trials import Context, TrialResult, read_journal
+from harness.sweeps.trial_log import TrialLog
+from harness.sweeps.trials import TrialResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -270,19 +271,17 @@ def _failures(values: np.ndarray) -> str:
 
 @contextmanager
 def watch_trials(
-    context: Context, known: Collection[TrialResult], total: int, trials: Mapping[int, Trial]
+    trial_log: TrialLog, known: Collection[TrialResult], total: int, trials: Mapping[int, Trial]
 ) -> Iterator[None]:
-    """Follow the journal while jobs run. On a terminal, print a line for each trial; elsewhere, only counts."""
+    """Log trials while jobs run. On a terminal, print a line for each trial; elsewhere, only counts."""
     over, terminal = threading.Event(), sys.stderr.isatty()
-    position = read_journal(context)[1]
 
     def follow() -> None:
-        nonlocal position
         done, best, last = len(known), max(map(_value, known), default=-math.inf), False
         with nullcontext(silent) if terminal else watch("sweep") as progress:
             while not last:
                 last = over.wait(POLL_SECONDS)  # the journal is read once more after the end
-                results, position = read_journal(context, position)
+                results = trial_log.read()
                 for result in results:
                     done, best = done + 1, max(best, _value(result))
                     if terminal:
@@ -292,6 +291,7 @@ def watch_trials(
                         print(f"[{done}/{total}] {status}  {words}", file=sys.stderr)  # noqa: T201
                 if results:
                     progress(done, total, "trials")
+                trial_log.log_groups()
 
     follower = threading.Thread(target=follow, daemon=True)
     follower.start()

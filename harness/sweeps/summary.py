@@ -25,8 +25,8 @@ from harness.storage.typed import HIDDEN, encoded
 from harness.sweeps.auto.out_of_fold import Automatic
 from harness.sweeps.plan import SweepObjective, Trial, cut_in_different_ways, keys_that_change, swept_values
 from harness.sweeps.recommendation import Edge, Points, Recommendation, recommend
-from harness.sweeps.trials import Status, TrialResult
-from harness.tracking.tracker import LESS_IS_BETTER, NOTE, as_note, measured
+from harness.sweeps.trials import TrialResult
+from harness.tracking.tracker import LESS_IS_BETTER, NOTE, Status, as_note, measured
 
 SHOWN = 10  # how many of the best trials are listed
 

@@ -1,6 +1,7 @@
-"""A Hydra job of a sweep: retrieve once, then log each trial as a run.
+"""A Hydra job of a sweep: retrieve once, then run each trial.
 
-A worker also appends each result to the sweep's journal. The journal shows progress, and keeps results if a job dies.
+A worker writes a trial's files and appends the trial to the sweep's journal. It logs nothing: the process of the
+sweep logs the trials in the journal (see `trial_log`). So a worker or a job that dies loses only its present trial.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import secrets
 import shutil
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from harness.config import plugins
 from harness.config.canonical import digest
@@ -35,7 +37,8 @@ from harness.storage.typed import encoded
 from harness.sweeps.plan import Job, Trial
 from harness.tasks.scored_file import TextPlan, judge_files
 from harness.tracking import file_hashes
-from harness.tracking.tracker import LoggedRun, RunRecord, Tracker, mlflow_name
+from harness.tracking.outbox import UNFINISHED
+from harness.tracking.tracker import TRIAL, EndedRun, LoggedRun, RunRecord, Status, mlflow_name, now_ms
 from retrievers.base import Ranking
 from retrievers.redaction import redacted
 
@@ -111,10 +114,8 @@ def _read_expected(expected: str, name: str) -> Dataset:
     return dataset
 
 
-Status = Literal["FINISHED", "FAILED", "KILLED"]
-
-PATIENCE = 60.0  # seconds that a job waits for a tracking server
-JOURNAL = "journal.jsonl"  # the file in a sweep's folder to which workers append results
+APPEND_SECONDS = 0.1  # how long a trial that has ended may wait for others to be appended with
+JOURNAL = "journal.jsonl"  # the file in a sweep's folder to which workers append trials
 COMPUTED, REUSED = "computed", "reused"  # values of the tag `member_tag(sweep_id)`
 
 
@@ -141,11 +142,35 @@ class TrialResult:
 
 
 @dataclass(frozen=True)
+class EndedTrial:
+    """A trial in the journal, with all that its run logs except the files. error: one line."""
+
+    number: int
+    run: EndedRun
+    seconds: float = 0.0
+    error: str = ""
+
+    def __post_init__(self) -> None:
+        if "trial_key" not in self.run.record.tags:
+            raise ValueError("the run has no tag trial_key.")
+
+    def result(self, run_id: str | None = None) -> TrialResult:
+        """Return the trial's result. run_id: the id of its run; None if it is not logged."""
+        record, status = self.run.record, self.run.status
+        key = record.tags["trial_key"]
+        if status != "FINISHED":
+            return TrialResult(self.number, key, run_id, status, {}, self.seconds, self.error)
+        metrics = {mlflow_name(name): value for name, value in record.metrics.items()}
+        hashes = record.end_tags.get(file_hashes.FILE_HASHES, "{}")
+        result = TrialResult(self.number, key, run_id, status, metrics, self.seconds, objective=record.objective)
+        return replace(result, hashes=hashes)
+
+
+@dataclass(frozen=True)
 class Context:
     """What all trials of a sweep share.
 
     token: identifies this start of the sweep; workers stop if the file `owner` holds another token.
-    tracking: digest of the tracker's config.
     """
 
     sweep_id: str
@@ -153,7 +178,6 @@ class Context:
     folder: Path
     token: str
     tags: Mapping[str, str]
-    tracking: str
 
     @property
     def jobs(self) -> Path:
@@ -163,10 +187,14 @@ class Context:
     def owner(self) -> Path:
         return self.folder / "owner"
 
-    def left_running(self, tracker: Tracker) -> dict[str, LoggedRun]:
-        """Return trial key -> RUNNING run of this sweep. The run's worker may have died."""
-        runs = tracker.runs(self.experiment, {"harness.verb": "run", "sweep.id": self.sweep_id}, "RUNNING")
-        return {run.tags["trial_key"]: run for run in runs if "trial_key" in run.tags}
+    @property
+    def is_current(self) -> bool:
+        """Whether no other start of the sweep has taken over."""
+        return self.owner.read_text() == self.token
+
+    def trial(self, number: int, status: str = "FINISHED") -> Path:
+        """Return the folder of a trial that has ended."""
+        return self.folder / "trials" / f"{number}{'' if status == 'FINISHED' else f'.{status.lower()}'}"
 
 
 class Jobs:
@@ -191,7 +219,7 @@ class Jobs:
             content = encoded({"trials": trials, "depths": job.depths, "timed": job.timed})
             (context.jobs / f"{number}.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
 
-    def __call__(self, config: Any) -> list[TrialResult]:
+    def __call__(self, config: Any) -> None:
         from hydra.core.hydra_config import HydraConfig
         from omegaconf import OmegaConf
 
@@ -199,10 +227,6 @@ class Jobs:
             raise RuntimeError("write() comes first")
         plugins.permit(self._allowed)
         tracking = OmegaConf.to_container(config.tracking, resolve=True)
-        if digest(tracking) != self.context.tracking:
-            raise RuntimeError(
-                "This worker would log to another place than the sweep: set MLFLOW_TRACKING_URI to the same value here."
-            )
         content = json.loads((self.context.jobs / f"{HydraConfig.get().job.num}.json").read_text("utf-8"))
         trials = []
         for values in content["trials"]:
@@ -210,35 +234,31 @@ class Jobs:
             document = values["plan"] | {"tracking": tracking}
             plan = TextPlan.of(document) if "task" in document else Plan.of(document)
             trials.append(Trial(**values | lists | {"plan": plan}))
-        return run_job(Job(trials, tuple(content["depths"]), content["timed"]), self.context)
+        run_job(Job(trials, tuple(content["depths"]), content["timed"]), self.context)
 
 
-def run_job(job: Job, context: Context) -> list[TrialResult]:
-    """Run the trials of a job. If the job was restarted, skip trials in the journal and continue RUNNING runs."""
-    if context.owner.read_text() != context.token:
-        return []  # another start of the sweep took over while this job was queued
-    gc.set_threshold(50_000)  # logging makes many objects; with the default, garbage collection took 6 % of the time
-    first = job.trials[0]
-    assert first.plan is not None
-    document = first.plan.document
-    tracker = recording.connected(build(document["tracking"], where="tracking"), Path(document["outputs"]), PATIENCE)
-    adopted = context.left_running(tracker)
-    done = {result.number: result for result in read_journal(context)[0] if result.status != "KILLED"}
-    runner = Runner(job, tracker, context)
-    for trial in job.trials:
-        if context.owner.read_text() != context.token:
-            break
-        if trial.number not in done:
-            done[trial.number] = runner.run(trial, adopted.get(trial.key))
-            write_journal(context, done[trial.number])
-    return [done[trial.number] for trial in job.trials if trial.number in done]
+def run_job(job: Job, context: Context) -> None:
+    """Run the trials of a job, and append them to the journal. Skip trials that the journal has: a job may restart."""
+    if not context.is_current:  # another start of the sweep took over while this job was queued
+        return
+    gc.set_threshold(50_000)  # trials make many objects; with the default, garbage collection took 6 % of the time
+    done = {one.number for one in read_journal(context)[0] if one.run.status != "KILLED"}
+    runner = Runner(job, context)
+    try:
+        for trial in job.trials:
+            if trial.number not in done and not runner.run(trial):
+                break
+    finally:
+        runner.append()
 
 
 class Runner:
-    """Logs each trial of a job as a run. Retrieves once for all trials."""
+    """Runs the trials of a job. Retrieves once for all trials."""
 
-    def __init__(self, job: Job, tracker: Tracker, context: Context) -> None:
-        self.tracker, self.context = tracker, context
+    def __init__(self, job: Job, context: Context) -> None:
+        self.context = context
+        self._new: list[tuple[EndedTrial, Path]] = []  # trials to append, and the folders of their files
+        self._appended = time.monotonic()
         self._shared: RetrievalTrials | Exception | None = None
         try:
             self._shared = None if isinstance(job.trials[0].plan, TextPlan) else RetrievalTrials(job)
@@ -253,33 +273,36 @@ class Runner:
         else:
             _write_scored_file(trial, folder, record, full)
 
-    def run(self, trial: Trial, adopted: LoggedRun | None = None) -> TrialResult:
-        """Run a trial and record it. An error is recorded and returned, not raised."""
-        began = time.perf_counter()
-        record = _record(trial, self.context)
-        run_id = None
-        folder = self.context.folder / "trials" / str(trial.number)
-        _remove(folder)
+    def run(self, trial: Trial) -> bool:
+        """Run a trial. Return False if another start of the sweep has taken over.
+
+        An error is recorded, not raised. If the process is stopped, the trial is recorded as KILLED.
+        """
+        record, began = _record(trial, self.context), time.perf_counter()
+        record.began = now_ms()
+        folder = self.context.trial(trial.number).with_name(f"{trial.number}-{self.context.token}{UNFINISHED}")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        status: Status = "FINISHED"
+        error: BaseException | None = None
         try:
-            with recording.live_run(self.tracker, record, folder, adopted=adopted, direct=True) as live:
-                run_id = live.run_id
-                self._write(trial, live.folder, record, full=False, run_id=run_id)
-                record.metrics["seconds/trial"] = time.perf_counter() - began
-        except Exception as error:
-            return failed(trial, error, run_id, time.perf_counter() - began)
-        except (KeyboardInterrupt, SystemExit):  # Ray stops a worker with SystemExit
-            seconds = time.perf_counter() - began
-            write_journal(self.context, TrialResult(trial.number, trial.key, run_id, "KILLED", {}, seconds))
-            raise
-        finally:
-            if self.tracker.keeps_runs:
-                _remove(folder)
-        logged = {mlflow_name(name): value for name, value in record.metrics.items()}
-        took = time.perf_counter() - began
-        hashes = record.end_tags[file_hashes.FILE_HASHES]
-        return TrialResult(
-            trial.number, trial.key, run_id, "FINISHED", logged, took, objective=record.objective, hashes=hashes
-        )
+            self._write(trial, folder, record, full=False, run_id=None)
+            record.metrics["seconds/trial"] = time.perf_counter() - began
+        except (Exception, KeyboardInterrupt, SystemExit) as raised:  # Ray stops a worker with SystemExit
+            error, status = raised, recording.status_after(raised)
+            recording.write_traceback(error, folder)
+        file_hashes.seal(record, folder)
+        record.ended = now_ms()
+        run, line = EndedRun(uuid.uuid4().hex, status, record), error_line(error) if error else ""
+        self._new.append((EndedTrial(trial.number, run, time.perf_counter() - began, line), folder))
+        if error and not isinstance(error, Exception):
+            raise error
+        return time.monotonic() - self._appended < APPEND_SECONDS or self.append()
+
+    def append(self) -> bool:
+        """Append the new trials to the journal. Return False if another start of the sweep has taken over."""
+        new, self._new, self._appended = self._new, [], time.monotonic()
+        return write_journal(self.context, new)
 
     def full_record(self, trial: Trial, run_id: str | None, folder: Path) -> RunRecord:
         """Return all that a run can log, to add to the trial's run `run_id`. Empty the folder first."""
@@ -299,7 +322,6 @@ def sweep_lock(folder: Path) -> Iterator[str]:
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / "lock", timeout=0):
-            (folder / JOURNAL).unlink(missing_ok=True)  # the journal of an earlier start
             yield claim_sweep(folder)
     except Timeout:
         raise BadInput(
@@ -308,32 +330,35 @@ def sweep_lock(folder: Path) -> Iterator[str]:
 
 
 def claim_sweep(folder: Path) -> str:
-    """Claim a sweep with a new token, and return the token. Workers with an older token finish their trial and stop."""
+    """Claim a sweep with a new token, and return the token. Workers with an older token stop, and append no trial."""
     token = secrets.token_hex(8)
-    write_text(folder / "owner", token)
+    with journal(folder).appending():  # a worker looks at the token and appends its trial under the same lock
+        write_text(folder / "owner", token)
     return token
 
 
-@dataclass(frozen=True)
-class JournalLine:
-    """A trial's result. token: identifies the call of `harness sweep` whose worker wrote the line."""
-
-    token: str
-    result: TrialResult
+def journal(folder: Path) -> AppendLog[EndedTrial]:
+    return AppendLog(folder / JOURNAL, EndedTrial, lenient=True)
 
 
-def _journal(context: Context) -> AppendLog[JournalLine]:
-    return AppendLog(context.folder / JOURNAL, JournalLine, lenient=True)
+def write_journal(context: Context, new: Sequence[tuple[EndedTrial, Path]]) -> bool:
+    """Append trials, and give the folders of their files their final names. Return False if another start took over."""
+    with journal(context.folder).appending() as add:
+        current = context.is_current
+        for ended, files in new:
+            if current:
+                shutil.rmtree(final := context.trial(ended.number, ended.run.status), ignore_errors=True)
+                files.rename(final)
+            else:
+                shutil.rmtree(files, ignore_errors=True)
+        if current:
+            add(*(ended for ended, _ in new))
+    return current
 
 
-def write_journal(context: Context, result: TrialResult) -> None:
-    _journal(context).append([JournalLine(context.token, result)])
-
-
-def read_journal(context: Context, position: Position = START) -> tuple[list[TrialResult], Position]:
-    """Return the results that this start of the sweep wrote after `position`, and the position to read from next."""
-    lines, position = _journal(context).since(position)
-    return [line.result for line in lines if line.token == context.token], position
+def read_journal(context: Context, position: Position = START) -> tuple[list[EndedTrial], Position]:
+    """Return the trials in the journal after `position`, and the position to read from next."""
+    return journal(context.folder).since(position)
 
 
 def _record(trial: Trial, context: Context) -> RunRecord:
@@ -346,17 +371,14 @@ def _record(trial: Trial, context: Context) -> RunRecord:
     )
     tags = {f"data.{name}": sha256 for name, sha256 in trial.fingerprints.items() if sha256}
     tags |= {"trial_key": trial.key} | provenance.of_components(plan) | dict(context.tags)
-    tags["sweep.trial"] = str(trial.number)
+    tags[TRIAL] = str(trial.number)
     return RunRecord(context.experiment, trial.name, params=params, tags=tags)
 
 
-def failed(trial: Trial, error: Exception, run_id: str | None = None, seconds: float = 0.0) -> TrialResult:
+def failed(trial: Trial, error: Exception) -> TrialResult:
+    return TrialResult(trial.number, trial.key, None, "FAILED", error=error_line(error))
+
+
+def error_line(error: BaseException) -> str:
     known = isinstance(error, BadInput | Failed)  # these errors have messages for users
-    line = str(error).strip() if known else traceback.format_exception_only(error)[-1].strip()
-    return TrialResult(trial.number, trial.key, run_id, "FAILED", {}, seconds, redacted(line))
-
-
-def _remove(folder: Path) -> None:
-    for ending in ("", ".failed", ".killed", ".unfinished"):
-        if (place := folder.with_name(folder.name + ending)).exists():
-            shutil.rmtree(place)
+    return redacted(str(error).strip() if known else traceback.format_exception_only(error)[-1].strip())

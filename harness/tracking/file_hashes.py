@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +17,6 @@ from harness.errors import BadInput
 from harness.tracking.tracker import LoggedRun, NoFile, RunRecord
 
 if TYPE_CHECKING:
-    from mlflow.entities import RunInfo
     from mlflow.store.artifact.artifact_repo import ArtifactRepository
     from mlflow.tracking import MlflowClient
 
@@ -34,11 +35,11 @@ class RunFiles:
         self._around = ("", "")  # the latest URI, split at the run's id; runs of an experiment share these two parts
         self._opened: dict[str, ArtifactRepository] = {}  # start of a URI, up to the run's id -> the repository
 
-    def note(self, info: RunInfo, latest: bool = False) -> None:
+    def note(self, run_id: str, uri: str | None, latest: bool = False) -> None:
         """Remember where a run's files are. latest: whether this process has just begun the run."""
-        self._uris[info.run_id] = info.artifact_uri or ""
+        self._uris[run_id] = uri or ""
         if latest:
-            self._around = self._uris[info.run_id].partition(info.run_id)[::2]
+            self._around = self._uris[run_id].partition(run_id)[::2]
 
     def forget(self, run_id: str) -> None:
         self._uris.pop(run_id, None)
@@ -46,6 +47,17 @@ class RunFiles:
     def place(self, run_id: str) -> Path | None:
         """Return a run's folder on this machine; None if the run is unknown or on a server."""
         return _local(self._uris.get(run_id, ""))
+
+    def add(self, run_id: str, uri: str, folder: Path) -> None:
+        """Store the files of a run before the run itself is stored. On this machine, only make links to the files."""
+        self.note(run_id, uri, latest=True)
+        if place := self.place(run_id):
+            shutil.rmtree(place, ignore_errors=True)  # what a call has left that was interrupted
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copytree(folder, place, copy_function=_link)
+        else:
+            self.upload(run_id, folder)
+        self.forget(run_id)
 
     def upload(self, run_id: str, folder: Path) -> None:
         opened, inside = self._at(run_id)
@@ -82,7 +94,7 @@ class RunFiles:
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
         if run_id not in self._uris:
-            self.note(self._client.get_run(run_id).info)
+            self.note(run_id, self._client.get_run(run_id).info.artifact_uri)
         before, found, after = self._uris[run_id].partition(run_id)
         if before not in self._opened:
             self._opened[before] = get_artifact_repository(before.rstrip("/"), tracking_uri=self._uri)
@@ -93,6 +105,13 @@ def mlflow_table_text(table: Table) -> str:
     """Return a table in the form that MLflow's pages read."""
     rows = list(zip(*table.values(), strict=True))
     return json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
 
 
 def _local(uri: str) -> Path | None:

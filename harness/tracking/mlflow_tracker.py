@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from harness import interruption
 from harness.errors import BadInput, did_you_mean
-from harness.tracking import file_hashes, mlflow_spans
+from harness.tracking import file_hashes, mlflow_rows, mlflow_spans
 from harness.tracking.file_hashes import RunFiles
 from harness.tracking.mlflow_client import (
     ONCE,
@@ -29,6 +29,7 @@ from harness.tracking.mlflow_client import (
     without_login,
     without_secrets,
 )
+from harness.tracking.mlflow_rows import RunRows
 from harness.tracking.tracker import (
     CLAIM,
     LESS_IS_BETTER,
@@ -36,17 +37,21 @@ from harness.tracking.tracker import (
     OBJECTIVE,
     OBJECTIVE_METRICS,
     TAG_LIMIT,
+    TRIAL,
     Detail,
+    EndedRun,
     Input,
     LoggedRun,
     RunRecord,
     Tracker,
     mlflow_name,
+    now_ms,
 )
 from retrievers.hosts import name_host
 
 if TYPE_CHECKING:
-    from mlflow.entities import Run
+    from mlflow.entities import Experiment, Metric, Param, Run, RunTag
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     from mlflow.tracking import MlflowClient
 
     from harness.tracking.mlflow_spans import Trace
@@ -73,13 +78,14 @@ def begin_once(
     except MlflowException as error:
         if error.get_http_status_code() < 500 or interruption.exit_code():  # a wrong request, or an interruption
             raise
-    found = running_claims(client, experiment_id, tags[CLAIM])
+    found = running_claims(client, experiment_id, tags)
     return (found[0] if found else create()), True
 
 
-def running_claims(client: MlflowClient, experiment_id: str, claim: str) -> list[Run]:
-    wanted = f"tags.`{CLAIM}` = '{claim}' AND attributes.status = 'RUNNING'"
-    return list(client.search_runs([experiment_id], wanted))
+def running_claims(client: MlflowClient, experiment_id: str, tags: Mapping[str, str]) -> list[Run]:
+    """Return the RUNNING runs with the claim in these tags. The trials of a sweep share its claim, but no number."""
+    same = {name: tags[name] for name in (CLAIM, TRIAL) if name in tags}
+    return list(client.search_runs([experiment_id], " AND ".join([*_has_tags(same), "attributes.status = 'RUNNING'"])))
 
 
 SECTION = "sweep"  # id of the section with a sweep's charts; it comes before MLflow's own charts of every metric
@@ -117,6 +123,7 @@ def _chart(uuid: str, kind: str) -> dict[str, Any]:
     return {"uuid": uuid, "type": kind} | about
 
 
+AT_ONCE = 8  # number of runs that are sent to a server at the same time
 ATTEMPTS = 5  # number of attempts when other processes log the same data at the same moment
 PARAM_LIMIT = 6000  # maximum number of characters; MLflow refuses longer params
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
@@ -137,25 +144,28 @@ class MlflowTracker(Tracker):
     uri: URI of a server, or of a database: `sqlite:///FILE`, with %20 for a space; None for
         `sqlite:///<outputs>/mlflow.db`.
     detail: "light" suits thousands of runs. It leaves out inputs, query table, figures, TREC run and metrics.json.
+    bulk: whether many runs may be read from and written to the tables of a database directly (see `mlflow_rows`).
     """
 
     recorded_as = "tracking/mlflow"
     choice = "mlflow"
     keeps_runs = True
 
-    def __init__(self, uri: str | None = None, detail: Detail = "full") -> None:
+    def __init__(self, uri: str | None = None, detail: Detail = "full", bulk: bool = True) -> None:
         try:
             urlsplit(uri or "").port  # noqa: B018
         except ValueError as error:  # the address is not shown, since it may hold a password
             raise BadInput(f"uri is not an address: {error}.") from None
         super().__init__(detail)
         self.uri = uri
+        self.bulk = bulk
         self.database: Path | None = None  # the file of a local tracking store
         self.down_until = 0.0  # earliest time of the next call, in monotonic seconds
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
         self._files: RunFiles | None = None
         self._doubtful: set[str] = set()  # ids of runs that the server may have begun twice
+        self._begun: dict[str, str] = {}  # id of an `EndedRun` -> id of the run that the server has begun for it
 
     def exists(self, outputs: Path) -> bool:
         """Return whether there may be runs to read. Ask this before `connect`, which makes a missing local store."""
@@ -219,11 +229,11 @@ class MlflowTracker(Tracker):
                 self.client.update_run(adopted.run_id, status="RUNNING")
                 self._log_batch(adopted.run_id, {}, {}, {CLAIM: record.tags[CLAIM]} if CLAIM in record.tags else {})
                 return adopted.run_id
-            self.client.set_terminated(adopted.run_id, "KILLED", _now())
+            self.client.set_terminated(adopted.run_id, "KILLED", now_ms())
         tags = {name: str(value)[:TAG_LIMIT] for name, value in record.tags.items()}
         experiment_id = self._experiment_id(record.experiment)
-        run, doubtful = begin_once(self.client, experiment_id, record.name, record.began or _now(), tags)
-        self.files.note(run.info, latest=True)
+        run, doubtful = begin_once(self.client, experiment_id, record.name, record.began or now_ms(), tags)
+        self.files.note(run.info.run_id, run.info.artifact_uri, latest=True)
         if doubtful:
             self._doubtful.add(run.info.run_id)
         return str(run.info.run_id)
@@ -235,12 +245,7 @@ class MlflowTracker(Tracker):
     @reaching
     def log(self, run_id: str | None, record: RunRecord) -> None:
         assert run_id is not None
-        tags = dict(record.all_end_tags)
-        if NOTE in tags:  # on MLflow's page, a link to the report must lead to MLflow's copy
-            files = f"#/experiments/{self._experiment_id(record.experiment)}/runs/{run_id}/artifacts"
-            tags[NOTE] = tags[NOTE].replace("](report.html)", f"]({files}/report.html)")
-        if record.tables:  # MLflow's pages find tables by this tag. log_table is not used: it appends to old tables.
-            tags["mlflow.loggedArtifacts"] = json.dumps([{"path": name, "type": "table"} for name in record.tables])
+        tags = self._end_tags(run_id, record)
         if record.folder is not None:
             self.files.upload(run_id, record.folder)
         if record.tables:
@@ -248,6 +253,15 @@ class MlflowTracker(Tracker):
         self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files, as tags hold their hashes
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
+
+    def _end_tags(self, run_id: str, record: RunRecord) -> dict[str, str]:
+        tags = dict(record.all_end_tags)
+        if NOTE in tags:  # on MLflow's page, a link to the report must lead to MLflow's copy
+            files = f"#/experiments/{self._experiment_id(record.experiment)}/runs/{run_id}/artifacts"
+            tags[NOTE] = tags[NOTE].replace("](report.html)", f"]({files}/report.html)")
+        if record.tables:  # MLflow's pages find tables by this tag. log_table is not used: it appends to old tables.
+            tags["mlflow.loggedArtifacts"] = json.dumps([{"path": name, "type": "table"} for name in record.tables])
+        return tags
 
     @reaching
     def tag(self, run_id: str | None, tags: Mapping[str, str]) -> None:
@@ -258,18 +272,82 @@ class MlflowTracker(Tracker):
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
         """Log the record, and end the run as FINISHED, FAILED or KILLED."""
         self.log(run_id, record)
-        self.client.set_terminated(str(run_id), status, record.ended or _now())
+        self.client.set_terminated(str(run_id), status, record.ended or now_ms())
         self.files.forget(str(run_id))
         if run_id in self._doubtful:
             self._doubtful.discard(run_id)
-            for twin in running_claims(self.client, self._experiment_id(record.experiment), record.tags[CLAIM]):
-                self.client.set_terminated(twin.info.run_id, "KILLED", _now())
+            for twin in running_claims(self.client, self._experiment_id(record.experiment), record.tags):
+                self.client.set_terminated(twin.info.run_id, "KILLED", now_ms())
+
+    @reaching
+    def log_ended(self, runs: Sequence[EndedRun], logged: Callable[[EndedRun, str | None], None]) -> None:
+        """Log runs that have ended: in one transaction of a database whose tables are known, else several at a time."""
+        ids = {one.record.experiment: self._experiment_id(one.record.experiment) for one in runs}
+        plain = not any(one.record.inputs or one.record.tables for one in runs)
+        if plain and (store := self._tables()):
+            places = {name: self.client.get_experiment(one).artifact_location for name, one in ids.items()}
+            rows = [self._rows(one, ids[one.record.experiment], places[one.record.experiment]) for one in runs]
+            for one, row in zip(runs, rows, strict=True):
+                if one.record.folder:
+                    self.files.add(one.run_id, row.artifact_uri, one.record.folder)
+            mlflow_rows.write_rows(store, rows)
+            for one in runs:
+                logged(one, one.run_id)
+            return
+        with ThreadPoolExecutor(AT_ONCE, "logging") as pool:
+            with asked(ONCE):  # for all threads together, since they share the environment
+                for one, run_id in _results(pool, self._begin_ended, [one for one in runs if not self.begun(one)]):
+                    self._begun[one.run_id] = run_id
+            for one, run_id in _results(pool, self._finish_ended, runs):
+                del self._begun[one.run_id]
+                logged(one, run_id)
+
+    def _tables(self) -> SqlAlchemyStore | None:
+        return mlflow_rows.open_tables(self.client) if self.bulk else None
+
+    def _read(
+        self, store: SqlAlchemyStore, experiment: Experiment, tags: Mapping[str, str], status: str | None
+    ) -> list[LoggedRun]:
+        found = []
+        for run in mlflow_rows.read_rows(store, experiment.experiment_id, tags, status):
+            self.files.note(run.run_id, run.artifact_uri)
+            read = (dict(run.metrics), dict(run.params), dict(run.tags), run.began)
+            found.append(LoggedRun(run.run_id, run.name, experiment.name, run.status, *read))
+        return found
+
+    def begun(self, run: EndedRun) -> str | None:
+        return self._begun.get(run.run_id)
+
+    def _begin_ended(self, run: EndedRun) -> str:
+        return self.begin(run.record)
+
+    def _finish_ended(self, run: EndedRun) -> str:
+        self.finish(run_id := self._begun[run.run_id], run.record, run.status)
+        return run_id
+
+    def _rows(self, run: EndedRun, experiment_id: str, location: str) -> RunRows:
+        from mlflow.utils.uri import append_to_uri_path
+
+        record = run.record
+        tags = {"mlflow.runName": record.name, **record.tags, **self._end_tags(run.run_id, record)}
+        return RunRows(
+            run_id=run.run_id,
+            experiment_id=experiment_id,
+            artifact_uri=append_to_uri_path(location, run.run_id, "artifacts"),
+            name=record.name,
+            status=run.status,
+            began=record.began or now_ms(),
+            ended=record.ended or now_ms(),
+            entities=_entities(record.params, record.all_metrics, tags),
+        )
 
     @reaching
     def runs(self, experiment: str, tags: Mapping[str, str], status: str | None = None) -> list[LoggedRun]:
         """Return an experiment's runs with these tags and status, the latest first; [] for an unknown experiment."""
         if (found := self.client.get_experiment_by_name(experiment)) is None:
             return []
+        if store := self._tables():
+            return self._read(store, found, tags, status)
         wanted = " AND ".join(_has_tags(tags) + ([f"attributes.status = '{status}'"] if status else []))
         runs: list[LoggedRun] = []
         token: str | None = ""
@@ -395,12 +473,7 @@ class MlflowTracker(Tracker):
     def _log_batch(
         self, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> None:
-        from mlflow.entities import Metric, Param, RunTag
-
-        now = _now()
-        left_tags = [RunTag(name, value[:TAG_LIMIT]) for name, value in tags.items()]
-        left_params = [Param(NOT_IN_NAMES.sub("_", name), _param(value)) for name, value in params.items()]
-        left_metrics = [Metric(mlflow_name(name), value, now, 0) for name, value in metrics.items()]
+        left_metrics, left_params, left_tags = _entities(params, metrics, tags)
         while left_params or left_metrics or left_tags:
             some_params, left_params = left_params[:100], left_params[100:]
             some_tags, left_tags = left_tags[:100], left_tags[100:]
@@ -432,7 +505,7 @@ class MlflowTracker(Tracker):
             return self._experiments[name]
         found = self.client.get_experiment_by_name(name)
         if found is None:
-            location = f"{self.artifacts}/{int(time.time() * 1000)}" if self.artifacts else None
+            location = f"{self.artifacts}/{now_ms()}" if self.artifacts else None
             try:
                 tags = {"mlflow.experimentKind": "custom_model_development"}  # MLflow then shows runs, not prompts
                 columns = [f"params.`{name}`" for name in SHOWN_PARAMS]
@@ -451,7 +524,7 @@ class MlflowTracker(Tracker):
 
     def _logged(self, run: Run, experiment: str) -> LoggedRun:
         data, info = run.data, run.info
-        self.files.note(info)
+        self.files.note(info.run_id, info.artifact_uri)
         found = (data.metrics, data.params, data.tags, info.start_time)
         return LoggedRun(info.run_id, info.run_name or "", experiment, info.status, *found)
 
@@ -472,13 +545,37 @@ def _view(
     }  # fmt: skip
 
 
+def _entities(
+    params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
+) -> tuple[list[Metric], list[Param], list[RunTag]]:
+    from mlflow.entities import Metric, Param, RunTag
+
+    now = now_ms()
+    return (
+        [Metric(mlflow_name(name), value, now, 0) for name, value in metrics.items()],
+        [Param(NOT_IN_NAMES.sub("_", name), _param(value)) for name, value in params.items()],
+        [RunTag(name, str(value)[:TAG_LIMIT]) for name, value in tags.items()],
+    )
+
+
+def _results(
+    pool: ThreadPoolExecutor, work: Callable[[EndedRun], str], runs: Sequence[EndedRun]
+) -> Iterator[tuple[EndedRun, str]]:
+    """Yield each run with the result of `work`, as soon as it is known. After the last run, raise the first error."""
+    futures = {pool.submit(work, one): one for one in runs}
+    failed: list[BaseException] = []
+    for future in as_completed(futures):
+        if error := future.exception():
+            failed.append(error)
+        else:
+            yield futures[future], future.result()
+    if failed:
+        raise failed[0]
+
+
 def _param(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= PARAM_LIMIT else text[: PARAM_LIMIT - 1] + "…"
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
 
 
 def _has_tags(tags: Mapping[str, str | None]) -> list[str]:

@@ -6,24 +6,21 @@ import dataclasses
 import itertools
 import json
 import shutil
-import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from harness.data.files import DAMAGED, open_unpacked
 from harness.errors import BadInput
 from harness.storage.atomic import write_text
 from harness.storage.typed import row_as
 from harness.tracking.mlflow_client import without_login
-from harness.tracking.tracker import Detail, RunRecord, Tracker
+from harness.tracking.tracker import Detail, RunRecord, Status, Tracker, now_ms
 
 ENDING = ".unsent"
 UNFINISHED = ".unfinished"
 RECORD = "record.json"
 FILES = "files"  # folder of the run's files, next to the record
-
-Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 
 @dataclass
@@ -47,7 +44,7 @@ def hold(tracker: Tracker, record: RunRecord, *, run_id: str | None, status: str
     """
     names = (f"{folder.name}{'' if n == 1 else f'-{n}'}{ENDING}" for n in itertools.count(1))
     held = next(place for name in names if not (place := folder.with_name(name)).exists())
-    saved = dataclasses.replace(record, folder=None, unsent=None, ended=int(time.time() * 1000))
+    saved = dataclasses.replace(record, folder=None, unsent=None, ended=record.ended or now_ms())
     unfinished = held.with_name(held.name + UNFINISHED)
     unfinished.mkdir(parents=True)
     try:

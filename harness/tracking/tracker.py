@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -60,7 +61,14 @@ def objective_metrics(one: Objective | None) -> dict[str, float]:
     return {name: value for name, value in found.items() if value == value}
 
 
+def now_ms() -> int:
+    """Return the milliseconds since 1970, in which MLflow gives times."""
+    return int(time.time() * 1000)
+
+
 CLAIM = "harness.claim"  # tag with the name of the run's lock file, by which later commands find a dead process's run
+PARENT = "mlflow.parentRunId"  # tag of a sweep's trials with the id of the sweep's run
+TRIAL = "sweep.trial"  # tag with a trial's number
 NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # maximum number of characters; MLflow cuts longer tags
 
@@ -115,6 +123,18 @@ class RunRecord:
     def all_end_tags(self) -> dict[str, str]:
         one = self.objective
         return self.end_tags | ({f"{OBJECTIVE}.name": one.name, f"{OBJECTIVE}.kind": one.kind} if one else {})
+
+
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+
+
+@dataclass(frozen=True)
+class EndedRun:
+    """A run that has ended, to be logged as a whole. run_id: its id in a database; a server chooses another id."""
+
+    run_id: str
+    status: Status
+    record: RunRecord
 
 
 @dataclass(frozen=True)
@@ -223,6 +243,17 @@ class Tracker:
 
     def finish(self, run_id: str | None, record: RunRecord, status: str) -> None:
         pass
+
+    def log_ended(self, runs: Sequence[EndedRun], logged: Callable[[EndedRun, str | None], None]) -> None:
+        """Log runs that have ended. Call `logged` with each run and its id as soon as the run is logged."""
+        for run in runs:
+            run_id = self.begin(run.record)
+            self.finish(run_id, run.record, run.status)
+            logged(run, run_id)
+
+    def begun(self, run: EndedRun) -> str | None:
+        """Return the id of the run that a failed `log_ended` has begun for this run; None if it has begun none."""
+        return None
 
     # ---- Reading
 

@@ -57,7 +57,7 @@ from harness.storage import cache as caches
 from harness.storage import entries
 from harness.storage.typed import encoded, row_as
 from harness.sweeps.auto.budget import StepLog
-from harness.sweeps.trials import Context, TrialResult, read_journal, write_journal
+from harness.sweeps.trials import Context, EndedTrial, read_journal, write_journal
 from harness.testset.audit.auditing import AuditSample, draw, read_audit
 from harness.testset.draft.drafting import read_as
 from harness.testset.freeze import freezing
@@ -68,7 +68,7 @@ from harness.testset.pool.pool import PooledPair
 from harness.testset.review.desk import items
 from harness.testset.review.workbook import Questions, read_workbook, write_workbook
 from harness.tracking import file_hashes, mlflow_client, outbox
-from harness.tracking.tracker import Input, LoggedRun, NoFile, RunRecord, Tracker
+from harness.tracking.tracker import EndedRun, Input, LoggedRun, NoFile, RunRecord, Tracker
 from harness.tracking.write_only import CsvTracker
 from retrievers.base import Document, Query, Ranking
 from retrievers.external.http import HttpRetriever
@@ -239,16 +239,22 @@ def _hashes(folder: Path) -> None:
 
 TOKEN = "0123456789abcdef"
 OBJECTIVE = Objective("x", 0.5, 0.4, 0.6, estimate=Estimate(0.5, 0.4, 0.6, 30, 70, 0.9))
-RESULT = TrialResult(0, "k", None, "FINISHED", {"map": 0.5}, 0.1, objective=OBJECTIVE)
+OF_TRIAL = RunRecord("e", "k=1", {"k": 1}, {"trial_key": "k"}, {file_hashes.FILE_HASHES: "{}"}, {"map": 0.5}, OBJECTIVE)
 
 
 def _sweep(folder: Path) -> Context:
-    return Context("s", "e", folder, TOKEN, {}, "")
+    return Context("s", "e", folder, TOKEN, {})
+
+
+def _append(folder: Path, ended: EndedTrial) -> None:
+    (folder / "owner").write_text(TOKEN)
+    (files := folder / "trials" / "x").mkdir(parents=True)
+    write_journal(_sweep(folder), [(ended, files)])
 
 
 def _results(folder: Path) -> None:
-    write_journal(_sweep(folder), RESULT)
-    write_journal(_sweep(folder), dataclasses.replace(RESULT, number=1, status="FAILED"))
+    _append(folder, EndedTrial(0, EndedRun("a" * 32, "FINISHED", OF_TRIAL), 0.1))
+    _append(folder, EndedTrial(1, EndedRun("b" * 32, "FAILED", OF_TRIAL), 0.1, "no"))
     log = StepLog(folder / "steps.jsonl")
     log.note("system retriever=bm25", 2.5, 2.0)
     log.note("replay 0", 9.0)
@@ -257,14 +263,16 @@ def _results(folder: Path) -> None:
 @reads("journal", written(_results))
 def _journal(folder: Path) -> None:
     context = _sweep(folder)
-    results, end = read_journal(context)
+    trials, end = read_journal(context)
     read_journal(context, end)
+    for one in trials:
+        one.result()
 
     def write(into: Path) -> None:
-        for result in results:
-            write_journal(_sweep(into), result)
+        for one in trials:
+            _append(into, one)
 
-    again(write, lambda into: repr(read_journal(_sweep(into))[0]), repr(results), "the journal")
+    again(write, lambda into: repr(read_journal(_sweep(into))[0]), repr(trials), "the journal")
     log = StepLog(folder / "steps.jsonl")
     if not (log.pace > 0 and log.spent >= 0 and log.seconds("system") >= 0):
         raise Wrong("a time is not a number", repr((log.pace, log.spent)))

@@ -8,11 +8,13 @@ import json
 import math
 
 import pytest
+from ended_trials import append, ended
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from harness.analysis.board.expected import Expected
+from harness.measures.objective import Objective
 from harness.reports.next_steps import Place
 from harness.reports.report import show_report
 from harness.reports.tables import Number
@@ -21,8 +23,9 @@ from harness.sweeps import report
 from harness.sweeps.plan import SweepObjective, Trial
 from harness.sweeps.report import watch_trials, write_sweep_files
 from harness.sweeps.summary import SweepSummary, objective_values
-from harness.sweeps.trials import Context, TrialResult, write_journal
-from harness.tracking.tracker import measured
+from harness.sweeps.trial_log import TrialLog
+from harness.sweeps.trials import Context, TrialResult, claim_sweep
+from harness.tracking.tracker import Tracker, measured
 
 ONE = [SweepObjective("mrr", "maximize")]
 TWO = [*ONE, SweepObjective("ms_per_query", "minimize")]
@@ -252,15 +255,16 @@ def test_a_terminal_gets_a_line_for_each_trial_and_a_log_counts(terminal, tmp_pa
     seen = []
     monkeypatch.setattr(report, "watch", lambda label: contextlib.nullcontext(lambda *state: seen.append(state)))
     monkeypatch.setattr(report.sys.stderr, "isatty", lambda: terminal)
-    context = Context("abc", "e", tmp_path, "mine", {}, "")
-    write_journal(context, finished(5, {"mrr": 0.9}))  # of an earlier batch: not told again
+    context = Context("abc", "e", tmp_path, claim_sweep(tmp_path), {})
+    append(context, ended(5, "f"))  # of an earlier batch: not told again
+    (log := TrialLog(Tracker(), context)).read()
     known = [finished(4, {"mrr": 0.375}), TrialResult(5, "b", None, "FAILED")]
     trials = {n: Trial(n, (f"k={n}", "name=달")) for n in range(6)}
-    with watch_trials(context, known, 5, trials):
-        write_journal(context, finished(0, {"mrr": 0.25}))
-        write_journal(dataclasses.replace(context, token="another"), finished(2, {"mrr": 0.125}))
-        write_journal(context, TrialResult(1, "c", None, "FAILED"))
-        write_journal(context, finished(2, {"mrr": 0.5}))
+    with watch_trials(log, known, 5, trials):
+        append(context, ended(0, "a", objective=Objective("mrr", 0.25)))
+        append(dataclasses.replace(context, token="another"), ended(2, "c", objective=Objective("mrr", 0.125)))
+        append(context, ended(1, "b", "FAILED"))
+        append(context, ended(2, "c", objective=Objective("mrr", 0.5)))
     if terminal:
         assert capsys.readouterr().err.splitlines() == [
             "[3/5] mrr 0.2500  best 0.3750  k=0 name=달",

@@ -7,19 +7,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from ended_trials import append, ended
 from interruptions import interrupted
 
 from harness.analysis.board.expected import Replay
 from harness.data.files import sha256_of
-from harness.errors import BadInput
 from harness.experiment import steps
-from harness.experiment.plan import Plan
 from harness.measures.objective import Objective
 from harness.statistics.prediction_powered import Estimate
 from harness.storage.append_log import START
 from harness.sweeps import trials
 from harness.sweeps.ending import expected
-from harness.sweeps.trials import Context, TrialResult, claim_sweep, read_journal, run_job, write_journal
+from harness.sweeps.trials import Context, TrialResult, claim_sweep, read_journal, run_job
 from harness.tracking.tracker import Tracker, mlflow_name
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=char_ngram", "experiment_name=e")
@@ -29,22 +28,23 @@ GRID = ("gate=score", "gate.threshold=0,1,2")
 # ---- the journal
 
 
-def test_a_journal_holds_the_results_of_this_start_as_they_were_written(tmp_path):
+def test_a_journal_holds_trials_as_they_were_written_by_the_current_start(tmp_path):
     mine, ranked = (
-        Context("id", "e", tmp_path, "mine", {}, ""),
+        Context("id", "e", tmp_path, claim_sweep(tmp_path), {}),
         Objective("map@3", 0.5, estimate=Estimate(0.5, 0.4, 0.6, 30, 70)),
     )
     told = [
-        TrialResult(0, "a", None, "FINISHED", {"x": math.nan}, 0.5, objective=ranked),
-        TrialResult(1, "b", "r", "FAILED", error="OSError: b\udcff.jsonl\n"),
+        ended(0, "a", metrics={"x": math.nan}, objective=ranked, params={"depth": 20, "on": None}),
+        ended(1, "b", "FAILED", error="OSError: b\udcff.jsonl\n"),
     ]
     assert read_journal(mine) == ([], START)
-    for result in told:
-        write_journal(mine, result)
-        write_journal(dataclasses.replace(mine, token="other"), result)
+    for one in told:
+        assert append(mine, one)
+        assert not append(dataclasses.replace(mine, token="other"), one)
     found, position = read_journal(mine)
     assert repr(found) == repr(told)  # NaN is not itself
     assert read_journal(mine, position) == ([], position)
+    assert sorted(path.name for path in (tmp_path / "trials").iterdir()) == ["0", "1.failed"]
 
 
 # ---- jobs
@@ -64,10 +64,10 @@ def handed(harness, toy, monkeypatch):
     return call
 
 
-@pytest.fixture
-def runs(tracker):
-    """The logged runs of trials, oldest first."""
-    return lambda status=None: tracker.runs("e", {"harness.verb": "run"}, status)[::-1]
+def results_of(job, context):
+    """Run a job, and return the results in the journal."""
+    run_job(job, context)
+    return [one.result() for one in read_journal(context)[0]]
 
 
 @pytest.fixture
@@ -83,57 +83,44 @@ def concluded(monkeypatch):
     return made
 
 
-def test_a_job_started_again_does_nothing_twice(handed, runs, tracker, concluded):
+def test_a_job_started_again_does_nothing_twice(handed, concluded):
     [(job, mine)] = handed(*GRID)
     [written] = mine.jobs.iterdir()
     trials_of = json.loads(written.read_text("utf-8"))["trials"]
     assert not any("tracking" in one["plan"] for one in trials_of), "an address may hold a password"
-    first = run_job(job, mine)
+    first = results_of(job, mine)
     assert [result.status for result in first] == ["FINISHED"] * 3
-    assert run_job(job, mine) == first == read_journal(mine)[0]
+    assert results_of(job, mine) == first
     assert concluded == [0, 1, 2]
-    assert [run.run_id for run in runs()] == [result.run_id for result in first]
-    # It takes up what was left running.
-    (journal := mine.folder / trials.JOURNAL).write_bytes(b"".join(journal.read_bytes().splitlines(True)[:-1]))
-    tracker.client.update_run(first[2].run_id, status="RUNNING")  # as a worker leaves it that dies
-    second = run_job(job, mine)
+    lines = (journal := mine.folder / trials.JOURNAL).read_bytes().splitlines(True)
+    journal.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])  # as a worker leaves it that dies
+    second = results_of(job, mine)
     assert second[:2] == first[:2]
-    assert (second[2].run_id, second[2].status) == (first[2].run_id, "FINISHED")
     assert concluded == [0, 1, 2, 2]
-    assert [run.status for run in runs()] == ["FINISHED"] * 3
+    assert (mine.trial(2) / "scores.csv").is_file()
 
 
-def test_a_job_whose_worker_was_stopped_goes_on_with_the_trial_in_work(handed, runs, monkeypatch):
+def test_a_job_whose_worker_was_stopped_goes_on_with_the_trial_in_work(handed, monkeypatch):
     """Ray stops a worker by SystemExit, and may start its job again elsewhere."""
     [(job, mine)] = handed(*GRID)
     with interrupted(monkeypatch, 2, SystemExit), pytest.raises(SystemExit):
         run_job(job, mine)
-    assert [run.status for run in runs()] == ["FINISHED", "KILLED"]
-    assert [result.status for result in run_job(job, mine)] == ["FINISHED"] * 3
+    assert [one.run.status for one in read_journal(mine)[0]] == ["FINISHED", "KILLED"]
+    assert [result.status for result in results_of(job, mine)] == ["FINISHED", "KILLED", "FINISHED", "FINISHED"]
 
 
-def test_a_job_of_an_earlier_start_ends_before_its_next_trial(handed, runs, concluded, monkeypatch):
-    """Another start writes its token."""
+def test_a_job_of_an_earlier_start_ends_before_its_next_trial(handed, concluded, monkeypatch):
+    """Another start writes its token. What the earlier one has in work is neither logged nor left lying about."""
     [(job, mine)] = handed(*GRID)
     mine.owner.write_text("another")
-    assert run_job(job, mine) == concluded == runs() == []
+    assert results_of(job, mine) == concluded == []
     mine.owner.write_text(mine.token)
+    monkeypatch.setattr(trials, "APPEND_SECONDS", 0.0)
     plain = trials.write_journal
     monkeypatch.setattr(trials, "write_journal", lambda *told: mine.owner.write_text("another") and plain(*told))
-    assert [result.number for result in run_job(job, mine)] == concluded == [0]
-
-
-def test_a_tracker_that_cannot_be_reached_is_named(handed, monkeypatch):
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    monkeypatch.setattr(trials, "PATIENCE", 0.0)
-    [(job, mine)] = handed(*GRID, "tracking=none")
-    tracking = {"_target_": "tracking/mlflow", "uri": "http://me:secret@127.0.0.1:9", "detail": "light"}
-    for trial in job.trials:
-        trial.plan = Plan.of({**trial.plan.document, "tracking": tracking})
-    with pytest.raises(BadInput, match=r"^tracking.uri=http://127.0.0.1:9 cannot be used: ") as raised:
-        run_job(job, mine)
-    assert "secret" not in str(raised.value)
-    assert read_journal(mine)[0] == []
+    assert results_of(job, mine) == []
+    assert concluded == [0]
+    assert not [*(mine.folder / "trials").iterdir()]
 
 
 # ---- numbers
@@ -147,7 +134,8 @@ def test_the_numbers_are_those_of_single_runs_to_the_bit(harness):
     found = harness("sweep", *words, "depth=5,50", "gate.threshold=0,4", "store.path=shared").json
     assert found["plan"]["retrievals"] == {"compute": 2, "cached": 0}
     journal = Path(found["files"]["folder"], "journal.jsonl").read_text("utf-8").splitlines()
-    metrics = {row["number"]: row["metrics"] for row in (json.loads(line)["result"] for line in journal)}
+    rows = [json.loads(line) for line in journal]
+    metrics = {row["number"]: {mlflow_name(k): v for k, v in row["run"]["record"]["metrics"].items()} for row in rows}
     for row in found["top"]:
         alone = harness("run", *words, *row["overrides"], "store.path=alone").json
         expected = {mlflow_name(name): value for name, value in alone["metrics"].items() if value is not None}
@@ -170,26 +158,25 @@ def test_jobs_of_a_process_read_their_data_once(handed, monkeypatch):
     read, plain = [], trials.read_dataset
     monkeypatch.setattr(trials, "read_dataset", lambda *asked: read.append(asked) or plain(*asked))
     jobs = handed("retriever.bm25.k1=1,2,3", "tracking=none")
-    for job, mine in jobs:
-        assert [result.status for result in run_job(job, mine)] == ["FINISHED"]
+    found = [results_of(job, mine) for job, mine in jobs][-1]
+    assert [result.status for result in found] == ["FINISHED"] * 3
     assert (len(jobs), len(read)) == (3, 1)
 
 
 @pytest.mark.slow
-def test_data_that_changed_since_the_plan_are_refused(handed, runs, toy, tmp_path):
+def test_data_that_changed_since_the_plan_are_refused(handed, toy, tmp_path):
     rows = [{"eval_id": i, "standalone_query": text} for i, text in ((7, "moon"), (3, "water"), (5, "hello"))]
     (said := tmp_path / "said.jsonl").write_text("\n".join(map(json.dumps, rows)))
     [(job, mine)] = handed(*GRID, "query.text=file", "query.file=said.jsonl")
     changes = {toy / "documents.jsonl": ("위성", "친구"), toy / "eval.jsonl": ("안녕", "반가워"),
                toy / "qrels.jsonl": ('"d1": 1', '"d1": 3'), said: ("water", "물")}  # fmt: skip
-    for number, (file, change) in enumerate(changes.items()):
+    for file, change in changes.items():
+        (mine.folder / trials.JOURNAL).unlink(missing_ok=True)
         text = file.read_text("utf-8")
         file.write_text(text.replace(*change), "utf-8")
-        found = run_job(job, dataclasses.replace(mine, token=claim_sweep(mine.folder)))
+        found = results_of(job, dataclasses.replace(mine, token=claim_sweep(mine.folder)))
         file.write_text(text, "utf-8")
         assert {result.error for result in found} == {f"RuntimeError: {trials.CHANGED}"}, file
-        ended = runs("FAILED")[3 * number :]
-        assert [run.run_id for run in ended] == [result.run_id for result in found]
 
 
 # ---- luck
@@ -197,7 +184,7 @@ def test_data_that_changed_since_the_plan_are_refused(handed, runs, toy, tmp_pat
 
 def test_what_to_expect_is_told_from_the_scores_that_trials_left(handed):
     [(job, mine)] = handed(*GRID, "tracking=none")
-    results = run_job(job, mine)
+    results = results_of(job, mine)
 
     def expecting(results, replay=None, select_on="all"):
         config = SimpleNamespace(objective="modified_map@3", select_on=select_on, experiment_name="e", document={})

@@ -15,7 +15,7 @@ from mlflow_server import serving
 from harness.errors import BadInput
 from harness.experiment import steps
 from harness.recording.recording import connected
-from harness.tracking import mlflow_client, outbox
+from harness.tracking import mlflow_client, mlflow_rows, outbox
 from harness.tracking.mlflow_tracker import MlflowTracker
 from harness.tracking.outbox import hold
 from harness.tracking.tracker import RunRecord, Tracker
@@ -28,18 +28,19 @@ def store(monkeypatch):
     """A store that can be taken down: store("log_batch") makes these calls fail, store() lets all through again."""
     down = set()
 
-    def wrapped(name):
-        plain = getattr(MlflowClient, name)
+    def wrap(place, name):
+        plain = getattr(place, name)
 
-        def call(self, *args, **kwargs):
+        def call(*args, **kwargs):
             if name in down:
                 raise MlflowException("API request to http://... failed", TEMPORARILY_UNAVAILABLE)
-            return plain(self, *args, **kwargs)
+            return plain(*args, **kwargs)
 
-        return call
+        monkeypatch.setattr(place, name, call)
 
     for name in ("create_run", "log_batch", "search_runs", "set_terminated", "update_run", "set_experiment_tag"):
-        monkeypatch.setattr(MlflowClient, name, wrapped(name))
+        wrap(MlflowClient, name)
+    wrap(mlflow_rows, "write_rows")
     monkeypatch.setattr(mlflow_client, "AGAIN_SECONDS", 0.0)
 
     def take(*names):
@@ -149,7 +150,7 @@ def test_a_sweep_goes_on_while_its_store_is_down(harness, toy, tmp_path, store, 
     plain = steps.conclude
 
     def conclude(*args, **named):
-        store("create_run", "log_batch", "set_terminated", "search_runs", "set_experiment_tag")
+        store("create_run", "log_batch", "set_terminated", "search_runs", "set_experiment_tag", "write_rows")
         return plain(*args, **named)
 
     with monkeypatch.context() as patch:

@@ -1,0 +1,120 @@
+"""Log the trials in a sweep's journal as runs, in groups, while workers append more trials."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from dataclasses import dataclass, field, replace
+
+from harness import interruption
+from harness.config.text import counted
+from harness.recording import recording
+from harness.storage.append_log import START, Position
+from harness.sweeps.trials import Context, EndedTrial, TrialResult, journal, read_journal
+from harness.tracking import outbox
+from harness.tracking.mlflow_client import Unreachable, asked, hurried
+from harness.tracking.outbox import UNFINISHED
+from harness.tracking.tracker import CLAIM, PARENT, TRIAL, EndedRun, LoggedRun, RunRecord, Tracker
+
+GROUP = 50  # trials that are logged together
+GROUP_SECONDS = 1.0  # longest time that a trial waits for others to be logged with
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class TrialLog:
+    """The trials of a sweep that have ended, and their runs. Only the process that holds the sweep's lock has one.
+
+    waiting: trials that are not logged yet. ids: number of a trial -> the id of its run. since: when the first of the
+    waiting trials was read.
+    """
+
+    tracker: Tracker
+    context: Context
+    ended: list[EndedTrial] = field(default_factory=list)
+    waiting: list[EndedTrial] = field(default_factory=list)
+    ids: dict[int, str | None] = field(default_factory=dict)
+    since: float = 0.0
+    position: Position = START
+
+    def recover(self) -> None:
+        """Log the trials that an earlier start has left in the journal, and begin a new journal."""
+        left, _ = read_journal(self.context)
+        if self.tracker.keeps_runs:
+            for run in self._runs("RUNNING"):
+                self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED")
+            logged = {(run.tags.get(TRIAL), run.began) for run in (self._runs() if left else ())}
+            new = [one for one in left if (str(one.number), one.run.record.began) not in logged]
+            self.waiting = [one for one in new if self.context.trial(one.number, one.run.status).is_dir()]
+            self.finish()
+        self.close()
+        journal(self.context.folder).path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove what is no longer needed: trials and their files if the tracking store has them."""
+        for folder in (self.context.folder / "trials").glob("*"):
+            if folder.suffix == UNFINISHED or (self.tracker.keeps_runs and folder.suffix != outbox.ENDING):
+                shutil.rmtree(folder, ignore_errors=True)
+        if self.tracker.keeps_runs:
+            journal(self.context.folder).path.unlink(missing_ok=True)
+
+    def _runs(self, status: str | None = None) -> list[LoggedRun]:
+        of_sweep = {"harness.verb": "run", "sweep.id": self.context.sweep_id}
+        return self.tracker.runs(self.context.experiment, of_sweep, status)
+
+    def read(self) -> list[TrialResult]:
+        """Return the results that workers have appended since the last call."""
+        new, self.position = read_journal(self.context, self.position)
+        self.since = self.since if self.waiting else time.monotonic()
+        self.ended += new
+        self.waiting += new
+        return [one.result() for one in new]
+
+    def log_groups(self) -> None:
+        """Log the waiting trials if they are a group. If the tracking server is down, they wait on."""
+        if len(self.waiting) >= GROUP or (self.waiting and time.monotonic() - self.since >= GROUP_SECONDS):
+            try:
+                self._log()
+            except Unreachable:
+                self.since = time.monotonic()
+
+    def finish(self) -> None:
+        """Log all waiting trials. If the tracking server is down, save them for `harness doctor sync`."""
+        try:
+            with asked(hurried() if interruption.exit_code() else {}):
+                self._log()
+        except Unreachable as error:
+            recording.warn_unreachable(
+                self.tracker, error, f"{counted(len(self.waiting), 'trial')}", self.context.folder
+            )
+            for one in self.waiting:
+                run, target, begun = self._run(one), self.context.trial(one.number), self.tracker.begun(one.run)
+                outbox.hold(self.tracker, run.record, run_id=begun, status=run.status, folder=target)
+            self.waiting = []
+
+    def results(self) -> dict[str, TrialResult]:
+        """Return trial key -> result of the trials that have ended."""
+        results = (one.result(self.ids.get(one.number)) for one in self.ended)
+        return {result.key: result for result in results}
+
+    def _log(self) -> None:
+        trials = {one.run.run_id: one for one in self.waiting}
+
+        def logged(run: EndedRun, run_id: str | None) -> None:
+            one = trials[run.run_id]
+            self.ids[one.number] = run_id
+            self.waiting.remove(one)
+            if self.tracker.keeps_runs and (run.record.folder and run.record.folder.exists()):
+                shutil.rmtree(run.record.folder)
+
+        while self.waiting:
+            self.tracker.log_ended([self._run(one) for one in self.waiting[:GROUP]], logged)
+
+    def _run(self, one: EndedTrial) -> EndedRun:
+        """Return a trial's run with the folder of its files, under the present parent run."""
+        record = one.run.record
+        shared = {tag: self.context.tags[tag] for tag in (CLAIM, PARENT) if tag in self.context.tags}
+        folder = self.context.trial(one.number, one.run.status)
+        return replace(one.run, record=replace(record, folder=folder, tags=record.tags | shared))
