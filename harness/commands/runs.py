@@ -24,7 +24,7 @@ from harness.reports.result import CommandAnswer
 from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.storage.typed import HIDDEN
 from harness.tracking.mlflow_client import shown_address
-from harness.tracking.tracker import LoggedRun, Tracker, member_tag
+from harness.tracking.tracker import ONLY_BEST, LoggedRun, Tracker, member_tag
 
 COUNTS = Column("runs", "count"), Column("sweeps", "count")
 EXPERIMENTS = (Column("experiment"), *COUNTS, Column("best", "value"), Column("objective"), Column("latest run"))
@@ -189,9 +189,12 @@ class ListedExperiments:
 
 def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
     tracker = open_store(config)
+    notes: list[str] = []
     with stage("reading the runs"):
         if config.run is not None:
             sweep = tracker.run(config.run)
+            if most := sweep.tags.get(ONLY_BEST):
+                notes.append(f"The sweep logged its best {most} as runs. All its trials are in its file trials.csv.")
             title, groups = f"Trials of {sweep.named}", grouped(_trials(tracker, sweep))
         elif (name := _experiment(tracker, config, invocation)) is not None:
             title, groups = f"Experiment {name!r}", grouped(_rows(tracker.runs(name, {})))
@@ -208,7 +211,7 @@ def runs(config: RunsConfig, invocation: Invocation) -> CommandAnswer:
     sweeps = sum(row.trials is not None for row in rows)
     count = counted(len(rows) - sweeps, "run") + (f" and {counted(sweeps, 'sweep')}" if sweeps else "")
     steps = _next(groups, Place.of(config, invocation))
-    return CommandAnswer(found, Report(f"{title}: {count}", tables=shown, steps=steps))
+    return CommandAnswer(found, Report(f"{title}: {count}", tables=shown, notes=notes, steps=steps))
 
 
 def _expected(tracker: Tracker, group: RunGroup) -> Expected | None:
@@ -241,6 +244,7 @@ def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
         verb, parent = run.tags.get("harness.verb"), run.tags.get("mlflow.parentRunId")
         if verb == "sweep":
             trials = sum(member_tag(run.tags.get("sweep.id", "")) in one.tags for one in logged)
+            trials = int(run.metrics.get("trials/finished", trials)) if ONLY_BEST in run.tags else trials
             rows.append(RunRow(run, by_id.get(run.tags.get("best.run_id", ""), run), trials))
         elif verb in SCORED and parent not in by_id:
             rows.append(RunRow(run, run))

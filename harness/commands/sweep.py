@@ -68,7 +68,11 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
     finished: dict[str, TrialResult] = {}
     if tracker.exists(outputs):
         tracker.connect(outputs)
-        finished = finished_trials(sweep, tracker)
+        context = Context(sweep.sweep_id, sweep.config.experiment_name, sweep.folder, "", {})
+        log = TrialLog(tracker, context)
+        if tracker.best is not None:
+            log.read()
+        finished = log.kept() | finished_trials(sweep, tracker)
     counts, lines = sweep.way.planned(sweep, finished)
     refused = [f"cannot run: {' '.join(trial.overrides)}: {trial.error}" for trial in sweep.points if trial.error]
     said = Report("", files=[*lines, *refused])
@@ -101,8 +105,9 @@ def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
             tags=tags | {name: record.tags[name] for name in [CLAIM] if claim} | ({PARENT: parent} if parent else {}),
         )
         with _ended(tracker, parent, record, claim):
-            TrialLog(tracker, context).recover()
-            execution = Execution(sweep, tracker, context, finished_trials(sweep, tracker))
+            log = TrialLog(tracker, context)
+            log.recover()
+            execution = Execution(sweep, log, log.kept() | finished_trials(sweep, tracker))
             automatic, raised = None, None
             try:
                 automatic = run_trials(execution)

@@ -102,7 +102,8 @@ class Ending:
         failed = summary.counts()["failed"] > 0
         status = "KILLED" if interrupted else "FAILED" if failed or raised else "FINISHED"
         self._close_parent(summary, {} if summary.groups else numbers, status)
-        self.execution.log.close()
+        if raised is None:
+            self.execution.log.close()
         unsent = len(_unsent(self.execution.context)) + bool(self.record.unsent)
         document = self._document(summary, best, unsent)
         style, failure = self.execution.sweep.config.format, "" if failed or unsent else None
@@ -123,9 +124,20 @@ class Ending:
         return Place(sweep.config.document, {}, sweep.launcher.config_dir)
 
     def _summary(self, complete: bool) -> SweepSummary:
+        summary = self._grouped()
+        if not complete:
+            return summary
+        if (most := self.execution.tracker.best) is not None:
+            self.execution.log_best(number for part in summary.parts for number in part.finished[:most])
+            summary = self._grouped()
+        if not summary.groups:
+            return self._judged(summary)
+        return replace(summary, groups=[self._judged(group) for group in summary.groups])
+
+    def _grouped(self) -> SweepSummary:
         execution = self.execution
         sweep, results = execution.sweep, execution.results
-        summary = SweepSummary(
+        return SweepSummary(
             sweep_id=sweep.sweep_id,
             run_id=self.parent,
             experiment=self.record.experiment,
@@ -135,12 +147,8 @@ class Ending:
             objectives=sweep.objectives,
             select_on=sweep.config.select_on,
             automatic=self.automatic,
+            only_best=execution.tracker.best,
         ).grouped()
-        if not complete:
-            return summary
-        if not summary.groups:
-            return self._judged(summary)
-        return replace(summary, groups=[self._judged(group) for group in summary.groups])
 
     def _judged(self, summary: SweepSummary) -> SweepSummary:
         execution, best = self.execution, summary.best
@@ -267,7 +275,7 @@ def expected(
     except Unreachable:
         return None
     ranked = [RankedRun(one.logged(context), one.objective) for one in own if one.objective]
-    if len(ranked) < len(own) or not all(_file(context, one).exists() for one in own):
+    if len(ranked) < len(own) or not all(one.run_id or _file(context, one).exists() for one in own):
         return None
 
     def read(count: int) -> BoardRuns:
@@ -284,8 +292,12 @@ def _scores(results: Sequence[TrialResult], tracker: Tracker, context: Context, 
             return tables(tracker, runs, metric, Path(folder))
     found = []
     for result in results:
-        file_hashes.verify(result.logged(context), SCORES, _file(context, result))
-        found.append(read_score_table(_file(context, result), metric).by_id())
+        with tempfile.TemporaryDirectory() as folder:
+            if result.run_id:
+                file = tracker.download(tracker.run(result.run_id), SCORES, Path(folder))
+            else:
+                file_hashes.verify(result.logged(context), SCORES, file := _file(context, result))
+            found.append(read_score_table(file, metric).by_id())
         if found[-1].query_ids != found[0].query_ids or (found[-1].public != found[0].public).any():
             raise BadInput("the trials are scored on different queries.")
     return found

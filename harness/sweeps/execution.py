@@ -16,7 +16,7 @@ from harness.sweeps.definition import JobsLost, Sweep
 from harness.sweeps.plan import Trial
 from harness.sweeps.report import watch_trials
 from harness.sweeps.trial_log import TrialLog
-from harness.sweeps.trials import COMPUTED, REUSED, Context, TrialResult, claim_sweep, failed
+from harness.sweeps.trials import COMPUTED, REUSED, TrialResult, claim_sweep, failed
 from harness.tracking.file_hashes import FILE_HASHES
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import Tracker, member_tag
@@ -65,9 +65,9 @@ class Forecast:
 class Execution:
     """A sweep in progress. finished: trial key -> earlier result. trials, results: keyed by trial number."""
 
-    def __init__(self, sweep: Sweep, tracker: Tracker, context: Context, finished: Mapping[str, TrialResult]) -> None:
-        self.sweep, self.tracker, self.context, self.finished = sweep, tracker, context, finished
-        self.log = TrialLog(tracker, context)
+    def __init__(self, sweep: Sweep, log: TrialLog, finished: Mapping[str, TrialResult]) -> None:
+        self.sweep, self.log, self.finished = sweep, log, finished
+        self.tracker, self.context = log.tracker, log.context
         self.forecast = Forecast(sweep, finished)
         self.trials: dict[int, Trial] = {}
         self.results: dict[int, TrialResult] = {}
@@ -88,6 +88,13 @@ class Execution:
             tell(
                 [f"The view of this sweep lacks the runs that it reused, since {error}. Repeat the sweep to add them."]
             )
+
+    def log_best(self, numbers: Iterable[int]) -> None:
+        """Log these trials, which are the best, if the tracker logs only the best."""
+        logged = self.log.log_best({self.results[number].key for number in numbers})
+        for number, result in self.results.items():
+            if not result.run_id and result.key in logged:
+                self.results[number] = replace(result, run_id=logged[result.key].run_id)
 
     def batch(self, trials: Sequence[Trial], total: int | None = None) -> None:
         """Run the trials whose results are not known. Collect all results. total: number of trials in all batches."""

@@ -48,6 +48,7 @@ def sweep_report(summary: SweepSummary, document: Mapping[str, Any], place: Plac
     asked = counted(counts["asked"], "trial")
     tables = [table for part in summary.parts for table in _ranking(part)]
     notes = [f"failed: {' '.join(failed['overrides'])}: {failed['error']}" for failed in document["failed"]]
+    notes += filter(None, [summary.without_run])
     if summary.select_on == "public" and summary.run_id:
         notes.insert(0, peeked(summary.experiment, document["private_peeks"]))
     files = [f"Files: {document['files']['folder']}"]

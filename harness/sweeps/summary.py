@@ -26,7 +26,7 @@ from harness.sweeps.auto.out_of_fold import Automatic
 from harness.sweeps.plan import SweepObjective, Trial, cut_in_different_ways, keys_that_change, swept_values
 from harness.sweeps.recommendation import Edge, Points, Recommendation, recommend
 from harness.sweeps.trials import TrialResult
-from harness.tracking.tracker import LESS_IS_BETTER, NOTE, Status, as_note, measured
+from harness.tracking.tracker import LESS_IS_BETTER, NOTE, ONLY_BEST, Status, as_note, measured
 
 SHOWN = 10  # how many of the best trials are listed
 
@@ -99,6 +99,7 @@ class SweepSummary:
 
     run_id: the id of the parent run. skipped: the keys of trials that had finished when this start began.
     expected: of the experiment's runs comparable with these trials, the best one's expected score on new queries.
+    only_best: how many of the best trials (of each group) are runs; None: all trials are.
     apart: swept key -> the values that separate these trials from the other groups.
     groups: a summary for each group of comparable trials; () if all are comparable. With groups, `best` is None.
     """
@@ -117,6 +118,7 @@ class SweepSummary:
     groups: Sequence[SweepSummary] = ()
     edges: Sequence[Edge] = ()
     systems: Sequence[System] = ()
+    only_best: int | None = None
 
     def grouped(self) -> SweepSummary:
         """Group comparable trials, unless all trials are comparable. The groups omit trials that cannot run."""
@@ -337,12 +339,24 @@ class SweepSummary:
         """Return the tags of the parent run. pages: a group's label ("" without groups) -> link to the trials."""
         if all(part.best is None for part in self.parts):
             return {}
-        tags = {NOTE: as_note(self._note(pages))} | ({"sweep.page": page} if (page := pages.get("")) else {})
+        tags = {ONLY_BEST: str(self.only_best)} if self.only_best else {}
+        tags |= {NOTE: as_note(self._note(pages))} | ({"sweep.page": page} if (page := pages.get("")) else {})
         if self.best is not None:
             tags |= {"best.trial": str(self.best), "best.overrides": " ".join(self.trials[self.best].overrides)}
             run_id = self.results[self.best].run_id
             tags |= {"best.run_id": run_id} if run_id else {}
         return tags
+
+    @property
+    def without_run(self) -> str:
+        """Say which trials are no runs of the tracking store; "" if all are."""
+        count = sum(result.status != "KILLED" and not result.run_id for result in self.results.values())
+        if self.only_best is None or not count:
+            return ""
+        return (
+            f"{counted(count, 'trial')} {'is' if count == 1 else 'are'} in trials.csv alone (tracking.trials=best:"
+            f"{self.only_best}). To make a run of one, pass its values to `harness run`."
+        )
 
     def _note(self, pages: Mapping[str, str]) -> str:
         notes = [part.best_note(pages.get(part.label, "")) for part in self.parts if part.best is not None]
@@ -350,7 +364,8 @@ class SweepSummary:
             notes.insert(0, " ".join(self.notes))
         reused = self.counts()["reused"]
         again = f" {reused} of the trials reused earlier runs. Those have this sweep's tag, but are not nested below."
-        return "\n\n".join([*notes, f"All trials: trials.json, trials.csv.{again if reused else ''}"])
+        all_trials = f"All trials: trials.json, trials.csv.{again if reused else ''}"
+        return "\n\n".join([*notes, " ".join(filter(None, (all_trials, self.without_run)))])
 
     def best_note(self, page: str) -> str:
         """Describe the best trial in Markdown. page: the link to the list of trials, or ""."""

@@ -5,14 +5,17 @@ from __future__ import annotations
 import logging
 import shutil
 import time
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from harness import interruption
 from harness.config.text import counted
+from harness.errors import BadInput
 from harness.recording import recording
 from harness.storage.append_log import START, Position
 from harness.sweeps.trials import Context, EndedTrial, TrialResult, journal, read_journal
-from harness.tracking import outbox
+from harness.tracking import file_hashes, outbox
 from harness.tracking.mlflow_client import Unreachable, asked, hurried
 from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import CLAIM, PARENT, TRIAL, EndedRun, LoggedRun, RunRecord, Tracker
@@ -27,38 +30,53 @@ log = logging.getLogger(__name__)
 class TrialLog:
     """The trials of a sweep that have ended, and their runs. Only the process that holds the sweep's lock has one.
 
-    waiting: trials that are not logged yet. ids: number of a trial -> the id of its run. since: when the first of the
-    waiting trials was read.
+    If the tracker logs only the best trials, the others stay in the journal, and their files in the sweep's folder.
+    waiting: trials to log. ids: trial key -> the id of its run. since: when the first of the waiting trials was read.
     """
 
     tracker: Tracker
     context: Context
     ended: list[EndedTrial] = field(default_factory=list)
     waiting: list[EndedTrial] = field(default_factory=list)
-    ids: dict[int, str | None] = field(default_factory=dict)
+    ids: dict[str, str | None] = field(default_factory=dict)
     since: float = 0.0
     position: Position = START
 
     def recover(self) -> None:
-        """Log the trials that an earlier start has left in the journal, and begin a new journal."""
-        left, _ = read_journal(self.context)
-        if self.tracker.keeps_runs:
-            for run in self._runs("RUNNING"):
-                self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED")
+        """Log the trials that an earlier start has left in the journal, unless only the best are logged."""
+        left, end = read_journal(self.context)
+        for run in self._runs("RUNNING"):
+            self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED")
+        left = [one for one in left if self._files(one).is_dir()]
+        if self.tracker.best is not None:
+            self.ended, self.position = [one for one in left if self._is_whole(one)], end
+        elif self.tracker.keeps_runs:
             logged = {(run.tags.get(TRIAL), run.began) for run in (self._runs() if left else ())}
-            new = [one for one in left if (str(one.number), one.run.record.began) not in logged]
-            self.waiting = [one for one in new if self.context.trial(one.number, one.run.status).is_dir()]
+            self.waiting = [one for one in left if (str(one.number), one.run.record.began) not in logged]
             self.finish()
         self.close()
-        journal(self.context.folder).path.unlink(missing_ok=True)
+        if self.tracker.best is None:
+            journal(self.context.folder).path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Remove what is no longer needed: trials and their files if the tracking store has them."""
+        """Remove what is no longer needed: the journal and the files of trials, if the tracking store has them."""
+        logged = self.tracker.keeps_runs and self.tracker.best is None
         for folder in (self.context.folder / "trials").glob("*"):
-            if folder.suffix == UNFINISHED or (self.tracker.keeps_runs and folder.suffix != outbox.ENDING):
+            if folder.suffix == UNFINISHED or (logged and folder.suffix != outbox.ENDING):
                 shutil.rmtree(folder, ignore_errors=True)
-        if self.tracker.keeps_runs:
+        if logged:
             journal(self.context.folder).path.unlink(missing_ok=True)
+
+    def kept(self) -> dict[str, TrialResult]:
+        """Return trial key -> result of the trials that finished in an earlier start and are not logged."""
+        return {key: one for key, one in self.results().items() if one.status == "FINISHED" and not one.run_id}
+
+    def log_best(self, keys: Collection[str]) -> dict[str, TrialResult]:
+        """Log the trials with these keys that are not logged. Return trial key -> result of all trials."""
+        latest = {one.run.record.tags["trial_key"]: one for one in self.ended}
+        self.waiting = [one for key, one in latest.items() if key in keys and key not in self.ids]
+        self.finish()
+        return self.results()
 
     def _runs(self, status: str | None = None) -> list[LoggedRun]:
         of_sweep = {"harness.verb": "run", "sweep.id": self.context.sweep_id}
@@ -69,7 +87,7 @@ class TrialLog:
         new, self.position = read_journal(self.context, self.position)
         self.since = self.since if self.waiting else time.monotonic()
         self.ended += new
-        self.waiting += new
+        self.waiting += new if self.tracker.best is None else []
         return [one.result() for one in new]
 
     def log_groups(self) -> None:
@@ -96,15 +114,15 @@ class TrialLog:
 
     def results(self) -> dict[str, TrialResult]:
         """Return trial key -> result of the trials that have ended."""
-        results = (one.result(self.ids.get(one.number)) for one in self.ended)
-        return {result.key: result for result in results}
+        results = (one.result() for one in self.ended)
+        return {result.key: replace(result, run_id=self.ids.get(result.key)) for result in results}
 
     def _log(self) -> None:
         trials = {one.run.run_id: one for one in self.waiting}
 
         def logged(run: EndedRun, run_id: str | None) -> None:
             one = trials[run.run_id]
-            self.ids[one.number] = run_id
+            self.ids[run.record.tags["trial_key"]] = run_id
             self.waiting.remove(one)
             if self.tracker.keeps_runs and (run.record.folder and run.record.folder.exists()):
                 shutil.rmtree(run.record.folder)
@@ -116,5 +134,14 @@ class TrialLog:
         """Return a trial's run with the folder of its files, under the present parent run."""
         record = one.run.record
         shared = {tag: self.context.tags[tag] for tag in (CLAIM, PARENT) if tag in self.context.tags}
-        folder = self.context.trial(one.number, one.run.status)
-        return replace(one.run, record=replace(record, folder=folder, tags=record.tags | shared))
+        return replace(one.run, record=replace(record, folder=self._files(one), tags=record.tags | shared))
+
+    def _files(self, one: EndedTrial) -> Path:
+        return self.context.trial(one.number, one.run.status)
+
+    def _is_whole(self, one: EndedTrial) -> bool:
+        try:
+            file_hashes.require_sealed(one.run.record, self._files(one))
+        except BadInput:  # another trial of the same number has replaced the files
+            return False
+        return True

@@ -123,6 +123,7 @@ def _chart(uuid: str, kind: str) -> dict[str, Any]:
     return {"uuid": uuid, "type": kind} | about
 
 
+TRIALS = re.compile(r"all|best:[1-9]\d{0,5}")
 AT_ONCE = 8  # number of runs that are sent to a server at the same time
 ATTEMPTS = 5  # number of attempts when other processes log the same data at the same moment
 PARAM_LIMIT = 6000  # maximum number of characters; MLflow refuses longer params
@@ -145,18 +146,22 @@ class MlflowTracker(Tracker):
         `sqlite:///<outputs>/mlflow.db`.
     detail: "light" suits thousands of runs. It leaves out inputs, query table, figures, TREC run and metrics.json.
     bulk: whether many runs may be read from and written to the tables of a database directly (see `mlflow_rows`).
+    trials: which trials of a sweep become runs: "all", or "best:N" for the N best. All are in the sweep's table.
     """
 
     recorded_as = "tracking/mlflow"
     choice = "mlflow"
     keeps_runs = True
 
-    def __init__(self, uri: str | None = None, detail: Detail = "full", bulk: bool = True) -> None:
+    def __init__(self, uri: str | None = None, detail: Detail = "full", bulk: bool = True, trials: str = "all") -> None:
         try:
             urlsplit(uri or "").port  # noqa: B018
         except ValueError as error:  # the address is not shown, since it may hold a password
             raise BadInput(f"uri is not an address: {error}.") from None
         super().__init__(detail)
+        if not TRIALS.fullmatch(trials):
+            raise BadInput(f"trials={trials!r} must be all, or best:N with a number N of at least 1, such as best:20.")
+        self.best = None if trials == "all" else int(trials.removeprefix("best:"))
         self.uri = uri
         self.bulk = bulk
         self.database: Path | None = None  # the file of a local tracking store

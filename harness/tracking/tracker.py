@@ -68,6 +68,7 @@ def now_ms() -> int:
 
 CLAIM = "harness.claim"  # tag with the name of the run's lock file, by which later commands find a dead process's run
 PARENT = "mlflow.parentRunId"  # tag of a sweep's trials with the id of the sweep's run
+ONLY_BEST = "sweep.runs.best"  # tag of a sweep that logged only its best trials as runs: how many
 TRIAL = "sweep.trial"  # tag with a trial's number
 NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # maximum number of characters; MLflow cuts longer tags
@@ -209,6 +210,7 @@ class Tracker:
     detail: "light" leaves out some files of a run. choice: the tracker's name in `tracking=`.
     keeps_runs: whether runs and their files can be read again, which `open_store` requires.
     artifacts: URI of the folder where a local store keeps files.
+    best: how many of a sweep's trials are logged, the best ones; None: all.
     """
 
     recorded_as = "tracking/none"
@@ -216,6 +218,7 @@ class Tracker:
     uri: str | None = None
     artifacts: str | None = None
     keeps_runs = False
+    best: int | None = None
 
     def __init__(self, detail: Detail = "full") -> None:
         self.detail = detail

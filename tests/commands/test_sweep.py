@@ -1,5 +1,6 @@
 """`harness sweep`: one parent run, one child per trial, every retrieval once, and resuming after any interruption."""
 
+import csv
 import json
 import shutil
 from functools import cached_property
@@ -251,6 +252,38 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(harness, toy, run
     assert (again["trials"]["finished"], again["trials"]["skipped"]) == (3, 1)
     assert [run.status for run in runs(harness__verb="sweep")] == ["FINISHED"]
     assert not list((tmp_path / "outputs" / "sweeps" / again["sweep_id"]).glob("trials/*"))
+
+
+@pytest.mark.slow
+def test_only_the_best_trials_become_runs_and_the_others_stay_in_the_table(harness, toy, runs, monkeypatch, tmp_path):
+    words = ("sweep", *TOY, "gate=score", "gate.threshold=0,1,2,9", "tracking.trials=best:2", "format=json")
+    with interrupted(monkeypatch, 3):
+        assert harness(*words).code == 130
+    assert runs(harness__verb="run") == []
+    found = harness(*words).json
+    assert (found["trials"]["finished"], found["trials"]["skipped"]) == (4, 2)
+    logged = runs(harness__verb="run")
+    ids = {row["run_id"]: row["value"] for row in found["top"] if row["run_id"]}
+    assert {run.run_id for run in logged} == {*ids}
+    assert [row["run_id"] in ids for row in found["top"]] == [True, True, False, False]
+    assert {run.run_id: run.metrics["objective"] for run in logged} == ids
+    with Path(found["files"]["folder"], "summary", "trials.csv").open(encoding="utf-8") as file:
+        rows = [*csv.DictReader(file)]
+    assert [bool(row["modified_map@3"]) for row in rows] == [True] * 4
+    assert sorted(filter(None, (row["run_id"] for row in rows))) == sorted(ids)
+    assert found["expected"]["runs"] >= 2
+    again = harness(*words).json
+    assert (again["trials"]["skipped"], again["top"]) == (4, found["top"])
+    assert len(runs(harness__verb="run")) == 2
+    assert harness(*words, "dry_run=true").json["finished_before"] == 4
+    listed = harness("runs", f"run={found['run_id']}", "experiment_name=e").out
+    assert "Trials of" in listed
+    assert "best 2 as runs" in " ".join(listed.split())
+    assert "sweep, 4 trials" in harness("runs", "experiment_name=e").out
+    assert "2 trials are in trials.csv alone" in " ".join(harness(*words[:-1]).out.split())
+    # The same trials as runs, without computing them again.
+    everything = harness(*words[:-2], "format=json").json
+    assert (everything["trials"]["finished"], len(runs("FINISHED", harness__verb="run"))) == (4, 4)
 
 
 def test_a_sweep_that_is_running_is_not_started_twice(harness, toy, tmp_path):
