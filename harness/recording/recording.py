@@ -146,7 +146,7 @@ class LiveRun:
             self.record.unsent = outbox.hold(
                 self.tracker, self.record, run_id=self.run_id, status=status, folder=self.target
             )
-            warn_unreachable(self.tracker, error, "the run", self.record.unsent)
+            warn_unreachable(self.tracker, error, "The run is", self.record.unsent)
         self.ended = True
 
     def release(self) -> None:
@@ -156,9 +156,9 @@ class LiveRun:
 
 
 def warn_unreachable(tracker: Tracker, error: Unreachable, what: str, folder: Path) -> None:
-    """Tell the user that runs could not be logged. what: such as "the run". folder: where they are saved."""
+    """Tell the user that runs could not be logged. what: such as "The run is". folder: where they are saved."""
     command = runnable(f"`{_sync_command(tracker)}`")
-    log.warning("MLflow is unreachable (%s). Saved in %s: %s; upload with %s.", error, folder, what, command)
+    log.warning("MLflow is unreachable (%s). %s saved in %s; upload with %s.", error, what, folder, command)
 
 
 def _sync_command(tracker: Tracker) -> str:
