@@ -44,7 +44,7 @@ search: sampler trials batch seed budget
 task: scheme merge_gap columns.id columns.source columns.reference columns.type columns.prediction tokenizer
 task.*: model revision path layer runtime.device runtime.batch_tokens
 tokenizer: language stop_words tags low high runtime.workers
-tracking: detail
+tracking: bulk detail trials
 """
 FREE = [
     name if group == "-" else f"{group}.{name}"
