@@ -91,10 +91,10 @@ class Execution:
 
     def log_best(self, numbers: Iterable[int]) -> None:
         """Log these trials, which are the best, if the tracker logs only the best."""
-        logged = self.log.log_best({self.results[number].key for number in numbers})
+        self.log.log_best({self.results[number].key for number in numbers})
         for number, result in self.results.items():
-            if not result.run_id and result.key in logged:
-                self.results[number] = replace(result, run_id=logged[result.key].run_id)
+            if not result.run_id and (logged := self.log.results.get(result.key)):
+                self.results[number] = replace(result, run_id=logged.run_id)
 
     def batch(self, trials: Sequence[Trial], total: int | None = None) -> None:
         """Run the trials whose results are not known. Collect all results. total: number of trials in all batches."""
@@ -118,7 +118,7 @@ class Execution:
         finally:
             self.log.read()
             self.log.finish()
-            known = self.log.results() | known
+            known = self.log.results | known
             self.results |= {one.number: known[one.key] for one in trials if not one.error and one.key in known}
         self._fail_lost(trials, error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,15 +31,16 @@ class TrialLog:
     """The trials of a sweep that have ended, and their runs. Only the process that holds the sweep's lock has one.
 
     If the tracker logs only the best trials, the others stay in the journal, and their files in the sweep's folder.
-    waiting: trials to log. ids: trial key -> the id of its run. since: when the first of the waiting trials was read.
+    results: trial key -> result of each trial that has ended; its `run_id` is None until it is logged.
+    waiting: trials to log. since: when the first of them was read. broken: whether the tracker has refused a trial.
     """
 
     tracker: Tracker
     context: Context
-    ended: list[EndedTrial] = field(default_factory=list)
+    results: dict[str, TrialResult] = field(default_factory=dict)
     waiting: list[EndedTrial] = field(default_factory=list)
-    ids: dict[str, str | None] = field(default_factory=dict)
     since: float = 0.0
+    broken: bool = False
     position: Position = START
 
     def recover(self) -> None:
@@ -49,7 +50,8 @@ class TrialLog:
             self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED")
         left = [one for one in left if self._files(one).is_dir()]
         if self.tracker.best is not None:
-            self.ended, self.position = [one for one in left if self._is_whole(one)], end
+            self._note([one for one in left if self._is_whole(one)])
+            self.position = end
         elif self.tracker.keeps_runs:
             logged = {(run.tags.get(TRIAL), run.began) for run in (self._runs() if left else ())}
             self.waiting = [one for one in left if (str(one.number), one.run.record.began) not in logged]
@@ -69,14 +71,13 @@ class TrialLog:
 
     def kept(self) -> dict[str, TrialResult]:
         """Return trial key -> result of the trials that finished in an earlier start and are not logged."""
-        return {key: one for key, one in self.results().items() if one.status == "FINISHED" and not one.run_id}
+        return {key: one for key, one in self.results.items() if one.status == "FINISHED" and not one.run_id}
 
-    def log_best(self, keys: Collection[str]) -> dict[str, TrialResult]:
-        """Log the trials with these keys that are not logged. Return trial key -> result of all trials."""
-        latest = {one.run.record.tags["trial_key"]: one for one in self.ended}
-        self.waiting = [one for key, one in latest.items() if key in keys and key not in self.ids]
+    def log_best(self, keys: Collection[str]) -> None:
+        """Log the trials with these keys that are not logged."""
+        latest = {one.key: one for one in read_journal(self.context)[0] if one.key in keys and one.key in self.results}
+        self.waiting = [one for key, one in latest.items() if not self.results[key].run_id]
         self.finish()
-        return self.results()
 
     def _runs(self, status: str | None = None) -> list[LoggedRun]:
         of_sweep = {"harness.verb": "run", "sweep.id": self.context.sweep_id}
@@ -86,17 +87,24 @@ class TrialLog:
         """Return the results that workers have appended since the last call."""
         new, self.position = read_journal(self.context, self.position)
         self.since = self.since if self.waiting else time.monotonic()
-        self.ended += new
         self.waiting += new if self.tracker.best is None else []
-        return [one.result() for one in new]
+        return self._note(new)
+
+    def _note(self, new: Sequence[EndedTrial]) -> list[TrialResult]:
+        found = [one.result() for one in new]
+        self.results |= {result.key: result for result in found}
+        return found
 
     def log_groups(self) -> None:
         """Log the waiting trials if they are a group. If the tracking server is down, they wait on."""
-        if len(self.waiting) >= GROUP or (self.waiting and time.monotonic() - self.since >= GROUP_SECONDS):
+        late = self.waiting and time.monotonic() - self.since >= GROUP_SECONDS
+        if (late or len(self.waiting) >= GROUP) and not self.broken:
             try:
                 self._log()
             except Unreachable:
                 self.since = time.monotonic()
+            except Exception:  # `finish` tries again and raises it, in the main thread
+                self.broken = True
 
     def finish(self) -> None:
         """Log all waiting trials. If the tracking server is down, save them for `harness doctor sync`."""
@@ -112,17 +120,14 @@ class TrialLog:
                 outbox.hold(self.tracker, run.record, run_id=begun, status=run.status, folder=target)
             self.waiting = []
 
-    def results(self) -> dict[str, TrialResult]:
-        """Return trial key -> result of the trials that have ended."""
-        results = (one.result() for one in self.ended)
-        return {result.key: replace(result, run_id=self.ids.get(result.key)) for result in results}
-
     def _log(self) -> None:
         trials = {one.run.run_id: one for one in self.waiting}
 
         def logged(run: EndedRun, run_id: str | None) -> None:
             one = trials[run.run_id]
-            self.ids[run.record.tags["trial_key"]] = run_id
+            result = self.results.get(one.key)
+            if result and result.status == run.status:  # else the trial has been repeated since
+                self.results[one.key] = replace(result, run_id=run_id)
             self.waiting.remove(one)
             if self.tracker.keeps_runs and (run.record.folder and run.record.folder.exists()):
                 shutil.rmtree(run.record.folder)

@@ -154,15 +154,18 @@ class EndedTrial:
         if "trial_key" not in self.run.record.tags:
             raise ValueError("the run has no tag trial_key.")
 
-    def result(self, run_id: str | None = None) -> TrialResult:
-        """Return the trial's result. run_id: the id of its run; None if it is not logged."""
+    @property
+    def key(self) -> str:
+        return self.run.record.tags["trial_key"]
+
+    def result(self) -> TrialResult:
+        """Return the trial's result, without the id of a run."""
         record, status = self.run.record, self.run.status
-        key = record.tags["trial_key"]
         if status != "FINISHED":
-            return TrialResult(self.number, key, run_id, status, {}, self.seconds, self.error)
+            return TrialResult(self.number, self.key, None, status, {}, self.seconds, self.error)
         metrics = {mlflow_name(name): value for name, value in record.metrics.items()}
         hashes = record.end_tags.get(file_hashes.FILE_HASHES, "{}")
-        result = TrialResult(self.number, key, run_id, status, metrics, self.seconds, objective=record.objective)
+        result = TrialResult(self.number, self.key, None, status, metrics, self.seconds, objective=record.objective)
         return replace(result, hashes=hashes)
 
 
