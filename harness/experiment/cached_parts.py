@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,10 +79,11 @@ class CachedTokenizer:
 
         def tokenize(folder: Path) -> None:
             what = f"{recorded_name(target_class(self._node, 'tokenizer'))}: tokenizing {len(texts):,} texts"
-            with stage(what), timing.reads(self._cache, self._node, texts):
+            with stage(what), timing.reads(self._cache, self._node, letters):
                 self._make()(texts, progress or self._progress).save(folder)
 
-        tokens_identity = {"tokenizer": component_identity(self._node), "texts": digest_texts(texts)}
+        sha256, letters = _digest(texts)
+        tokens_identity = {"tokenizer": component_identity(self._node), "texts": sha256}
         return Tokens.load(self._cache.folder("tokens", tokens_identity, tokenize))
 
 
@@ -114,10 +115,11 @@ class CachedEncoder:
 
         def encode(into: Path) -> None:
             what = f"{recorded_name(target_class(self._node, 'encoder'))}: encoding {len(texts):,} documents"
-            with stage(what), timing.reads(self._cache, self._node, texts):
+            with stage(what), timing.reads(self._cache, self._node, letters):
                 self._encoder().encode_documents(texts, into, progress)
 
-        embeddings_identity = {"encoder": component_identity(self._node), "texts": digest_texts(texts)}
+        sha256, letters = _digest(texts)
+        embeddings_identity = {"encoder": component_identity(self._node), "texts": sha256}
         return self._cache.folder("embeddings", embeddings_identity, encode, self._resume)
 
     def encode_queries(self, texts: Sequence[str], folder: Path, progress: Progress | None = None) -> np.ndarray:
@@ -139,6 +141,19 @@ class CachedEncoder:
         if self._made is None:
             self._made = self._make()
         return self._made
+
+
+def _digest(texts: Iterable[str]) -> tuple[str, int]:
+    """Return (the digest of texts, the number of their letters). The texts may be on disk, so they are read once."""
+    letters = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal letters
+        for text in texts:
+            letters += len(text)
+            yield text
+
+    return digest_texts(counted()), letters
 
 
 def link(source: Path, target: Path) -> None:

@@ -116,14 +116,14 @@ def seconds_to_read(cache: Cache, node: Node, letters: int) -> float | None:
 
 
 @contextmanager
-def reads(cache: Cache, node: Node, texts: Sequence[str]) -> Iterator[None]:
-    """Time the block that reads texts with a tokenizer or encoder, for estimates of costs.
+def reads(cache: Cache, node: Node, letters: int) -> Iterator[None]:
+    """Time the block that reads so many letters with a tokenizer or encoder, for estimates of costs.
 
     Fewer than `ENOUGH` letters are not timed, since loading the model would take most of the time.
     """
     began = time.perf_counter()
     yield
-    if (letters := sum(map(len, texts))) >= ENOUGH:
+    if letters >= ENOUGH:
         rate = 1e6 * (time.perf_counter() - began) / letters
         remember(cache, reading(node), Timing(rate, rate, rate))
 
