@@ -233,6 +233,8 @@ def endtoend(*sizes: int, queries: int = 1_000, folder: Path | None = None) -> N
     table = Table(
         "documents", "queries", "k1", *(f"{stage} s" for stage in STAGES), "rest s", "whole s", "memory MB", "disk MB"
     )
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
     for size in sizes or SIZES:
         with tempfile.TemporaryDirectory(prefix="endtoend-", dir=folder) as scratch:
             corpus(Path(scratch) / "corpus", documents=size, queries=queries)
