@@ -12,6 +12,7 @@ from measuring import run_case
 
 CASES = {
     "bm25": "benchmarks.lexical:bm25",
+    "words": "benchmarks.lexical:words",
     "encode": "benchmarks.dense:encode",
     "search": "benchmarks.dense:search",
     "metrics": "benchmarks.scoring:metrics",

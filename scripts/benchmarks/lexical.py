@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import os
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,9 +15,10 @@ import numpy as np
 from generated_corpus import texts
 from measuring import RATIO, Peak, Table, apart, compared, in_turns, resident, seconds
 
-from retrievers.base import Document, Query
+from retrievers.base import Document, Query, cores
+from retrievers.lexical import tokenize
 from retrievers.lexical.bm25 import BM25
-from retrievers.lexical.tokenize import Whitespace
+from retrievers.lexical.tokenize import CharNgram, Snowball, Tokens, Whitespace, Word
 
 DOCUMENT_WORDS, QUERY_WORDS, QUERIES = 60, 8, 1000
 PASSES, PAIRS, WARM_UP = 5, 11, 200  # searches of an engine; of two in turns; documents to compile with
@@ -176,3 +178,35 @@ def _work(engine: Any, documents: list[str], query_texts: list[str]) -> list[flo
     queries = engine.queries(query_texts)
     answered = len(queries) if isinstance(queries, list) else len(query_texts)
     return [*spent, answered / min(seconds(lambda: engine.search(queries)) for _ in range(PASSES))]
+
+
+def words(size: int = 100_000, *, passes: int = 5) -> None:
+    """Compare splitting texts into words and indexing them on one core and on all cores, in alternating passes.
+
+    SIZE is the number of generated documents. Python alone splits texts in the first column; compiled kernels do so in
+    the others. Seconds are medians. The ratios compare the first and the second column with the last one.
+    """
+    from retrievers.lexical import _bm25_kernels, _word_kernels
+
+    for kernels in (_bm25_kernels, _word_kernels):
+        kernels._warm()
+    documents, everything = texts(size, DOCUMENT_WORDS, seed=1), cores()
+    table = Table("step", "Python s", "one core s", f"{everything} cores s", "Python / cores", "one core / cores")
+    for tokenizer in (CharNgram(), Snowball(), Word(), Whitespace()):  # the last one's terms are indexed
+
+        def split(threads: int, large: float = 0, tokenizer: tokenize.Tokenizer = tokenizer) -> Tokens:
+            tokenize.LARGE, os.environ["HARNESS_CORES"] = large, str(threads)
+            return tokenizer(documents)
+
+        spent = in_turns([lambda: split(1, math.inf), lambda: split(1), lambda: split(everything)], passes)
+        table.row(type(tokenizer).__name__, *_ratios(spent))
+    tokens = split(everything)
+    with tempfile.TemporaryDirectory() as folder:
+        engines = [BM25(Whitespace(), threads=threads)._engine for threads in (1, everything)]
+        spent = in_turns([lambda one=one: one.build(tokens, Path(folder)) for one in engines], passes)
+    one, all_cores = map(float, np.median(spent, axis=0))
+    table.row("index", "", one, all_cores, "", float(np.median(spent[:, 0] / spent[:, 1])))
+
+
+def _ratios(spent: np.ndarray) -> list[float]:
+    return [*map(float, np.median(spent, axis=0)), *map(float, np.median(spent[:, :2] / spent[:, 2:], axis=0))]
