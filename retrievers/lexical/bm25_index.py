@@ -26,6 +26,7 @@ import hashlib
 import json
 import math
 import sys
+import threading
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -216,26 +217,41 @@ class SparseEngine:
         return postings
 
     def _save(self, postings: TermPostings, idf: np.ndarray, lengths: np.ndarray, mean: float, folder: Path) -> None:
-        scores = new_array(folder / "scores.npy", np.float64, len(postings.docs))
-        if len(scores):
-            self._weigh(postings, scores, idf, lengths / mean)
         np.save(folder / "starts.npy", postings.starts)
-        np.save(folder / "peaks.npy", _peaks(postings.starts, scores))
+        new_array(folder / "scores.npy", np.float64, len(postings.docs))
+        peaks = np.zeros(len(idf))
+        if len(postings.docs):
+            self._weigh(postings, idf, lengths / mean, folder / "scores.npy", peaks)
+        np.save(folder / "peaks.npy", peaks)
 
-    def _weigh(self, postings: TermPostings, scores: np.ndarray, idf: np.ndarray, lengths: np.ndarray) -> None:
-        """Fill in the postings' `scores`. lengths: each document's length / mean length."""
+    def _weigh(
+        self, postings: TermPostings, idf: np.ndarray, lengths: np.ndarray, file: Path, peaks: np.ndarray
+    ) -> None:
+        """Write the scores of the postings to `file`, and the highest score of each term, at least 0, to `peaks`.
+
+        lengths: each document's length / mean length. Only small parts of `file` are in memory.
+        """
         p, weigh, starts = self._parameters, VARIANTS[self._parameters.variant].weight, postings.starts
-        norms = 1 - p.b + p.b * lengths
+        norms, lock = 1 - p.b + p.b * lengths, threading.Lock()
 
-        def run(first: int, last: int) -> None:
+        def write(first: int, last: int, scores: np.ndarray) -> None:
             terms = slice(np.searchsorted(starts, first, "right") - 1, np.searchsorted(starts, last))
-            sizes = np.diff(starts[terms.start : terms.stop + 1].clip(first, last))
+            bounds = starts[terms.start : terms.stop + 1].clip(first, last)
             frequencies = postings.frequencies[first:last].astype(np.float64)
             weights = weigh(frequencies, norms[postings.docs[first:last]], p)
             # Adding 0.0 turns -0.0 into 0.0: in a search, -0.0 marks documents without any of the query's terms.
-            scores[first:last] = np.repeat(idf[terms], sizes) * weights + 0.0
+            scores[:] = np.repeat(idf[terms], np.diff(bounds)) * weights + 0.0
+            with lock:  # two chunks may share a term
+                np.maximum(peaks[terms], _peaks(bounds - first, scores), out=peaks[terms])
 
-        in_parts(len(scores), math.ceil(len(scores) / CHUNK), self._threads or cores(), run)
+        def run(first: int, last: int) -> None:
+            scores = np.load(file, mmap_mode="r+", allow_pickle=False)
+            for start in range(first, last, CHUNK):
+                end = min(start + CHUNK, last)
+                write(start, end, scores[start:end])
+
+        threads = self._threads or cores()
+        in_parts(len(postings.docs), 8 * threads, threads, run)
 
     @property
     def _floor(self) -> float:

@@ -155,6 +155,8 @@ def test_scores_do_not_depend_on_threads_and_chunks(threads, tmp_path, monkeypat
         BM25(Whitespace(), threads=threads).index(documents(texts), folder)
     one, other = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("65536", "7"))
     assert one == other
+    starts, scores, peaks = (np.load(folder / f"{name}.npy") for name in ("starts", "scores", "peaks"))
+    assert peaks.tolist() == bm25_index._peaks(starts, scores).tolist()
 
 
 @pytest.mark.slow
