@@ -6,6 +6,7 @@ import logging
 import shutil
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from harness import interruption
 from harness.config.text import counted
 from harness.errors import BadInput
 from harness.recording import recording
+from harness.recording.sending import upload
 from harness.storage.append_log import START, Position
 from harness.sweeps.trials import Context, EndedTrial, TrialResult, journal, read_journal
 from harness.tracking import file_hashes, outbox
-from harness.tracking.mlflow_client import Unreachable, asked, hurried
+from harness.tracking.mlflow_client import Unreachable, asked, hurried, without_login
 from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import CLAIM, PARENT, TRIAL, EndedRun, LoggedRun, RunRecord, Tracker
 
@@ -46,6 +48,8 @@ class TrialLog:
     def recover(self) -> None:
         """Log the trials that an earlier start has left in the journal, unless only the best are logged."""
         left, end = read_journal(self.context)
+        if self.tracker.keeps_runs:
+            self._send_saved()
         for run in self._runs("RUNNING"):
             self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED")
         left = [one for one in left if self._files(one).is_dir()]
@@ -59,6 +63,14 @@ class TrialLog:
         self.close()
         if self.tracker.best is None:
             journal(self.context.folder).path.unlink(missing_ok=True)
+
+    def _send_saved(self) -> None:
+        """Log the trials that an earlier start saved because the tracking server was down."""
+        for folder in sorted((self.context.folder / "trials").glob(f"*{outbox.ENDING}")):
+            with suppress(BadInput, Unreachable):  # then `harness doctor sync` says what is wrong
+                held = outbox.read_saved(folder)
+                if held.store == without_login(self.tracker.uri):  # a saved run must not choose where it is sent
+                    upload(self.tracker, folder, held)
 
     def close(self) -> None:
         """Remove what is no longer needed: the journal and the files of trials, if the tracking store has them."""

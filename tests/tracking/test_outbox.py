@@ -168,6 +168,24 @@ def test_a_sweep_goes_on_while_its_store_is_down(harness, toy, tmp_path, store, 
     assert harness(*SWEEP).json["plan"]["finished_before"] == 3  # nothing is done twice
 
 
+@pytest.mark.slow
+def test_a_sweep_uploads_its_saved_trials_when_it_is_started_again(harness, toy, tmp_path, store, monkeypatch):
+    plain = steps.conclude
+
+    def conclude(*args, **named):
+        store("create_run", "log_batch", "write_rows")
+        return plain(*args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "conclude", conclude)
+        assert harness(*SWEEP).code == 1
+    store()
+    again = harness(*SWEEP).json
+    assert (again["plan"]["finished_before"], again["trials"]["finished"]) == (3, 3)
+    assert [run.status for run in runs(tmp_path)[0]] == ["FINISHED"] * 3
+    assert not list((tmp_path / "outputs" / "sweeps").glob("*/trials/*"))
+
+
 def test_a_server_that_is_still_down_is_waited_for_once_and_a_damaged_record_is_named(
     harness, toy, tmp_path, store, monkeypatch
 ):
