@@ -30,10 +30,10 @@ from pathlib import Path
 from measuring import ROOT, called
 
 BOUNDS = {
-    "product, lines": 54_000,
-    "product, modules": 280,
-    "tests, lines": 42_000,
-    "scripts, lines": 5_500,
+    "product, lines": 57_000,
+    "product, modules": 292,
+    "tests, lines": 43_000,
+    "scripts, lines": 5_750,
     "dict configs": 15,
     "class names in >= 2 modules": 0,
     "way of config, rooms": 12,

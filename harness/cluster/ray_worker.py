@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import importlib.metadata
 import importlib.util
@@ -82,13 +83,18 @@ def node_versions() -> dict[str, str]:
     for entry in importlib.metadata.entry_points(group=PLUGINS):
         if entry.dist:
             found[f"the plug-in {entry.dist.name}"] = entry.dist.version
+    return {**found, f"the code of {NAME}": _code_version()}
+
+
+@functools.cache  # a process goes on with the code that it has loaded, even if files change
+def _code_version() -> str:
     code = hashlib.sha256()
     for package in ("harness", "retrievers"):
         spec = importlib.util.find_spec(package)
         for folder in (spec.submodule_search_locations if spec else None) or ():
             for path in sorted(Path(folder).rglob("*.py")):
                 code.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
-    return {**found, f"the code of {NAME}": code.hexdigest()[:12]}
+    return code.hexdigest()[:12]
 
 
 def examine(wanted: NodeNeeds) -> str:

@@ -145,10 +145,10 @@ def read_documents(source: Source, shard: int | None, store: str) -> Sequence[Do
     documents, and documents that are not read from a large file are in memory.
     """
     documents = source.documents()
-    if shard is not None:
-        return sharded(documents, shard, open_cache(store))
     large = isinstance(documents, Streamed) and documents.path.is_file() and documents.path.stat().st_size > LARGE
-    return sharded(documents, SHARD, open_cache(store), whole=True) if large else in_memory(documents)
+    if shard is None and not large:
+        return in_memory(documents)
+    return sharded(documents, shard or SHARD, open_cache(store), whole=shard is None)
 
 
 def cache_for(retriever: Node, cache: Cache) -> Cache:

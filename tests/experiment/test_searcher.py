@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from chat_server import ChatServer
 
-from harness.config import composing
+from harness.config import components, composing
 from harness.config.components import build
 from harness.data.dataset import checked_dataset, search_queries
 from harness.errors import BadInput
@@ -119,8 +119,8 @@ def test_a_query_is_answered_as_in_the_run_in_any_batch(name, sample, both):
 
 def test_a_reranker_sees_the_same_pairs(sample, both, monkeypatch):
     monkeypatch.setattr(Overlap, "recorded_as", "rerank/overlap", raising=False)
-    monkeypatch.setattr("retrievers.combine.rerank.CrossEncoder", Overlap)
     rerank = {"_target_": "retrievers.combine.rerank.CrossEncoder", "depth": 5}
+    monkeypatch.setitem(components._shipped, rerank["_target_"], Overlap)
     outcome, searcher = both(composed() | {"rerank": rerank})
     for row in (0, 9, 33):
         same(searcher.search(sample.queries[row : row + 1]), outcome, [row])
