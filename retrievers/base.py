@@ -8,6 +8,7 @@ import math
 import operator
 import os
 import re
+import threading
 import weakref
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -328,7 +329,7 @@ class DocIds:
 
     def __init__(self, folder: Path) -> None:
         self._text = (folder / "doc_ids.txt").read_bytes().decode("utf-8", "surrogatepass")
-        self._ends = np.load(folder / "doc_id_ends.npy", mmap_mode="r", allow_pickle=False)
+        self._ends = load_array(folder, "doc_id_ends")
 
     @staticmethod
     def save(folder: Path, documents: Sequence[Document]) -> None:
@@ -366,8 +367,12 @@ def opened(doc_ids: DocIds | None, k: int) -> DocIds:
     return doc_ids
 
 
+_parsing = threading.Lock()  # NumPy parses a file's header as Python code, which CPython 3.11 cannot do in two threads
+
+
 def load_array(folder: Path, name: str) -> np.ndarray:
-    return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+    with _parsing:
+        return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
 
 
 def new_array(file: Path, kind: type[np.generic], *shape: int) -> np.ndarray:

@@ -219,17 +219,19 @@ class SparseEngine:
     def _save(self, postings: TermPostings, idf: np.ndarray, lengths: np.ndarray, mean: float, folder: Path) -> None:
         np.save(folder / "starts.npy", postings.starts)
         new_array(folder / "scores.npy", np.float64, len(postings.docs))
-        peaks = np.zeros(len(idf))
+        peaks = np.zeros(len(idf), np.float32)
         if len(postings.docs):
-            self._weigh(postings, idf, lengths / mean, folder / "scores.npy", peaks)
+            scores = load_array(folder, "scores")
+            assert isinstance(scores, np.memmap)
+            self._weigh(postings, idf, lengths / mean, scores, peaks)
         np.save(folder / "peaks.npy", peaks)
 
     def _weigh(
-        self, postings: TermPostings, idf: np.ndarray, lengths: np.ndarray, file: Path, peaks: np.ndarray
+        self, postings: TermPostings, idf: np.ndarray, lengths: np.ndarray, file: np.memmap, peaks: np.ndarray
     ) -> None:
-        """Write the scores of the postings to `file`, and the highest score of each term, at least 0, to `peaks`.
+        """Write the scores of the postings to the file of a map, and the highest score of each term to `peaks`.
 
-        lengths: each document's length / mean length. Only small parts of `file` are in memory.
+        lengths: each document's length / mean length. Only small parts of the file are in memory.
         """
         p, weigh, starts = self._parameters, VARIANTS[self._parameters.variant].weight, postings.starts
         norms, lock = 1 - p.b + p.b * lengths, threading.Lock()
@@ -245,7 +247,7 @@ class SparseEngine:
                 np.maximum(peaks[terms], _peaks(bounds - first, scores), out=peaks[terms])
 
         def run(first: int, last: int) -> None:
-            scores = np.load(file, mmap_mode="r+", allow_pickle=False)
+            scores = np.memmap(str(file.filename), np.float64, "r+", file.offset, file.shape)
             for start in range(first, last, CHUNK):
                 end = min(start + CHUNK, last)
                 write(start, end, scores[start:end])
