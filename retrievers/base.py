@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import chain, compress
+from itertools import chain, compress, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Protocol, TypeVar
 from urllib.parse import quote
@@ -349,8 +349,9 @@ class DocIds:
         return len(self._ends) - 1
 
     def __getitem__(self, indices: np.ndarray) -> tuple[str, ...]:
-        spans = zip(self._ends[indices].tolist(), self._ends[indices + 1].tolist(), strict=True)
-        return tuple(self._text[start:end] for start, end in spans)
+        text, ends = self._text, self._ends
+        spans = zip(ends[indices].tolist(), ends[indices + 1].tolist(), strict=True)
+        return tuple([text[start:end] for start, end in spans])  # faster than a generator
 
     def ranking(self, queries: Sequence[Query], docs: np.ndarray, scores: np.ndarray, **measured: float) -> Ranking:
         """Return a Ranking. docs, scores: as in Ranking, but `docs` holds document numbers of this index."""
@@ -409,6 +410,10 @@ def cores() -> int:
 def in_parts(count: int, parts: int, threads: int, work: Callable[[int, int], None]) -> None:
     """Cut range(count) into at most `parts` ranges, and call work(first, last) for each of them on several threads."""
     borders = np.linspace(0, count, 1 + min(parts, count)).astype(int).tolist()
+    if threads == 1 or len(borders) <= 2:
+        for first, last in pairwise(borders):
+            work(first, last)
+        return
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, borders[:-1], borders[1:]))
 

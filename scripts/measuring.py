@@ -123,13 +123,19 @@ def best_of(times: int, call: Callable[[], Any]) -> tuple[float, Any]:
     return min(spent for spent, _ in calls), calls[-1][1]
 
 
-def in_turns(calls: Sequence[Callable[[], Any]], passes: int, warm_up: bool = True) -> np.ndarray:
-    """Return float64 [passes, calls], seconds. Passes alternate the order: a slow minute affects all calls."""
+def in_turns(calls: Sequence[Callable[[], Any]], passes: int, warm_up: bool = True, again: bool = False) -> np.ndarray:
+    """Return float64 [passes, calls], seconds. Passes alternate the order: a slow minute affects all calls.
+
+    again: call twice, and time the second call. The threads of some libraries spin for a while after a call, which
+        slows down whatever follows, and start slowly after a pause.
+    """
     for call in calls if warm_up else ():
         call()
     spent = np.zeros((passes, len(calls)))
     for row in range(passes):
         for column in range(len(calls))[:: -1 if row % 2 else 1]:  # they take turns going first
+            if again:
+                calls[column]()
             spent[row, column] = seconds(calls[column])
     return spent
 

@@ -11,7 +11,7 @@ from retrievers.base import in_parts
 WORD_BITS = 64
 PADDED = 512  # the length of a row of scores is a multiple of this number
 DENSE_DOCS = 1 << 16  # larger indexes are pruned instead, and their rows would not fit into the processor's caches
-DENSE_SHARE = 6  # terms in a sixth of the documents have a row of scores
+DENSE_SHARE = 4  # terms in a quarter of the documents have a row of scores
 LEAST_WORK = 1 << 19  # fewer postings to add up are not worth a row
 FILLING = 4  # a batch must add up this many times as many postings as it takes to fill the rows that it needs
 
@@ -31,7 +31,7 @@ class FrequentTerms:
     dense: whether a row has the scores of all documents, for an exhaustive search. Otherwise, rows are bitmaps, for a
         pruned search.
     scores, bits, ranks: the arrays of `DenseScores` and `Bitmaps`. A bitmap takes no more memory than the term's
-        postings take in the files of the index, a row of scores takes at most four times as much.
+        postings take in the files of the index, a row of scores takes at most three times as much.
     """
 
     def __init__(self, starts: np.ndarray, docs: np.ndarray, scores: np.ndarray, n_docs: int) -> None:

@@ -156,7 +156,7 @@ def ours_and_bm25s(corpus: Texts) -> tuple[Any, ...]:
             engine.index()
             tokens = engine.queries(queries)
             searches.append(lambda engine=engine, tokens=tokens: engine.search(tokens))
-        return compared(in_turns(searches, PAIRS), len(queries))
+        return compared(in_turns(searches, PAIRS, again=True), len(queries))
 
 
 def measured_engine(name: str, corpus: Texts) -> list[float]:
