@@ -45,7 +45,7 @@ class Ours:
         import retrievers.lexical._bm25_pruned  # noqa: F401  (imports numba before timing starts)
 
         self.folder, self.depth = folder, depth
-        self.bm25 = BM25(lambda texts, progress=None: self.tokens, variant="okapi")  # tokens are timed separately
+        self.bm25 = BM25(lambda texts, progress=None: self.tokens, variant="lucene")  # tokens are timed separately
 
     def tokenise(self, documents: list[str]) -> None:
         self.documents = [Document(f"{number:09d}", text) for number, text in enumerate(documents)]
