@@ -11,8 +11,9 @@ import re
 import threading
 import weakref
 from array import array
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain, compress, pairwise
 from pathlib import Path
@@ -53,6 +54,7 @@ def check_choice(name: str, value: object, known: Collection[str]) -> None:
         raise BadInput(f"{name} is {value!r}: choose one of {', '.join(known)}.{did_you_mean(str(value), known)}")
 
 
+_Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 _REMEMBERED = 16  # maximum number of cached results per function
 
@@ -416,6 +418,22 @@ def in_parts(count: int, parts: int, threads: int, work: Callable[[int, int], No
         return
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(work, borders[:-1], borders[1:]))
+
+
+def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = 1) -> Iterator[_Result]:
+    """Yield the result of `call` for each item, in order, while threads compute the next results."""
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[_Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(call, item))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for left in waiting:  # after an interruption, only calls that have begun are waited for
+                left.cancel()
 
 
 def order_rows(docs: np.ndarray, scores: np.ndarray) -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from retrievers.base import cores
+from retrievers.base import ahead, cores
 from retrievers.dense import models
 
 if TYPE_CHECKING:
@@ -22,9 +20,6 @@ CHARACTERS = 64  # number of characters tokenized at a time, for each token of a
 WINDOW = 8  # number of chunks whose inputs are sorted by length together; so the rate of the work stays about the same
 EACH = 100  # number of characters added to each text's length, to limit the number of short texts in a chunk
 LEAST = 32  # number of tokens below which a batch is not split among cores
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 # The computation of a batch: the model's inputs -> its outputs, [n, ...].
 Compute = Callable[[Mapping[str, Any]], "torch.Tensor"]
@@ -149,22 +144,6 @@ def chunks(sizes: np.ndarray, most: int) -> list[np.ndarray]:
 
 def characters(texts: Sequence[str], rows: np.ndarray) -> np.ndarray:
     return np.fromiter((len(texts[row]) for row in rows.tolist()), np.int64, len(rows))
-
-
-def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = 1) -> Iterator[_Result]:
-    """Yield the result of `call` for each item, in order, while threads compute the next results."""
-    with ThreadPoolExecutor(threads) as pool:
-        waiting: deque[Future[_Result]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(call, item))
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for left in waiting:  # after an interruption, only calls that have begun are waited for
-                left.cancel()
 
 
 @contextmanager

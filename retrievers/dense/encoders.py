@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import AtMost, Progress, Threads, check_whole, cores, encodable
+from retrievers.base import AtMost, Progress, Threads, ahead, check_whole, cores, encodable
 from retrievers.dense import models
-from retrievers.dense.batches import Batches, ahead, characters, chunks
+from retrievers.dense.batches import Batches, characters, chunks
 from retrievers.dense.embeddings import Vectors, collect_embeddings, write_embeddings
 
 if TYPE_CHECKING:

@@ -10,15 +10,13 @@ import functools
 import re
 import sys
 from array import array
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from retrievers.base import Progress, cores, read_only
+from retrievers.base import Progress, ahead, cores, read_only
 
 BLOCK = 4_000_000  # number of characters that a thread splits at a time
 FEW = 4096  # number of different words that a table has room for at first
@@ -50,7 +48,7 @@ def split_many(
     ids, offsets = array("i"), array("q", [0])
     inside = _inside(rule.pattern)
     borders = _borders(texts)
-    blocks = _in_order(pairwise(borders), lambda span: _Block(texts[slice(*span)], rule.prepare, inside), cores())
+    blocks = ahead(lambda span: _Block(texts[slice(*span)], rule.prepare, inside), pairwise(borders), cores())
     for block, end in zip(blocks, borders[1:], strict=True):
         known = len(table)
         numbers, places = table.add(block)[block.ids], block.offsets
@@ -81,20 +79,6 @@ def _inside(pattern: str) -> np.ndarray:
     for run in re.finditer(pattern, "".join(map(chr, range(len(found))))):
         found[slice(*run.span())] = True
     return found
-
-
-def _in_order(
-    spans: Iterable[tuple[int, int]], work: Callable[[tuple[int, int]], _Block], threads: int
-) -> Iterator[_Block]:
-    """Yield the result of `work` for each span. Only as many results as threads are kept while they are not needed."""
-    with ThreadPoolExecutor(threads) as pool:
-        waiting = deque[Future[_Block]]()
-        for span in spans:
-            waiting.append(pool.submit(work, span))
-            if len(waiting) > threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
 
 
 class _Block:
