@@ -29,18 +29,22 @@ def count_postings(ids, offsets, first, last, counts):
 
 
 @kernel
-def fill_postings(ids, offsets, first, last, places, docs, frequencies):
-    """Write the postings of the documents first to last - 1.
+def fill_postings(ids, offsets, first, low, places, docs, frequencies):
+    """Write the postings of a block of terms in the documents from `first` on.
 
-    places: int64 [V], the place of the first of these postings of each term; moved to the end of the postings.
-    docs, frequencies: all postings, documents and how often the term occurs in them.
+    low: the first term. places: int64 [terms], the place of the first of these postings of each term; moved to the end
+    of the postings.
+    docs, frequencies: all postings of these terms, documents and how often the term occurs in them.
     """
+    terms = np.uint32(len(places))
     seen_in = np.empty(len(places), np.int32)
-    for term in range(len(places)):
-        seen_in[term] = -1
-    for doc in range(first, last):
+    for i in range(len(places)):
+        seen_in[i] = -1
+    for doc in range(first, len(offsets) - 1):
         for i in range(offsets[doc], offsets[doc + 1]):
-            term = ids[i]
+            term = np.uint32(ids[i] - low)  # a term below `low` becomes a large number
+            if term >= terms:
+                continue
             if seen_in[term] == doc:
                 frequencies[np.uint64(places[term] - 1)] += 1
             else:
@@ -96,4 +100,4 @@ def _warm():
     ids, offsets = read_only(np.zeros(1, np.int32)), read_only(np.arange(2))
     count_postings(ids, offsets, 0, 1, np.zeros(1, np.int32))
     for kind in (np.uint16, np.uint32):
-        fill_postings(ids, offsets, 0, 1, np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, kind))
+        fill_postings(ids, offsets, 0, 0, np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, kind))

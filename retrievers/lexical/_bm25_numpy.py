@@ -13,15 +13,15 @@ from retrievers.lexical._bm25_frequent import Columns
 from retrievers.lexical.bm25_postings import TermPostings
 
 
-def sorted_postings(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> TermPostings:
-    """Return the postings that `PostingsSort` finds."""
+def sorted_postings(ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> tuple[np.ndarray, TermPostings]:
+    """Return what `PostingsSort` finds: `starts`, and all postings."""
     count = len(offsets) - 1
     keys = ids.astype(np.int64) * count + np.repeat(np.arange(count), np.diff(offsets))
     keys.sort()  # by term, then by document
     firsts = np.flatnonzero(np.diff(keys, prepend=-1))
     terms, docs = np.divmod(keys[firsts], max(count, 1))
     starts = np.concatenate([[0], np.cumsum(np.bincount(terms, minlength=n_terms))])
-    return TermPostings(starts, docs.astype(np.int32), np.diff(firsts, append=len(keys)))
+    return starts, TermPostings(0, docs.astype(np.int32), np.diff(firsts, append=len(keys)))
 
 
 def search_small(

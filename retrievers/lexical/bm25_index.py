@@ -26,22 +26,20 @@ import hashlib
 import json
 import math
 import sys
-import threading
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from retrievers.base import cores, in_parts, load_array, new_array, order_rows, read_only
+from retrievers.base import cores, in_parts, load_array, order_rows, read_only
 from retrievers.lexical._bm25_frequent import Columns, FrequentTerms
 from retrievers.lexical._bm25_numpy import search_small, sorted_postings
-from retrievers.lexical.bm25_postings import PostingsSort, TermPostings
+from retrievers.lexical.bm25_postings import PostingsSort, ScoredPostingsFiles, TermPostings, peaks_of
 from retrievers.lexical.tokenize import Tokens
 
-CHUNK = 1 << 16  # number of postings scored at a time, to limit temporary arrays
 SMALL = 10_000_000  # NumPy sorts so many terms, or adds so many postings, before the compiled kernels would be loaded
 KNOWN = 8  # number of query vocabularies whose term ids are cached; every shard that the process searches uses the ids
 
@@ -177,12 +175,13 @@ class SparseEngine:
         self._columns: Callable[[tuple[str, ...]], Columns]
 
     def build(self, tokens: Tokens, folder: Path) -> None:
-        postings = self._postings(tokens.ids, tokens.offsets, len(tokens.vocabulary), folder)
-        idf = idf_of(np.diff(postings.starts), len(tokens), self._parameters)
+        starts, blocks = self._postings(tokens.ids, tokens.offsets, len(tokens.vocabulary))
+        idf = idf_of(np.diff(starts), len(tokens), self._parameters)
         (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
         if self._floor:
             np.save(folder / "floors.npy", idf * self._floor)
-        self._save(postings, idf, np.diff(tokens.offsets), mean_length(len(tokens.ids), len(tokens)), folder)
+        lengths = np.diff(tokens.offsets) / (mean_length(len(tokens.ids), len(tokens)) or 1.0)
+        self._save(blocks, starts, idf, lengths, folder)
 
     def survey(self, tokens: Tokens, folder: Path) -> None:
         counts = np.diff(self._counted_starts(tokens.ids, tokens.offsets, len(tokens.vocabulary)))
@@ -200,60 +199,35 @@ class SparseEngine:
         ids, numbers = place[tokens.ids] if len(order) else np.empty(0, np.int32), numbers[order]
         idf = _corpus_idf(corpus, self._parameters)[numbers]
         np.save(folder / "terms.npy", numbers)
-        postings = self._postings(ids, tokens.offsets, len(numbers), folder)
-        self._save(postings, idf, np.diff(tokens.offsets), corpus.mean_length, folder)
+        starts, blocks = self._postings(ids, tokens.offsets, len(numbers))
+        self._save(blocks, starts, idf, np.diff(tokens.offsets) / (corpus.mean_length or 1.0), folder)
 
     def _counted_starts(self, ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> np.ndarray:
         if is_small(len(ids)):
-            return sorted_postings(ids, offsets, n_terms).starts
+            return sorted_postings(ids, offsets, n_terms)[0]
         return PostingsSort(ids, offsets, n_terms, self._threads or cores()).starts
 
-    def _postings(self, ids: np.ndarray, offsets: np.ndarray, n_terms: int, folder: Path) -> TermPostings:
-        """Return the postings. Their documents are in docs.npy."""
+    def _postings(
+        self, ids: np.ndarray, offsets: np.ndarray, n_terms: int
+    ) -> tuple[np.ndarray, Iterable[TermPostings]]:
         if not is_small(len(ids)):
-            return PostingsSort(ids, offsets, n_terms, self._threads or cores()).write(folder / "docs.npy")
-        postings = sorted_postings(ids, offsets, n_terms)
-        np.save(folder / "docs.npy", postings.docs)
-        return postings
+            sort = PostingsSort(ids, offsets, n_terms, self._threads or cores())
+            return sort.starts, sort.blocks()
+        starts, postings = sorted_postings(ids, offsets, n_terms)
+        return starts, [postings]
 
-    def _save(self, postings: TermPostings, idf: np.ndarray, lengths: np.ndarray, mean: float, folder: Path) -> None:
-        np.save(folder / "starts.npy", postings.starts)
-        new_array(folder / "scores.npy", np.float64, len(postings.docs))
-        peaks = np.zeros(len(idf), np.float32)
-        if len(postings.docs):
-            scores = load_array(folder, "scores")
-            assert isinstance(scores, np.memmap)
-            self._weigh(postings, idf, lengths / mean, scores, peaks)
-        np.save(folder / "peaks.npy", peaks)
-
-    def _weigh(
-        self, postings: TermPostings, idf: np.ndarray, lengths: np.ndarray, file: np.memmap, peaks: np.ndarray
+    def _save(
+        self, blocks: Iterable[TermPostings], starts: np.ndarray, idf: np.ndarray, lengths: np.ndarray, folder: Path
     ) -> None:
-        """Write the scores of the postings to the file of a map, and the highest score of each term to `peaks`.
-
-        lengths: each document's length / mean length. Only small parts of the file are in memory.
-        """
-        p, weigh, starts = self._parameters, VARIANTS[self._parameters.variant].weight, postings.starts
-        norms, lock = 1 - p.b + p.b * lengths, threading.Lock()
-
-        def write(first: int, last: int, scores: np.ndarray) -> None:
-            terms = slice(np.searchsorted(starts, first, "right") - 1, np.searchsorted(starts, last))
-            bounds = starts[terms.start : terms.stop + 1].clip(first, last)
-            frequencies = postings.frequencies[first:last].astype(np.float64)
-            weights = weigh(frequencies, norms[postings.docs[first:last]], p)
-            # Adding 0.0 turns -0.0 into 0.0: in a search, -0.0 marks documents without any of the query's terms.
-            scores[:] = np.repeat(idf[terms], np.diff(bounds)) * weights + 0.0
-            with lock:  # two chunks may share a term
-                np.maximum(peaks[terms], _peaks(bounds - first, scores), out=peaks[terms])
-
-        def run(first: int, last: int) -> None:
-            scores = np.memmap(str(file.filename), np.float64, "r+", file.offset, file.shape)
-            for start in range(first, last, CHUNK):
-                end = min(start + CHUNK, last)
-                write(start, end, scores[start:end])
-
+        """Write all postings and their scores. lengths: each document's length / mean length."""
+        p = self._parameters
+        weight = VARIANTS[p.variant].weight
+        files = ScoredPostingsFiles(folder, starts, idf, 1 - p.b + p.b * lengths, lambda tf, norm: weight(tf, norm, p))
         threads = self._threads or cores()
-        in_parts(len(postings.docs), 8 * threads, threads, run)
+        for block in blocks:
+            in_parts(len(block.docs), 8 * threads, threads, functools.partial(files.write, block))
+        np.save(folder / "starts.npy", starts)
+        np.save(folder / "peaks.npy", files.peaks)
 
     @property
     def _floor(self) -> float:
@@ -293,7 +267,7 @@ class SparseEngine:
         self._docs, self._scores = read_only(load_array(folder, "docs")), read_only(load_array(folder, "scores"))
         self._starts, self._small = load_array(folder, "starts"), None
         older = not (folder / "peaks.npy").exists()  # an index from before version 0.10
-        self._peaks = _peaks(self._starts, self._scores) if older else load_array(folder, "peaks")
+        self._peaks = peaks_of(self._starts, self._scores) if older else load_array(folder, "peaks")
         n_docs = len(load_array(folder, "doc_id_ends")) - 1
         self._frequent = FrequentTerms(self._starts, self._docs, self._scores, n_docs)
 
@@ -379,15 +353,6 @@ ENGINES: dict[str, type[SparseEngine] | type[LibraryEngine]] = {"sparse": Sparse
 @functools.lru_cache(maxsize=2)  # the result is shared by all shards that the process opens
 def _corpus_idf(summary: CorpusStatistics, parameters: Parameters) -> np.ndarray:
     return idf_of(summary.counts, summary.documents, parameters)
-
-
-def _peaks(starts: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return the most that each term can add to a document, float32 [V]: its highest score, and 0 if that is lower."""
-    peaks, used = np.zeros(len(starts) - 1, np.float32), np.diff(starts) > 0
-    if used.any():
-        highest = np.maximum.reduceat(scores, starts[:-1][used])
-        peaks[used] = np.nextafter(highest.astype(np.float32), np.float32(np.inf))  # rounded up
-    return np.maximum(peaks, 0)
 
 
 def is_small(count: int) -> bool:

@@ -1,24 +1,35 @@
-"""Sorts the postings of a large index: each thread sorts a part of the documents, with compiled kernels.
+"""Sorts the postings of a large index, with compiled kernels, and writes postings with their scores.
 
-The counts of all parts determine where the postings of each part belong, so the threads write to separate places of the
-same file, and the result does not depend on the number of parts. _bm25_kernels describes the postings.
+Each thread sorts a part of the documents. The counts of all parts determine where the postings of each part belong, so
+the threads write to separate places of the same arrays, and the result does not depend on the number of parts.
+_bm25_kernels describes the postings.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from retrievers.base import in_parts, new_array, read_only
 
+AT_ONCE = 1 << 25  # number of postings that are sorted at a time; a quarter of all if that is more
+CHUNK = 1 << 17  # number of postings that are scored at a time, to limit temporary arrays
+
 
 @dataclass(frozen=True, eq=False)
 class TermPostings:
-    """starts: int64 [V + 1]. docs: int32 [P]. frequencies: [P], how often each document has the term."""
+    """Postings of successive terms. docs: int32 [P]. frequencies: [P], how often each document has the term.
 
-    starts: np.ndarray
+    first: the place of the first posting among those of all terms.
+    """
+
+    first: int
     docs: np.ndarray
     frequencies: np.ndarray
 
@@ -43,19 +54,85 @@ class PostingsSort:
         self.starts = np.zeros(n_terms + 1, np.int64)
         np.cumsum(self._counts.sum(axis=0, dtype=np.int64), out=self.starts[1:])
 
-    def write(self, file: Path) -> TermPostings:
-        """Write the documents to `file`, which may be larger than memory, and return the postings."""
+    def blocks(self) -> Iterator[TermPostings]:
+        """Yield all postings, a block of terms at a time. The next block overwrites the arrays of a block."""
         from retrievers.lexical._bm25_kernels import fill_postings
 
-        count, longest = int(self.starts[-1]), int(np.diff(self._offsets).max(initial=0))
-        docs = new_array(file, np.int32, count)
-        frequencies = np.empty(count, np.uint16 if longest < 1 << 16 else np.uint32)
-        places = np.cumsum(self._counts[:-1], axis=0, dtype=np.int64) + self.starts[:-1]
-        places = np.concatenate([self.starts[None, :-1], places])
+        terms = self._term_borders()
+        ends, longest = self.starts[terms], int(np.diff(self._offsets).max(initial=0))
+        docs = np.empty(np.diff(ends).max(initial=0), np.int32)
+        frequencies = np.empty(len(docs), np.uint16 if longest < 1 << 16 else np.uint32)
+        for low, high in pairwise(terms):
+            counts, first = self._counts[:, low:high], int(self.starts[low])
+            places = np.cumsum(counts, axis=0, dtype=np.int64) - counts + self.starts[low:high] - first
 
-        def fill(part: int, _: int) -> None:
-            borders = self._borders[part : part + 2]
-            fill_postings(self._ids, self._offsets, *borders, places[part], docs, frequencies)
+            def fill(part: int, _: int, low: int = low, places: np.ndarray = places) -> None:
+                begin, end = self._borders[part : part + 2]
+                fill_postings(self._ids, self._offsets[: end + 1], begin, low, places[part], docs, frequencies)
 
-        in_parts(self._parts, self._parts, self._threads, fill)
-        return TermPostings(self.starts, docs, frequencies)
+            in_parts(self._parts, self._parts, self._threads, fill)
+            size = int(self.starts[high]) - first
+            yield TermPostings(first, docs[:size], frequencies[:size])
+
+    def _term_borders(self) -> list[int]:
+        """Return where blocks of terms begin and end. Only a single term makes a block longer than wanted."""
+        most, borders = max(AT_ONCE, -(-int(self.starts[-1]) // 4)), [0]
+        while (low := borders[-1]) < len(self.starts) - 1:
+            end = int(np.searchsorted(self.starts, self.starts[low] + most, "right")) - 1
+            borders.append(max(low + 1, end))
+        return borders
+
+
+class ScoredPostingsFiles:
+    """The files docs.npy and scores.npy of a new index. Threads write parts of them.
+
+    starts: as in _bm25_kernels. idf: of each term. norms: of each document. weigh: (frequencies, norms) -> weights.
+    peaks: float32, the highest score of each term so far.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        starts: np.ndarray,
+        idf: np.ndarray,
+        norms: np.ndarray,
+        weigh: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    ) -> None:
+        self._docs, self._scores = folder / "docs.npy", folder / "scores.npy"
+        new_array(self._docs, np.int32, int(starts[-1]))
+        new_array(self._scores, np.float64, int(starts[-1]))
+        self._starts, self._idf, self._norms, self._weigh = starts, idf, norms, weigh
+        self._lock = threading.Lock()
+        self.peaks = np.zeros(len(idf), np.float32)
+
+    def write(self, block: TermPostings, first: int, last: int) -> None:
+        """Write the postings first to last - 1 of a block, with their scores."""
+        with self._docs.open("r+b") as docs_file, self._scores.open("r+b") as scores_file:
+            left = int(self._starts[-1]) - block.first - first  # postings up to the end of the files
+            docs_file.seek(-left * np.dtype(np.int32).itemsize, os.SEEK_END)
+            scores_file.seek(-left * np.dtype(np.float64).itemsize, os.SEEK_END)
+            for begin in range(first, last, CHUNK):
+                chunk = slice(begin, min(begin + CHUNK, last))
+                docs = block.docs[chunk]
+                docs_file.write(docs.data)
+                scores_file.write(self._weighed(block.first + begin, docs, block.frequencies[chunk]).data)
+
+    def _weighed(self, first: int, docs: np.ndarray, frequencies: np.ndarray) -> np.ndarray:
+        last = first + len(docs)
+        terms = slice(np.searchsorted(self._starts, first, "right") - 1, np.searchsorted(self._starts, last))
+        bounds = self._starts[terms.start : terms.stop + 1].clip(first, last)
+        scores = np.repeat(self._idf[terms], np.diff(bounds))
+        scores *= self._weigh(frequencies.astype(np.float64), self._norms.take(docs))
+        scores += 0.0  # turns -0.0 into 0.0: in a search, -0.0 marks documents without any of the query's terms
+        with self._lock:  # two chunks may share a term
+            np.maximum(self.peaks[terms], peaks_of(bounds - first, scores), out=self.peaks[terms])
+        return scores
+
+
+def peaks_of(starts: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """Return the most that each term can add to a document, float32 [V]: its highest score, and 0 if that is lower."""
+    peaks, used = np.zeros(len(starts) - 1, np.float32), np.diff(starts) > 0
+    if used.any():
+        highest = np.maximum.reduceat(scores, starts[:-1][used])
+        peaks[used] = np.nextafter(highest.astype(np.float32), np.float32(np.inf))  # rounded up
+    return np.maximum(peaks, 0)

@@ -16,7 +16,7 @@ from korean_texts import KOREAN, KOREAN_QUERIES, documents, queries
 
 from harness.errors import BadInput
 from retrievers.base import Document
-from retrievers.lexical import bm25_index
+from retrievers.lexical import bm25_postings
 from retrievers.lexical._bm25_numpy import sorted_postings
 from retrievers.lexical.bm25 import BM25
 from retrievers.lexical.bm25_index import VARIANTS
@@ -131,32 +131,39 @@ def test_numpy_and_kernels_agree_to_the_bit(texts, asked, k, variant, parameters
 
 
 @pytest.mark.parametrize("sizes", [[70_000, 3], [0, 0, 5, 0, 40, 1, 0, 0], [0] * 3, [], [7] * 300])
-def test_parts_of_the_documents_are_sorted_as_the_whole(sizes, tmp_path):
-    # 70,000 equal terms need more than 16 bits.
-    ids = np.random.default_rng(2).integers(0, 3, sum(sizes)).astype(np.int32)
-    ids[:69_000] = 1
+@pytest.mark.parametrize("at_once", [1, bm25_postings.AT_ONCE])
+def test_parts_of_documents_and_terms_are_sorted_as_the_whole(sizes, at_once, monkeypatch):
+    monkeypatch.setattr(bm25_postings, "AT_ONCE", at_once)
+    # 70,000 equal terms need more than 16 bits. No document has the first term and the last one.
+    ids = np.random.default_rng(2).integers(1, 9, sum(sizes)).astype(np.int32)
+    ids[:69_000] = 2
     offsets = np.cumsum([0, *sizes])
-    expected = sorted_postings(ids, offsets, 4)
+    starts, expected = sorted_postings(ids, offsets, 10)
     for threads in (1, 2, 5):
-        found = PostingsSort(ids, offsets, 4, threads).write(tmp_path / "docs.npy")
-        for name in ("starts", "docs", "frequencies"):
-            assert getattr(found, name).tolist() == getattr(expected, name).tolist()
-        assert np.load(tmp_path / "docs.npy").dtype == np.int32
-        assert np.load(tmp_path / "docs.npy").tolist() == expected.docs.tolist()
+        found = PostingsSort(ids, offsets, 10, threads)
+        assert found.starts.tolist() == starts.tolist()
+        docs, frequencies = list[int](), list[int]()
+        for block in found.blocks():
+            assert block.first == len(docs)
+            docs += block.docs.tolist()
+            frequencies += block.frequencies.tolist()
+        assert docs == expected.docs.tolist()
+        assert frequencies == expected.frequencies.tolist()
 
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_scores_do_not_depend_on_threads_and_chunks(threads, tmp_path, monkeypatch):
     monkeypatch.setattr(SMALL, lambda count: False)
     texts = [" ".join(f"w{i}" for i in range(1, 9) if n % i == 0) for n in range(200)]
-    for chunk in (1 << 16, 7):
-        monkeypatch.setattr(bm25_index, "CHUNK", chunk)
+    for chunk in (1 << 17, 7):
+        monkeypatch.setattr(bm25_postings, "CHUNK", chunk)
+        monkeypatch.setattr(bm25_postings, "AT_ONCE", chunk)
         (folder := tmp_path / str(chunk)).mkdir()
         BM25(Whitespace(), threads=threads).index(documents(texts), folder)
-    one, other = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("65536", "7"))
+    one, other = ({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()} for name in ("131072", "7"))
     assert one == other
     starts, scores, peaks = (np.load(folder / f"{name}.npy") for name in ("starts", "scores", "peaks"))
-    assert peaks.tolist() == bm25_index._peaks(starts, scores).tolist()
+    assert peaks.tolist() == bm25_postings.peaks_of(starts, scores).tolist()
 
 
 @pytest.mark.slow
