@@ -31,7 +31,7 @@ KERNELS = (
     "retrievers.lexical._word_kernels",
     "retrievers.lexical._bm25_kernels",
     "retrievers.lexical._bm25_search",
-    "retrievers.lexical._bm25_pruned",
+    "retrievers.lexical._bm25_bounded",
     "retrievers.dense._vector_kernels",
     "harness.corpus._near_duplicate_kernels",
     "harness.tasks._alignment_kernels",

@@ -1,17 +1,21 @@
-"""Faster access to the postings of BM25's frequent terms, for batches of queries."""
+"""The documents of BM25's frequent terms, for batches of queries that are searched by bounds."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from retrievers.base import in_parts
 
+if TYPE_CHECKING:
+    from retrievers.lexical._bm25_bounded import TermRows
+
 WORD_BITS = 64
-PADDED = 512  # the length of a row of scores is a multiple of this number
-DENSE_DOCS = 1 << 16  # larger indexes are pruned instead, and their rows would not fit into the processor's caches
-DENSE_SHARE = 4  # terms in a quarter of the documents have a row of scores
+PADDED = 512  # the length of a row of bounds is a multiple of this number
+SHARE = 16  # terms in more than a sixteenth of the documents have a row
+HIGHEST = 254  # the most steps in a row's scores; their bounds are one higher
+STEPS = 4096  # the most steps in the scores of other terms
 LEAST_WORK = 1 << 19  # fewer postings to add up are not worth a row
 FILLING = 4  # a batch must add up this many times as many postings as it takes to fill the rows that it needs
 
@@ -26,30 +30,29 @@ class Columns(NamedTuple):
 
 
 class FrequentTerms:
-    """Faster access to the postings of an index's frequent terms. Rows are filled for batches that gain from them.
+    """The rows of an index's frequent terms. They are filled for batches that gain from them.
 
-    dense: whether a row has the scores of all documents, for an exhaustive search. Otherwise, rows are bitmaps, for a
-        pruned search.
-    scores, bits, ranks: the arrays of `DenseScores` and `Bitmaps`. A bitmap takes no more memory than the term's
-        postings take in the files of the index, a row of scores takes at most three times as much.
+    A row takes 1.2 bytes for each document of the index, but no memory before it is filled.
     """
 
-    def __init__(self, starts: np.ndarray, docs: np.ndarray, scores: np.ndarray, n_docs: int) -> None:
-        self._docs, self._scores, self.n_docs = docs, scores, n_docs
-        self.dense = n_docs <= DENSE_DOCS
-        lengths, words, padded = np.diff(starts), -(-n_docs // WORD_BITS), -(-n_docs // PADDED) * PADDED
-        frequent = lengths * DENSE_SHARE > n_docs if self.dense else lengths > words
+    def __init__(
+        self, starts: np.ndarray, peaks: np.ndarray, docs: np.ndarray, scores: np.ndarray, n_docs: int
+    ) -> None:
+        self._docs, self._scores = docs, scores
+        words, padded = -(-n_docs // WORD_BITS), -(-n_docs // PADDED) * PADDED
+        frequent = (np.diff(starts) * SHARE > n_docs) & (peaks > 0)  # negative scores have no bounds
         self._starts = starts[:-1][frequent]  # ascending
         self._filled = np.zeros(len(self._starts), bool)
-        # Rows take no memory until they are filled.
-        self.scores = np.empty((len(self._starts) * self.dense, padded))
-        self.bits = np.empty((len(self._starts) * (not self.dense), words), np.uint64)
-        self.ranks = np.empty(self.bits.shape, np.int32)
+        self._bounds = np.empty((len(self._starts), padded), np.uint8)
+        self._bits = np.empty((len(self._starts), words), np.uint64)
+        self._ranks = np.empty(self._bits.shape, np.int32)
+        step = max(peaks[frequent].max(initial=0) / HIGHEST, peaks.max(initial=0) / STEPS)
+        self._scale = 1 / float(step) if step else 1.0
 
-    def rows(self, columns: Columns, terms: np.ndarray, threads: int) -> np.ndarray:
-        """Return the row of each of `columns`, int64 [V]; -1 for terms without one. terms: those of all queries.
+    def rows(self, columns: Columns, terms: np.ndarray, threads: int) -> TermRows | None:
+        """Return the rows of the terms in `columns`. terms: those of all queries.
 
-        Missing rows are filled first. If that would take longer than it saves, no term has a row.
+        Missing rows are filled first. If that would take longer than it saves, return None.
         """
         lengths, uses = columns.ends - columns.starts, np.bincount(terms, minlength=len(columns.starts))
         places = np.searchsorted(self._starts, columns.starts)
@@ -58,27 +61,17 @@ class FrequentTerms:
         new = np.flatnonzero(found)
         new = new[~self._filled[places[new]]]
         work = int((lengths * uses).sum())
-        filling = len(new) * self.n_docs if self.dense else int(lengths[new].sum())
-        if work < LEAST_WORK or FILLING * filling > work:
-            return np.full(len(lengths), -1)
-        fill = self._fill_dense if self.dense else self._fill_bitmaps
-        fill(columns.starts[new], columns.ends[new], places[new], threads)
+        if work < LEAST_WORK or FILLING * int(lengths[new].sum()) > work or not found.any():
+            return None
+        from retrievers.lexical._bm25_bounded import TermRows, fill_rows
+
+        rows = np.where(found, places, -1)
+        frequent = TermRows(rows, self._bounds, self._bits, self._ranks, self._scale)
+
+        def fill(first: int, last: int) -> None:
+            part = new[first:last]
+            fill_rows(columns.starts, columns.ends, self._docs, self._scores, part, frequent)
+
+        in_parts(len(new), 8 * threads, threads, fill)
         self._filled[places[new]] = True
-        return np.where(found, places, -1)
-
-    def _fill_dense(self, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray, threads: int) -> None:
-        def fill(first: int, last: int) -> None:
-            for row, start, end in zip(rows[first:last], starts[first:last], ends[first:last], strict=True):
-                self.scores[row] = -0.0
-                self.scores[row, self._docs[start:end]] = self._scores[start:end]
-
-        in_parts(len(rows), threads, threads, fill)
-
-    def _fill_bitmaps(self, starts: np.ndarray, ends: np.ndarray, rows: np.ndarray, threads: int) -> None:
-        from retrievers.lexical._bm25_pruned import mark_postings
-
-        def fill(first: int, last: int) -> None:
-            part = slice(first, last)
-            mark_postings(starts[part], ends[part], self._docs, rows[part], self.bits, self.ranks)
-
-        in_parts(len(rows), 8 * threads, threads, fill)
+        return frequent

@@ -40,17 +40,6 @@ class ScoredPostings(NamedTuple):
     scores: np.ndarray
 
 
-class DenseScores(NamedTuple):
-    """The scores of frequent terms in all documents: adding up a whole row is faster than adding up many postings.
-
-    rows: int64 [V], each term's row in `scores`; -1 for terms without one.
-    scores: float64 [R, n_docs rounded up to a multiple of GROUPS]; -0.0 for documents without the term.
-    """
-
-    rows: np.ndarray
-    scores: np.ndarray
-
-
 class Queries(NamedTuple):
     """Query q has the terms `terms[offsets[q]:offsets[q + 1]]`."""
 
@@ -67,86 +56,78 @@ class TopCandidates(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How far a query is read. For each term: the row in `DenseScores` or -1, the next posting, and the last + 1.
+    """How far a query is read: for each of its terms, the next posting and the last + 1.
 
-    sums: float64 [BLOCK or more], -0.0 between two blocks.
+    sums: float64 [BLOCK], -0.0 between two blocks.
     """
 
-    rows: np.ndarray
     cursors: np.ndarray
     limits: np.ndarray
     sums: np.ndarray
 
 
 @kernel
-def search_postings(postings, dense, queries, first, last, top_docs, top_scores):
+def search_postings(postings, queries, first, last, top_docs, top_scores):
     """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best documents, in document order.
 
     Rows are padded with document -1 and score -inf. Ties go to the smaller document number.
     """
     k = top_docs.shape[1]
-    candidates, reading = make_room(queries.offsets, first, last, k, np.int64(BLOCK))
+    candidates, reading = make_room(queries.offsets, first, last, k, np.int64(STRIPE))
     for q in range(first, last):
-        floor = begin_query(postings, dense.rows, queries.terms[queries.offsets[q] : queries.offsets[q + 1]], reading)
-        terms = queries.offsets[q + 1] - queries.offsets[q]
-        size, _, _ = scan(postings, dense, reading, terms, floor, k, candidates, NONE, -np.inf, -BLOCK, NO_DOC)
+        mine = queries.terms[queries.offsets[q] : queries.offsets[q + 1]]
+        floor = begin_query(postings, mine, reading)
+        size = scan(postings, reading, len(mine), floor, k, candidates, NONE)
         fill_row(candidates, size, k, top_docs[q], top_scores[q])
 
 
 @helper
-def make_room(offsets, first, last, k, width):
-    """Return (TopCandidates, Reading) for queries first..last-1. width: the number of sums."""
+def make_room(offsets, first, last, k, extra):
+    """Return (TopCandidates, Reading) for queries first..last-1. extra: room for candidates beyond three times k."""
     longest = 1
     for q in range(first, last):
         longest = max(longest, offsets[q + 1] - offsets[q])
     # Collecting three times as many candidates as requested before dropping the worse ones is faster than a heap.
-    room = 3 * k + STRIPE
-    sums = np.empty(width)
-    for i in range(width):
+    room = 3 * k + extra
+    sums = np.empty(BLOCK)
+    for i in range(BLOCK):
         sums[i] = -0.0
     candidates = TopCandidates(np.empty(room, np.int32), np.empty(room), np.empty(max(room, GROUPS)))
-    return candidates, Reading(
-        np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(longest, np.int64), sums
-    )
+    return candidates, Reading(np.empty(longest, np.int64), np.empty(longest, np.int64), sums)
 
 
 @helper
-def begin_query(postings, rows, mine, reading):
+def begin_query(postings, mine, reading):
     """Begin to read the query `mine`. Return the sum of its floors."""
     floor = 0.0
     for i in range(len(mine)):
-        term = mine[i]
-        reading.rows[i], reading.cursors[i], reading.limits[i] = rows[term], postings.starts[term], postings.ends[term]
-        floor += postings.floors[term]
+        reading.cursors[i], reading.limits[i] = postings.starts[mine[i]], postings.ends[mine[i]]
+        floor += postings.floors[mine[i]]
     return floor
 
 
 @helper
-def scan(postings, dense, reading, terms, floor, k, candidates, size, threshold, base, blocks):
-    """Read the next blocks after the one at `base`. Return (number of candidates, threshold, base of the last block).
+def scan(postings, reading, terms, floor, k, candidates, size):
+    """Read all postings of a query from the cursors on. Return the number of candidates.
 
-    The last value is -1 if no block is left. terms: number of the query's terms. blocks: maximum number of blocks.
+    terms: number of the query's terms. size: number of candidates so far, at most k.
     """
-    rows, cursors, limits = reading.rows[:terms], reading.cursors[:terms], reading.limits[:terms]
-    frequent = False
-    for t in range(terms):
-        frequent |= rows[t] >= 0
-    for _ in range(blocks):
-        base = base + BLOCK if frequent else next_block(postings.docs, cursors, limits)
-        if not 0 <= base < postings.n_docs:
-            return size, threshold, -1
+    cursors, limits = reading.cursors[:terms], reading.limits[:terms]
+    threshold = kth_score(candidates, size, k) if size == k else -np.inf
+    while True:
+        base = _next_block(postings.docs, cursors, limits)
+        if base < 0:
+            return size
         # A small corpus does not fill a block.
-        width = min(BLOCK, postings.n_docs - base + (base - postings.n_docs) % GROUPS)
-        sums = reading.sums[:width]
-        _add_up(postings.docs, postings.scores, dense.scores, rows, cursors, limits, base, sums)
+        sums = reading.sums[: min(BLOCK, postings.n_docs - base + (base - postings.n_docs) % GROUPS)]
+        _add_up(postings.docs, postings.scores, cursors, limits, base, sums)
         if size == 0:  # the first block
             threshold = _first_threshold(sums, floor, k, candidates.values)
         size, threshold = _collect(sums, floor, base, k, candidates, size, threshold)
-    return size, threshold, base
 
 
 @helper
-def next_block(docs, cursors, limits):
+def _next_block(docs, cursors, limits):
     """Return the first document of the next block in which any term has a posting; -1 if no posting is left."""
     base = NO_DOC
     for t in range(len(cursors)):
@@ -156,15 +137,10 @@ def next_block(docs, cursors, limits):
 
 
 @helper
-def _add_up(docs, scores, dense, rows, cursors, limits, base, sums):
-    """Add the scores of a block's postings to `sums`. Move the cursors of terms without a dense row past them."""
+def _add_up(docs, scores, cursors, limits, base, sums):
+    """Add the scores of a block's postings to `sums`, and move the cursors past them."""
     limit = base + BLOCK
     for t in range(len(cursors)):
-        if rows[t] >= 0:
-            own = dense[rows[t], base : base + len(sums)]
-            for i in range(len(sums)):  # this becomes vector instructions
-                sums[i] += own[i]
-            continue
         at, end = cursors[t], limits[t]
         while at + 8 <= end and docs[at + 7] < limit:  # documents ascend, so one comparison is enough for eight
             for i in range(at, at + 8):
@@ -236,12 +212,10 @@ def fill_row(candidates, size, k, top_docs, top_scores):
 
 
 def tiny_search():
-    """Return tiny (ScoredPostings, DenseScores, Queries, first, last, top_docs, top_scores), to compile a search."""
+    """Return tiny (ScoredPostings, Queries, first, last, top_docs, top_scores), to compile a search."""
     starts, docs, scores = (read_only(np.zeros(1, kind)) for kind in (np.int64, np.int32, np.float64))
     postings = ScoredPostings(1, starts, starts, scores, scores, docs, scores)
-    queries = Queries(np.zeros(1, np.int32), np.arange(2))
-    rows = np.zeros((1, 1), np.int32), np.zeros((1, 1))
-    return postings, DenseScores(np.full(1, -1), np.zeros((1, GROUPS))), queries, 0, 1, *rows
+    return postings, Queries(np.zeros(1, np.int32), np.arange(2)), 0, 1, np.zeros((1, 1), np.int32), np.zeros((1, 1))
 
 
 def _warm():

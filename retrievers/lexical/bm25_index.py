@@ -269,7 +269,8 @@ class SparseEngine:
         older = not (folder / "peaks.npy").exists()  # an index from before version 0.10
         self._peaks = peaks_of(self._starts, self._scores) if older else load_array(folder, "peaks")
         n_docs = len(load_array(folder, "doc_id_ends")) - 1
-        self._frequent = FrequentTerms(self._starts, self._docs, self._scores, n_docs)
+        self._frequent = FrequentTerms(self._starts, self._peaks, self._docs, self._scores, n_docs)
+        self._n_docs = n_docs
 
     def _columns_at(self, places: np.ndarray, here: np.ndarray, floors: np.ndarray) -> Columns:
         """Return the columns at `places`. here: bool, False for terms that have no postings."""
@@ -291,18 +292,16 @@ class SparseEngine:
         if self._small:
             search_small(columns, self._docs, self._scores, queries.ids, queries.offsets, docs, scores)
             return docs, scores
-        from retrievers.lexical._bm25_search import DenseScores, Queries, ScoredPostings, search_postings
+        from retrievers.lexical._bm25_search import Queries, ScoredPostings, search_postings
 
-        frequent, asked = self._frequent, Queries(queries.ids, queries.offsets)
-        threads = self._threads or cores()
-        rows = frequent.rows(columns, queries.ids, threads)
-        postings = ScoredPostings(frequent.n_docs, *columns, self._docs, self._scores)
-        dense = DenseScores(rows if frequent.dense else np.full(len(rows), -1), frequent.scores)
-        search = functools.partial(search_postings, postings, dense)
-        if not frequent.dense and (rows >= 0).any():
-            from retrievers.lexical._bm25_pruned import Bitmaps, search_pruned
+        threads, asked = self._threads or cores(), Queries(queries.ids, queries.offsets)
+        frequent = self._frequent.rows(columns, queries.ids, threads)
+        postings = ScoredPostings(self._n_docs, *columns, self._docs, self._scores)
+        search = functools.partial(search_postings, postings)
+        if frequent:
+            from retrievers.lexical._bm25_bounded import search_bounded
 
-            search = functools.partial(search_pruned, postings, dense, Bitmaps(rows, frequent.bits, frequent.ranks))
+            search = functools.partial(search_bounded, postings, frequent)
 
         def run(first: int, last: int) -> None:
             search(asked, first, last, docs, scores)

@@ -43,7 +43,7 @@ class Texts:
 
 class Ours:
     def __init__(self, folder: Path, depth: int) -> None:
-        import retrievers.lexical._bm25_pruned  # noqa: F401  (imports numba before timing starts)
+        import retrievers.lexical._bm25_bounded  # noqa: F401  (imports numba before timing starts)
 
         self.folder, self.depth = folder, depth
         self.bm25 = BM25(lambda texts, progress=None: self.tokens, variant="lucene")  # tokens are timed separately

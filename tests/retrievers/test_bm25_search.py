@@ -8,14 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retrievers.base import Document
-from retrievers.lexical import _bm25_frequent, _bm25_pruned, _bm25_search, bm25_index
+from retrievers.lexical import _bm25_bounded, _bm25_frequent, _bm25_search, bm25_index
 from retrievers.lexical.bm25 import BM25, DocIds
 from retrievers.lexical.tokenize import Tokens
 
 WAYS = {
     "postings": {"LEAST_WORK": 1 << 62},
-    "dense": {"LEAST_WORK": 0, "FILLING": 0},
-    "pruned": {"LEAST_WORK": 0, "FILLING": 0, "DENSE_DOCS": 0},
+    "bounds": {"LEAST_WORK": 0, "FILLING": 0},
 }
 
 
@@ -35,7 +34,7 @@ class Searched:
         engine, floors = self.engine, self.engine._columns(names(self.terms)).floors
         docs, scores = np.full((len(asked), k), -1, np.int32), np.zeros((len(asked), k))
         for row, terms in enumerate(asked):
-            sums, touched = np.full(engine._frequent.n_docs, -0.0), np.zeros(engine._frequent.n_docs, bool)
+            sums, touched = np.full(engine._n_docs, -0.0), np.zeros(engine._n_docs, bool)
             for term in terms:
                 span = slice(engine._starts[term], engine._starts[term + 1])
                 sums[engine._docs[span]] += engine._scores[span]
@@ -54,7 +53,7 @@ def names(count):
 
 
 def searched(folder, variant="lucene", n_docs=20_000, terms=60, seed=1, steep=1.2, same=0.0):
-    """Index texts of 0 to 11 terms. same: the share of texts that repeat the first one."""
+    """Index texts of 0 to 11 terms. same: the share, or each text's probability, of repeating the first text."""
     generator = np.random.default_rng(seed)
     lengths = generator.integers(0, 12, n_docs)
     ids = np.minimum(generator.zipf(steep, lengths.sum()) - 1, terms - 1).astype(np.int32)
@@ -127,41 +126,53 @@ def test_any_queries(asked, k, variant, way, tmp_path_factory, monkeypatch):
 BUILT = {}
 
 
-def test_these_searches_are_pruned(tmp_path, monkeypatch):
-    # With peaks that are too low, pruning loses documents: so the cases above do prune.
-    use(monkeypatch, "pruned")
+def test_these_searches_use_bounds(tmp_path, monkeypatch):
+    # With bounds that are too low, documents are lost: so the cases above do search by bounds.
+    use(monkeypatch, "bounds")
     index = searched(tmp_path)
-    index.engine._peaks = index.engine._peaks / 4
+    index.rows(ASKED, 10)
+    index.engine._frequent._bounds //= 4
     lost = [(index.rows([asked], 10)[0] != index.expected([asked], 10)[0]).any() for asked in ASKED]
     assert sum(lost) >= 3
 
 
+@pytest.mark.parametrize("first", [0, 17_000, 33_000])
+def test_from_a_window_with_too_many_equal_documents_on_a_search_is_exhaustive(first, tmp_path, monkeypatch):
+    use(monkeypatch, "bounds")
+    index = searched(tmp_path, n_docs=40_000, same=np.arange(40_000) >= first, seed=4)
+    asked = [*ASKED, [27, 42, 1]]  # the last one has terms of the first text
+    assert_same(index.rows(asked, 30), index.expected(asked, 30))
+
+
 @pytest.mark.parametrize("n_docs", [1, 511, 512, 513, 4095, 4096, 4097, 4608])
 def test_the_last_block_ends_with_the_corpus(n_docs, tmp_path, monkeypatch):
-    use(monkeypatch, "dense")
+    use(monkeypatch, "bounds")
     index = searched(tmp_path, n_docs=n_docs, terms=9)
     asked = [[0], [1, 0], [8, 2]]
     assert_same(index.rows(asked, min(n_docs, 7)), index.expected(asked, min(n_docs, 7)))
 
 
-@pytest.mark.parametrize(("rare", "pruned"), [(9_999, 2), (10_000, 0)])
-def test_pruning_pays_while_its_estimated_cost_is_lower(rare, pruned):
-    # Term 0 alone can reach the threshold 5, so its postings are read; term 1, with 50,040, is looked up.
-    # 6 * rare + 40 < rare + 50,040 up to rare = 9,999.
-    starts, ends = np.array([0, rare]), np.array([rare, rare + 50_040])
-    peaks = np.array([9.0, 1.0])
-    postings = _bm25_search.ScoredPostings(
-        100_000, starts, ends, np.zeros(2), peaks, np.zeros(0, np.int32), np.zeros(0)
-    )
-    pruning = _bm25_pruned._room_for_pruning.py_func(2)
-    found = _bm25_pruned.terms_to_prune.py_func(postings, np.array([1, 0]), 1, 5.0, pruning)
-    assert found == pruned
-    assert pruning.terms.tolist() == [0, 1]
+@pytest.mark.parametrize(
+    ("frequent", "peak", "pays"),
+    [
+        (2_301, 1.0, True),
+        (2_300, 1.0, False),
+        (2_301, 0.0, False),  # scores may be negative
+        (2_301, 9e4, False),  # a sum of bounds could exceed 16 bits
+    ],
+)
+def test_bounds_are_used_where_they_are_possible_and_pay(frequent, peak, pays):
+    # Term 1 has a row. Adding up this row costs 0.02 * 1,000 = 20, instead of the term's postings. The query costs
+    # 1,200, and its candidates 4.5 * 2 terms * 120 = 1,080.
+    starts, ends, none = np.array([0, 10]), np.array([10, 10 + frequent]), np.zeros(0)
+    postings = _bm25_search.ScoredPostings(1000, starts, ends, np.zeros(2), np.array([peak, 1.0]), none, none)
+    rows = _bm25_bounded.TermRows(np.array([-1, 0]), none, none, none, 1.0)
+    assert _bm25_bounded.bounds_pay.py_func(postings, rows, np.array([1, 0]), 120) == pays
 
 
 def test_an_index_without_peaks_is_still_searched(tmp_path, monkeypatch):
     # Indexes made before version 0.10 have no such file.
-    use(monkeypatch, "pruned")
+    use(monkeypatch, "bounds")
     index = searched(tmp_path)
     rows = index.rows(ASKED, 10)
     (tmp_path / "peaks.npy").unlink()

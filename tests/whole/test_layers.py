@@ -22,7 +22,7 @@ HEAVY = {"torch", "sentence_transformers", "mlflow", "faiss", "pandas", "matplot
 COMPILED = {
     "_alignment_kernels",
     "_bm25_kernels",
-    "_bm25_pruned",
+    "_bm25_bounded",
     "_bm25_search",
     "_near_duplicate_kernels",
     "_vector_kernels",
