@@ -52,13 +52,14 @@ class TrialLog:
             self._send_saved()
         for run in self._runs("RUNNING"):
             self.tracker.finish(run.run_id, RunRecord(run.experiment, run.name), "KILLED")
+        logged = {(run.tags.get(TRIAL), run.began) for run in (self._runs() if left else ())}
+        left = [one for one in left if (str(one.number), one.run.record.began) not in logged]
         left = [one for one in left if self._files(one).is_dir()]
         if self.tracker.best is not None:
             self._note([one for one in left if self._is_whole(one)])
             self.position = end
         elif self.tracker.keeps_runs:
-            logged = {(run.tags.get(TRIAL), run.began) for run in (self._runs() if left else ())}
-            self.waiting = [one for one in left if (str(one.number), one.run.record.began) not in logged]
+            self.waiting = left
             self.finish()
         self.close()
         if self.tracker.best is None:
@@ -141,8 +142,8 @@ class TrialLog:
             if result and result.status == run.status:  # else the trial has been repeated since
                 self.results[one.key] = replace(result, run_id=run_id)
             self.waiting.remove(one)
-            if self.tracker.keeps_runs and (run.record.folder and run.record.folder.exists()):
-                shutil.rmtree(run.record.folder)
+            if self.tracker.keeps_runs and (files := self._folder(one)).exists():
+                shutil.rmtree(files)
 
         while self.waiting:
             self.tracker.log_ended([self._run(one) for one in self.waiting[:GROUP]], logged)
@@ -153,8 +154,12 @@ class TrialLog:
         shared = {tag: self.context.tags[tag] for tag in (CLAIM, PARENT) if tag in self.context.tags}
         return replace(one.run, record=replace(record, folder=self._files(one), tags=record.tags | shared))
 
-    def _files(self, one: EndedTrial) -> Path:
+    def _folder(self, one: EndedTrial) -> Path:
         return self.context.trial(one.number, one.run.status)
+
+    def _files(self, one: EndedTrial) -> Path:
+        folder = self._folder(one)
+        return folder if folder.is_dir() else self.tracker.moved(one.run) or folder
 
     def _is_whole(self, one: EndedTrial) -> bool:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -46,17 +45,20 @@ class RunFiles:
 
     def place(self, run_id: str) -> Path | None:
         """Return a run's folder on this machine; None if the run is unknown or on a server."""
-        return _local(self._uris.get(run_id, ""))
+        return local_place(self._uris.get(run_id, ""))
 
     def add(self, run_id: str, uri: str, folder: Path) -> None:
-        """Store the files of a run before the run itself is stored. On this machine, only make links to the files."""
+        """Store the files of a run before the run itself is stored. On this machine, move their folder.
+
+        Do nothing if an earlier call has moved it.
+        """
         self.note(run_id, uri, latest=True)
-        if place := self.place(run_id):
+        if not (place := self.place(run_id)):
+            self.upload(run_id, folder)
+        elif folder != place and folder.is_dir():
             shutil.rmtree(place, ignore_errors=True)  # what a call has left that was interrupted
             place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copytree(folder, place, copy_function=_link)
-        else:
-            self.upload(run_id, folder)
+            shutil.move(folder, place)
         self.forget(run_id)
 
     def upload(self, run_id: str, folder: Path) -> None:
@@ -75,7 +77,7 @@ class RunFiles:
 
         Raise NoFile if the run has no such file.
         """
-        guessed = _local(run_id.join(self._around))  # correct if the latest run belongs to the same experiment
+        guessed = local_place(run_id.join(self._around))  # correct if the latest run belongs to the same experiment
         own = self.place(run_id)
         for artifacts in filter(None, (own, guessed)):
             if (artifacts / name).is_file():
@@ -107,14 +109,8 @@ def mlflow_table_text(table: Table) -> str:
     return json.dumps({"columns": list(table), "data": rows}, ensure_ascii=False)
 
 
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system, or one without links
-        shutil.copyfile(source, target)
-
-
-def _local(uri: str) -> Path | None:
+def local_place(uri: str) -> Path | None:
+    """Return the file or folder of a URI on this machine; None for another URI."""
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
 

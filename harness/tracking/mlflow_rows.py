@@ -12,18 +12,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mlflow.entities import Metric, Param, RunTag
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     from mlflow.tracking import MlflowClient
+    from sqlalchemy.orm import Session
 
 KNOWN = {"3.17.2": "dc11669786a5"}  # version of MLflow -> its revision of the tables
 DATABASES = ("sqlite", "postgresql")
+ENTITY = ("key", "value", "run_uuid")  # columns of params and of tags
+METRIC = ("key", "value", "timestamp", "step", "is_nan", "run_uuid")
 SOURCE = {"source_type": "UNKNOWN", "source_name": "", "source_version": "", "entry_point_name": ""}
+
+
+Pairs = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
 class RunRows:
-    """A run as MLflow stores it. began, ended: milliseconds since 1970. entities: with unique names."""
+    """A run as MLflow stores it, with pairs (name, value). began, ended, logged: milliseconds since 1970."""
 
     run_id: str
     experiment_id: str
@@ -32,7 +37,10 @@ class RunRows:
     status: str
     began: int
     ended: int
-    entities: tuple[Sequence[Metric], Sequence[Param], Sequence[RunTag]]
+    logged: int
+    metrics: Sequence[tuple[str, float]]
+    params: Pairs
+    tags: Pairs
 
 
 def open_tables(client: MlflowClient) -> SqlAlchemyStore | None:
@@ -50,35 +58,59 @@ def open_tables(client: MlflowClient) -> SqlAlchemyStore | None:
 def write_rows(store: SqlAlchemyStore, runs: Sequence[RunRows]) -> None:
     """Write the runs, except those that the database has already. Raise MlflowException if MLflow would refuse one."""
     from mlflow.store.tracking.dbmodels.models import SqlLatestMetric, SqlMetric, SqlParam, SqlRun, SqlTag
-    from mlflow.utils.validation import _validate_batch_log_data, _validate_param_keys_unique
     from sqlalchemy import insert, select
 
-    rows: dict[Any, list[dict[str, Any]]] = {one: [] for one in (SqlRun, SqlTag, SqlParam, SqlMetric, SqlLatestMetric)}
     with store.ManagedSessionMaker(read_only=False) as session:
         wanted = select(SqlRun.run_uuid).where(SqlRun.run_uuid.in_([run.run_id for run in runs]))
         there = set(session.execute(wanted).scalars())
-        for run in runs:
-            if run.run_id in there:
-                continue
-            metrics, params, tags = _validate_batch_log_data(*run.entities)
-            _validate_param_keys_unique(params)
-            of_run, user = {"run_uuid": run.run_id}, {tag.key: tag.value for tag in tags}.get("mlflow.user", "unknown")
-            rows[SqlRun].append(_run_row(run, user))
-            rows[SqlTag] += [{"key": one.key, "value": one.value, **of_run} for one in tags]
-            rows[SqlParam] += [{"key": one.key, "value": one.value, **of_run} for one in params]
-            measured = [_metric_row(store, one) | of_run for one in metrics]
-            rows[SqlMetric] += measured
-            rows[SqlLatestMetric] += measured
-        for table, several in rows.items():
-            if several:
-                session.execute(insert(table.__table__), several)
+        if not (runs := [run for run in runs if run.run_id not in there]):
+            return
+        params, tags = _checked(runs)
+        metrics = [_metric_row(store, run, *pair) for run in runs for pair in run.metrics]
+        session.execute(insert(SqlRun.__table__), [_run_row(run) for run in runs])
+        _insert(session, SqlTag, ENTITY, [(*tags[pair], run.run_id) for run in runs for pair in run.tags])
+        _insert(session, SqlParam, ENTITY, [(*params[pair], run.run_id) for run in runs for pair in run.params])
+        _insert(session, SqlMetric, METRIC, metrics)
+        _insert(session, SqlLatestMetric, METRIC, metrics)
 
 
-def _run_row(run: RunRows, user: str) -> dict[str, Any]:
+def _checked(runs: Sequence[RunRows]) -> list[dict[tuple[str, str], tuple[str, str]]]:
+    """Return (name, value) -> name and value as MLflow stores them, of all params and of all tags.
+
+    Let MLflow check each distinct name and value once: runs of a sweep share most of them.
+    """
+    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.utils.validation import _validate_batch_log_data, _validate_param_keys_unique
+
+    metrics = {(name, type(value)): Metric(name, value, run.logged, 0) for run in runs for name, value in run.metrics}
+    params = {pair: Param(*pair) for run in runs for pair in run.params}
+    tags = {pair: RunTag(*pair) for run in runs for pair in run.tags}
+    _, *checked = _validate_batch_log_data([*metrics.values()], [*params.values()], [*tags.values()])
+    for run in runs:
+        if len({name for name, _ in run.params}) < len(run.params):
+            _validate_param_keys_unique([Param(*pair) for pair in run.params])
+    return [
+        {pair: (one.key, one.value) for pair, one in zip(given, valid, strict=True)}
+        for given, valid in zip((params, tags), checked, strict=True)
+    ]
+
+
+def _insert(session: Session, table: Any, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    from sqlalchemy import insert
+
+    if rows and (connection := session.connection()).dialect.name == "sqlite":  # SQLAlchemy takes as long as SQLite
+        values = ", ".join("?" * len(columns))
+        statement = f"INSERT INTO {table.__tablename__} ({', '.join(columns)}) VALUES ({values})"  # noqa: S608
+        connection.exec_driver_sql(statement, [*rows])
+    elif rows:
+        session.execute(insert(table.__table__), [dict(zip(columns, row, strict=True)) for row in rows])
+
+
+def _run_row(run: RunRows) -> dict[str, Any]:
     return SOURCE | {
         "run_uuid": run.run_id,
         "name": run.name,
-        "user_id": user,
+        "user_id": dict(run.tags).get("mlflow.user", "unknown"),
         "status": run.status,
         "start_time": run.began,
         "end_time": run.ended,
@@ -89,9 +121,9 @@ def _run_row(run: RunRows, user: str) -> dict[str, Any]:
     }
 
 
-def _metric_row(store: SqlAlchemyStore, metric: Metric) -> dict[str, Any]:
-    is_nan, value = store.sanitize_metric_value(metric.value)
-    return {"key": metric.key, "value": value, "timestamp": metric.timestamp, "step": metric.step, "is_nan": is_nan}
+def _metric_row(store: SqlAlchemyStore, run: RunRows, name: str, value: float) -> tuple[Any, ...]:
+    is_nan, value = store.sanitize_metric_value(value)
+    return name, value, run.logged, 0, is_nan, run.run_id
 
 
 @dataclass

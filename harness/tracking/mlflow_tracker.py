@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -168,6 +169,7 @@ class MlflowTracker(Tracker):
         self.down_until = 0.0  # earliest time of the next call, in monotonic seconds
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
+        self._locations: dict[str, str] = {}  # id of an experiment -> URI of the folder with its files
         self._files: RunFiles | None = None
         self._doubtful: set[str] = set()  # ids of runs that the server may have begun twice
         self._begun: dict[str, str] = {}  # id of an `EndedRun` -> id of the run that the server has begun for it
@@ -229,7 +231,7 @@ class MlflowTracker(Tracker):
         adopted: a crashed run to continue. If its params differ from the record's, end it as KILLED and make a new one.
         """
         if adopted is not None:
-            params = {NOT_IN_NAMES.sub("_", name): _param(value) for name, value in record.params.items()}
+            params = {_param_name(name): _param(value) for name, value in record.params.items()}
             if adopted.params.items() <= params.items():
                 self.client.update_run(adopted.run_id, status="RUNNING")
                 self._log_batch(adopted.run_id, {}, {}, {CLAIM: record.tags[CLAIM]} if CLAIM in record.tags else {})
@@ -287,11 +289,9 @@ class MlflowTracker(Tracker):
     @reaching
     def log_ended(self, runs: Sequence[EndedRun], logged: Callable[[EndedRun, str | None], None]) -> None:
         """Log runs that have ended: in one transaction of a database whose tables are known, else several at a time."""
-        ids = {one.record.experiment: self._experiment_id(one.record.experiment) for one in runs}
         plain = not any(one.record.inputs or one.record.tables for one in runs)
         if plain and (store := self._tables()):
-            places = {name: self.client.get_experiment(one).artifact_location for name, one in ids.items()}
-            rows = [self._rows(one, ids[one.record.experiment], places[one.record.experiment]) for one in runs]
+            rows = [self._rows(one) for one in runs]
             for one, row in zip(runs, rows, strict=True):
                 if one.record.folder:
                     self.files.add(one.run_id, row.artifact_uri, one.record.folder)
@@ -323,6 +323,19 @@ class MlflowTracker(Tracker):
     def begun(self, run: EndedRun) -> str | None:
         return self._begun.get(run.run_id)
 
+    def moved(self, run: EndedRun) -> Path | None:
+        place = file_hashes.local_place(self._files_of(run))
+        return place if place and place.is_dir() else None
+
+    def _files_of(self, run: EndedRun) -> str:
+        """Return the URI under which MLflow keeps a run's files in a database."""
+        from mlflow.utils.uri import append_to_uri_path
+
+        experiment = self._experiment_id(run.record.experiment)
+        if experiment not in self._locations:
+            self._locations[experiment] = self.client.get_experiment(experiment).artifact_location
+        return str(append_to_uri_path(self._locations[experiment], run.run_id, "artifacts"))
+
     def _begin_ended(self, run: EndedRun) -> str:
         return self.begin(run.record)
 
@@ -330,20 +343,19 @@ class MlflowTracker(Tracker):
         self.finish(run_id := self._begun[run.run_id], run.record, run.status)
         return run_id
 
-    def _rows(self, run: EndedRun, experiment_id: str, location: str) -> RunRows:
-        from mlflow.utils.uri import append_to_uri_path
-
+    def _rows(self, run: EndedRun) -> RunRows:
         record = run.record
         tags = {"mlflow.runName": record.name, **record.tags, **self._end_tags(run.run_id, record)}
         return RunRows(
             run_id=run.run_id,
-            experiment_id=experiment_id,
-            artifact_uri=append_to_uri_path(location, run.run_id, "artifacts"),
+            experiment_id=self._experiment_id(record.experiment),
+            artifact_uri=self._files_of(run),
             name=record.name,
             status=run.status,
             began=record.began or now_ms(),
             ended=record.ended or now_ms(),
-            entities=_entities(record.params, record.all_metrics, tags),
+            logged=now_ms(),
+            **_named(record.params, record.all_metrics, tags),
         )
 
     @reaching
@@ -459,7 +471,7 @@ class MlflowTracker(Tracker):
         columns += [f"tags.`{name}`" for name, value in tags.items() if value is None]
         shown = [mlflow_name(metric) for metric in metrics]
         view = _view(shown, columns, " AND ".join(_has_tags(tags)), metrics[0].startswith(LESS_IS_BETTER))
-        view |= charts(shown[0], [NOT_IN_NAMES.sub("_", name) for name in params])
+        view |= charts(shown[0], [*map(_param_name, params)])
         experiment_id = self._experiment_id(experiment)
         self.client.set_experiment_tag(experiment_id, f"{VIEWS}{name}", json.dumps(view))
         return experiment_page(experiment_id, name)
@@ -555,12 +567,21 @@ def _entities(
 ) -> tuple[list[Metric], list[Param], list[RunTag]]:
     from mlflow.entities import Metric, Param, RunTag
 
-    now = now_ms()
+    now, named = now_ms(), _named(params, metrics, tags)
     return (
-        [Metric(mlflow_name(name), value, now, 0) for name, value in metrics.items()],
-        [Param(NOT_IN_NAMES.sub("_", name), _param(value)) for name, value in params.items()],
-        [RunTag(name, str(value)[:TAG_LIMIT]) for name, value in tags.items()],
+        [Metric(name, value, now, 0) for name, value in named["metrics"]],
+        [Param(*pair) for pair in named["params"]],
+        [RunTag(*pair) for pair in named["tags"]],
     )
+
+
+def _named(params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]) -> dict[str, Any]:
+    """Return each as pairs (name, value) with names and lengths that MLflow takes."""
+    return {
+        "metrics": [(mlflow_name(name), value) for name, value in metrics.items()],
+        "params": [(_param_name(name), _param(value)) for name, value in params.items()],
+        "tags": [(name, str(value)[:TAG_LIMIT]) for name, value in tags.items()],
+    }
 
 
 def _results(
@@ -576,6 +597,11 @@ def _results(
             yield futures[future], future.result()
     if failed:
         raise failed[0]
+
+
+@functools.cache
+def _param_name(name: str) -> str:
+    return NOT_IN_NAMES.sub("_", name)
 
 
 def _param(value: Any) -> str:

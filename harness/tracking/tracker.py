@@ -248,7 +248,10 @@ class Tracker:
         pass
 
     def log_ended(self, runs: Sequence[EndedRun], logged: Callable[[EndedRun, str | None], None]) -> None:
-        """Log runs that have ended. Call `logged` with each run and its id as soon as the run is logged."""
+        """Log runs that have ended. Call `logged` with each run and its id as soon as the run is logged.
+
+        A tracker may move the files of the runs.
+        """
         for run in runs:
             run_id = self.begin(run.record)
             self.finish(run_id, run.record, run.status)
@@ -256,6 +259,10 @@ class Tracker:
 
     def begun(self, run: EndedRun) -> str | None:
         """Return the id of the run that a failed `log_ended` has begun for this run; None if it has begun none."""
+        return None
+
+    def moved(self, run: EndedRun) -> Path | None:
+        """Return the folder to which `log_ended` has moved the files of a run, even if it has not logged the run."""
         return None
 
     # ---- Reading

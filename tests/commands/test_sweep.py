@@ -15,6 +15,7 @@ from harness.experiment import steps
 from harness.recording.logged_run import in_full
 from harness.sweeps import ending, search
 from harness.sweeps.recommendation import Edge
+from harness.tracking import mlflow_rows
 from harness.tracking.mlflow_tracker import MlflowTracker
 from retrievers.lexical.bm25 import BM25
 
@@ -252,6 +253,25 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(harness, toy, run
     assert (again["trials"]["finished"], again["trials"]["skipped"]) == (3, 1)
     assert [run.status for run in runs(harness__verb="sweep")] == ["FINISHED"]
     assert not list((tmp_path / "outputs" / "sweeps" / again["sweep_id"]).glob("trials/*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("trials", "bulk"), [("all", "true"), ("all", "false"), ("best:1", "true")])
+def test_trials_killed_between_their_files_and_their_rows_are_logged_later(
+    harness, toy, runs, monkeypatch, trials, bulk
+):
+    """Also if the next start logs through the client, into other runs."""
+    words = (*PAIR, f"tracking.trials={trials}")
+    with monkeypatch.context() as patch:
+        patch.setattr(mlflow_rows, "write_rows", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert harness(*words).code == 130
+    assert runs(harness__verb="run") == []
+    again = harness(*words, f"tracking.bulk={bulk}").json
+    assert (again["trials"]["finished"], again["trials"]["skipped"]) == (2, 2)
+    logged = runs("FINISHED", harness__verb="run")
+    assert len(logged) == (2 if trials == "all" else 1)
+    assert all({"scores.csv", "predictions.jsonl"} <= runs.names(run.run_id) for run in logged)
+    assert not list(Path(again["files"]["folder"]).glob("trials/*.unfinished"))
 
 
 @pytest.mark.slow

@@ -175,6 +175,8 @@ def test_a_group_is_written_once_and_whole(tracker, tmp_path):
     with pytest.raises(MlflowException, match="exceeds the maximum length"):
         made.log_ended([*runs[:2], bad], lambda run, _: seen.append(run))
     assert made.runs("e", {}) == seen == []
+    assert [made.moved(run).name for run in runs] == ["artifacts"] * 3
+    assert not any(run.record.folder.exists() for run in runs)
     made.log_ended(runs[:2], lambda *_: None)
     made.log_ended(runs, lambda *_: None)
     assert len(made.runs("e", {})) == 3
