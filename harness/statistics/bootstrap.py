@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,14 +74,15 @@ def bootstrap_means(
 def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarray:
     n = values.shape[1]
     draw = _cached_draws if resamples * n <= _CELLS else draws
-    # Each product is so small that BLAS uses one thread. So the last bits do not depend on the number of cores, and
+    # The products are so small that BLAS uses one thread. So the last bits do not depend on the number of cores, and
     # processes that share the cores do not wait for each other. BLAS reads columns in blocks whose size divides 64.
     width = max(64, _PRODUCT // values.size // 64 * 64)
-    products = [
-        values @ drawn[start : start + width].T.astype(np.float64)
-        for drawn in draw(seed, n, resamples)
-        for start in range(0, len(drawn), width)
-    ]
+    with one_thread() if width * values.size > _PRODUCT else nullcontext():
+        products = [
+            values @ drawn[start : start + width].T.astype(np.float64)
+            for drawn in draw(seed, n, resamples)
+            for start in range(0, len(drawn), width)
+        ]
     return np.hstack(products) / n
 
 
@@ -206,8 +208,14 @@ def bootstrap_sums(tallies: Tallies, seed: int, resamples: int) -> tuple[np.ndar
 
 
 def product(counts: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """Return counts @ table, computed in one thread, so that the last bits do not depend on the number of cores."""
+    """Return counts @ table. The last bits do not depend on the number of cores."""
+    with one_thread():
+        return counts.astype(np.float64) @ table
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Let BLAS use one thread in a `with` block."""
     from threadpoolctl import threadpool_limits
 
-    with threadpool_limits(1, "blas"):
-        return counts.astype(np.float64) @ table
+    found: AbstractContextManager[object] = threadpool_limits(1, "blas")
+    return found

@@ -9,12 +9,14 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from harness import interruption
 from harness.errors import BadInput, Failed
+from harness.tracking.mlflow_rows import KNOWN
 from retrievers.hosts import host_of, name_host
 from retrievers.redaction import redacted as without_keys
 
@@ -214,6 +216,7 @@ def make_database(database: Path) -> None:
     for ending in ("-wal", "-shm"):  # left by a database that was moved; SQLite would write them into the new database
         database.with_name(database.name + ending).unlink(missing_ok=True)
     try:
+        _make_tables(unfinished)
         open_client(uri_of(unfinished))
         unfinished.rename(database)
     except BaseException:
@@ -223,6 +226,14 @@ def make_database(database: Path) -> None:
     connection = sqlite3.connect(database)
     connection.execute("PRAGMA journal_mode=WAL")
     connection.close()
+
+
+def _make_tables(database: Path) -> None:
+    """Make the tables that MLflow would make, if they are known: MLflow repeats its whole history of changes."""
+    prepared = Path(__file__).with_name(f"mlflow_{KNOWN.get(version('mlflow'))}.sql")
+    if prepared.exists():
+        with closing(sqlite3.connect(database)) as connection:
+            connection.executescript(prepared.read_text("utf-8"))
 
 
 def _remove(database: Path) -> None:

@@ -22,7 +22,7 @@ from harness.data.files import some
 from harness.gates.calibration import CLOSE
 from harness.measures.measures import grows_with
 from harness.reports.tables import Cell, Column, Number, Table
-from harness.statistics.bootstrap import bootstrap_means
+from harness.statistics.bootstrap import bootstrap_means, one_thread
 from harness.statistics.factors import Effects, Importance, Share, effects, importance
 from harness.storage.typed import INLINE
 from harness.tracking.tracker import LoggedRun
@@ -274,7 +274,8 @@ def matters(runs: BoardRuns) -> Matters | None:
     if not axes or not known.any() or runs.submissions:
         return None
     values = runs.values[rows][:, known]
-    groups = [_group(runs.metric, having, keys, axes, values) for having, keys in runs_by_keys(comparable(axes))]
+    with one_thread():  # with several threads, many small products mostly wait for each other
+        groups = [_group(runs.metric, having, keys, axes, values) for having, keys in runs_by_keys(comparable(axes))]
     return Matters(
         metric=runs.metric,
         runs=len(made),
