@@ -421,7 +421,10 @@ def in_parts(count: int, parts: int, threads: int, work: Callable[[int, int], No
 
 
 def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = 1) -> Iterator[_Result]:
-    """Yield the result of `call` for each item, in order, while threads compute the next results."""
+    """Yield the result of `call` for each item, in order, while threads compute the next results. threads: may be 0."""
+    if not threads:
+        yield from map(call, items)
+        return
     with ThreadPoolExecutor(threads) as pool:
         waiting: deque[Future[_Result]] = deque()
         try:

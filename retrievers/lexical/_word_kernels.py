@@ -63,10 +63,10 @@ def number_words(letters, text_ends, inside, ids, offsets, words, slots, text, p
 def add_words(letters, added, known, words, slots, count):
     """Add words to a table of `count` words that has room for them. Return the number of each word, int32.
 
-    letters, added: the words of a block. known, words, slots: the table and its letters.
+    letters, added: the words of a block. known, words, slots: the table and its letters, with a space after each word.
     """
     numbers = np.empty(len(added), np.int32)
-    free = words[count - 1, 1] if count else np.int64(0)
+    free = words[count - 1, 1] + 1 if count else np.int64(0)
     for word in range(len(added)):
         begin, end, key = added[word, 0], added[word, 1], added[word, 2]
         slot = _slot(slots, words, known, letters, begin, end, key)
@@ -76,6 +76,8 @@ def add_words(letters, added, known, words, slots, count):
             for i in range(end - begin):
                 known[free + i] = letters[begin + i]
             free += end - begin
+            known[free] = ord(" ")
+            free += 1
             count += 1
         numbers[word] = slots[slot, 1]
     return numbers
@@ -166,8 +168,8 @@ def _warm():
     """Compile all kernels."""
     letters, ends, inside = read_only(np.zeros(1, np.uint8)), np.ones(1, np.int64), np.ones(1, bool)
     ids, offsets = np.zeros(1, np.int32), np.zeros(2, np.int64)
-    words, slots, known = np.zeros((1, 3), np.int64), np.zeros((2, 2), np.int64), np.zeros(1, np.uint8)
+    words, slots = np.zeros((1, 3), np.int64), np.zeros((2, 2), np.int64)
     number_words(letters, ends, inside, ids, offsets, words, slots, 0, 0, 0, 0)
     fill_slots(words, 0, slots)
-    add_words(letters, words, known, np.zeros((1, 3), np.int64), np.zeros((2, 2), np.int64), 0)
+    add_words(letters, words, np.zeros(2, np.uint8), np.zeros((1, 3), np.int64), np.zeros((2, 2), np.int64), 0)
     expand(ids, offsets, read_only(np.zeros(1, np.int32)), read_only(np.zeros(2, np.int64)))

@@ -1,7 +1,7 @@
 """Split many texts into words, with compiled kernels and on all cores.
 
-Threads split blocks of texts. Each block numbers its own words. The blocks are then joined in the order of the texts,
-so the result is the same for any number of threads and any size of blocks.
+Threads split blocks of texts. Each block numbers its own words. This thread numbers the words of all blocks, in the
+order of the texts, so the result is the same for any number of threads and any size of blocks.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ import functools
 import re
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -26,7 +25,8 @@ FEW = 4096  # number of different words that a table has room for at first
 class WordRule:
     """What the words of a text are: `split(prepare(text))`.
 
-    pattern: a repeated character class, such as `\\w+`, that finds the same words as `split`.
+    prepare: maps ASCII texts character by character.
+    pattern: a repeated character class without the space, such as `\\w+`, that finds the same words as `split`.
     """
 
     prepare: Callable[[str], str]
@@ -46,30 +46,40 @@ def split_many(
     """Return (vocabulary, ids, offsets), as in `Tokens`. expand: word -> its terms; None: each word is a term."""
     table, terms = _Table(), _Terms(expand) if expand else None
     ids, offsets = array("i"), array("q", [0])
-    inside = _inside(rule.pattern)
-    borders = _borders(texts)
-    blocks = ahead(lambda span: _Block(texts[slice(*span)], rule.prepare, inside), pairwise(borders), cores())
-    for block, end in zip(blocks, borders[1:], strict=True):
-        known = len(table)
-        numbers, places = table.add(block)[block.ids], block.offsets
-        if terms is not None:
-            terms.add(table.texts(known))
-            numbers, places = terms.of(numbers, places)
-        places = places[1:] + len(ids)
-        ids.frombytes(numbers.view(np.uint8).data)
-        offsets.frombytes(places.view(np.uint8).data)
+    inside, threads = _inside(rule.pattern), cores() if cores() > 1 else 0
+    blocks = ahead(lambda part: _Block(part, rule.prepare, inside), _blocks(texts), threads)
+
+    def numbered() -> Iterator[Callable[[], tuple[np.ndarray, np.ndarray]]]:
+        for block in blocks:
+            known = len(table)
+            numbers = table.add(block)
+            if terms is None:
+                yield functools.partial(_found, block, numbers)
+            else:
+                terms.add(table.texts(known))
+                yield terms.expansion(block, numbers)
+
+    for found, places in ahead(lambda step: step(), numbered(), min(threads, 1)):
+        offsets.frombytes((places[1:] + len(ids)).view(np.uint8).data)
+        ids.frombytes(found.view(np.uint8).data)
         if progress:
-            progress(end, len(texts), "texts")
+            progress(len(offsets) - 1, len(texts), "texts")
     vocabulary = table.texts() if terms is None else terms.vocabulary
     flat = np.frombuffer(ids, np.int32) if ids else np.empty(0, np.int32)
     return tuple(vocabulary), flat, np.frombuffer(offsets, np.int64)
 
 
-def _borders(texts: Sequence[str]) -> list[int]:
-    """Return where blocks of texts begin and end. Only a longer text makes a block longer than BLOCK characters."""
-    ends = np.cumsum(np.fromiter((len(text) + 1 for text in texts), np.int64, len(texts)))  # empty texts count, too
-    full = np.arange(BLOCK, ends[-1], BLOCK) if len(texts) else np.empty(0, np.int64)
-    return np.unique([0, *np.searchsorted(ends, full, "right"), len(texts)]).tolist()
+def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Yield successive texts. Only a single long text makes a block longer than BLOCK characters."""
+    block, size = list[str](), 0
+    for text in texts:
+        size += len(text) + 1  # empty texts count, too
+        if block and size > BLOCK:
+            yield block
+            block, size = [], len(text) + 1
+        block.append(text)
+    if block:
+        yield block
 
 
 @functools.cache
@@ -87,10 +97,7 @@ class _Block:
     def __init__(self, texts: Sequence[str], prepare: Callable[[str], str], inside: np.ndarray) -> None:
         from retrievers.lexical import _word_kernels
 
-        encoded = [prepare(text).encode() for text in texts]
-        ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)))
-        encoded.append(b"\0")  # NumPy refuses an empty buffer
-        self.letters = np.frombuffer(b"".join(encoded), np.uint8)
+        self.letters, ends = _letters(texts, prepare)
         ids = np.empty((len(self.letters) + len(texts)) // 2, np.int32)  # a character lies between two words
         self.offsets = np.zeros(len(texts) + 1, np.int64)
         words, slots, state = _room(FEW), _places(FEW), (0, 0, 0, 0)
@@ -103,8 +110,24 @@ class _Block:
         self.ids, self.words = ids[:found], words[:used]
 
 
+def _letters(texts: Sequence[str], prepare: Callable[[str], str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the UTF-8 bytes of the prepared texts, one after the other, and where each text ends."""
+    joined = "".join(texts)
+    if joined.isascii():
+        parts, lengths = [prepare(joined).encode()], map(len, texts)
+    else:
+        parts = [prepare(text).encode() for text in texts]
+        lengths = map(len, parts)
+    ends = np.cumsum(np.fromiter(lengths, np.int64, len(texts)))
+    return np.frombuffer(b"".join([*parts, b"\0"]), np.uint8), ends  # NumPy refuses an empty buffer
+
+
+def _found(block: _Block, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return numbers[block.ids], block.offsets
+
+
 class _Table:
-    """The different words of all blocks that were added, in the order of first use."""
+    """The different words of all blocks that were added, in the order of first use. A space follows each word."""
 
     def __init__(self) -> None:
         self._letters, self._words, self._slots = np.empty(FEW, np.uint8), _room(FEW), _places(FEW)
@@ -117,30 +140,25 @@ class _Table:
         """Return the number in this table of each word of a block, int32."""
         from retrievers.lexical import _word_kernels
 
-        used, count = self._used, self._count
-        new_letters, new_words = int((block.words[:, 1] - block.words[:, 0]).sum()), len(block.words)  # at most
-        if used + new_letters > len(self._letters):
-            self._letters = np.concatenate([self._letters[:used], np.empty(used + 2 * new_letters, np.uint8)])
-        if count + new_words > len(self._words):
-            self._words = np.concatenate([self._words[:count], _room(count + 2 * new_words)])
-            self._slots = _places(len(self._words))
-            _word_kernels.fill_slots(self._words, count, self._slots)
-        numbers = _word_kernels.add_words(
-            block.letters, block.words, self._letters, self._words, self._slots, self._count
-        )
+        count, new = self._count, len(block.words)
+        self._letters = _with_room(self._letters, self._used, int(np.diff(block.words[:, :2]).sum()) + new)  # at most
+        words = _with_room(self._words, count, new)
+        if words is not self._words:
+            self._words, self._slots = words, _places(len(words))
+            _word_kernels.fill_slots(words, count, self._slots)
+        numbers = _word_kernels.add_words(block.letters, block.words, self._letters, words, self._slots, count)
         self._count = max(count, int(numbers.max(initial=-1)) + 1)
         return numbers
 
     def texts(self, first: int = 0) -> list[str]:
         """Return the words from number `first` on."""
-        words = self._words[first : self._count]
-        start = int(words[0, 0]) if len(words) else 0
-        letters = self._letters[start : self._used].tobytes()
-        return [letters[begin - start : end - start].decode() for begin, end in words[:, :2].tolist()]
+        if first == self._count:
+            return []
+        return self._letters[self._words[first, 0] : self._used - 1].tobytes().decode().split(" ")
 
     @property
     def _used(self) -> int:
-        return int(self._words[self._count - 1, 1]) if self._count else 0
+        return int(self._words[self._count - 1, 1]) + 1 if self._count else 0
 
 
 class _Terms:
@@ -149,24 +167,47 @@ class _Terms:
     def __init__(self, expand: Callable[[str], list[str]]) -> None:
         self._expand = expand
         self._numbers: dict[str, int] = {}
-        self._terms, self._ends = array("i"), array("q", [0])
+        self._terms, self._ends = _Grown(np.int32), _Grown(np.int64)
+        self._ends.append([0])
 
     @property
     def vocabulary(self) -> Iterable[str]:
         return self._numbers
 
     def add(self, words: Iterable[str]) -> None:
-        numbers = self._numbers
+        numbers, known, terms, ends = self._numbers, len(self._terms.values), array("i"), array("q")
         for word in words:
-            self._terms.extend([numbers.setdefault(term, len(numbers)) for term in self._expand(word)])
-            self._ends.append(len(self._terms))
+            terms.extend([numbers.setdefault(term, len(numbers)) for term in self._expand(word)])
+            ends.append(known + len(terms))
+        self._terms.append(terms)
+        self._ends.append(ends)
 
-    def of(self, ids: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return (ids, offsets) of the terms of these words."""
+    def expansion(self, block: _Block, numbers: np.ndarray) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
+        """Return a function that returns (ids, offsets) of a block's terms. numbers: of the block's words."""
         from retrievers.lexical import _word_kernels
 
-        terms = np.frombuffer(self._terms, np.int32) if self._terms else np.empty(0, np.int32)
-        return _word_kernels.expand(ids, offsets, read_only(terms), read_only(np.frombuffer(self._ends, np.int64)))
+        terms, ends = self._terms.values, self._ends.values
+        return lambda: _word_kernels.expand(numbers[block.ids], block.offsets, terms, ends)
+
+
+class _Grown:
+    """Values that are appended to. Earlier `values` stay as they are."""
+
+    def __init__(self, kind: type[np.generic]) -> None:
+        self._room, self.values = np.empty(FEW, kind), read_only(np.empty(0, kind))
+
+    def append(self, more: Sequence[int]) -> None:
+        used, end = len(self.values), len(self.values) + len(more)
+        self._room = _with_room(self._room, used, len(more))
+        self._room[used:end] = more
+        self.values = read_only(self._room[:end])
+
+
+def _with_room(values: np.ndarray, used: int, more: int) -> np.ndarray:
+    """Return an array with the first `used` of these values and with room for more."""
+    if used + more <= len(values):
+        return values
+    return np.concatenate([values[:used], np.empty((used + 2 * more, *values.shape[1:]), values.dtype)])
 
 
 def _room(words: int) -> np.ndarray:

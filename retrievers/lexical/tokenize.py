@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain, pairwise
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -288,7 +288,7 @@ def _split(
     progress: Progress | None,
     expand: Callable[[str], list[str]] | None = None,
 ) -> Tokens:
-    if sum(map(len, texts)) >= LARGE:
+    if any(size >= LARGE for size in accumulate(map(len, texts))):  # documents may be on disk: few are read twice
         return Tokens(*split_many(texts, rule, progress, expand))
     return as_tokens(map(rule.words, texts), len(texts), progress, expand)
 

@@ -3,6 +3,7 @@
 import re
 import sys
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -165,10 +166,27 @@ def test_kernels_report_progress_after_each_block_and_pass_errors_on():
     calls = []
     in_blocks(Word(), ["a"] * 50, progress=lambda *call: calls.append(call))
     assert calls == [(20, 50, "texts"), (40, 50, "texts"), (50, 50, "texts")]
-    with pytest.raises(AttributeError):
-        in_blocks(Word(), ["a"] * 50 + [""] * 50 + [b"bytes"])
-    with pytest.raises(KeyboardInterrupt):
-        in_blocks(Word(), ["a"] * 50, progress=interrupt)
+    for threads in (1, 3):
+        with pytest.raises(TypeError):
+            in_blocks(Word(), ["a"] * 50 + [""] * 50 + [b"bytes"], threads=threads)
+        with pytest.raises(KeyboardInterrupt):
+            in_blocks(Word(), ["a"] * 50, threads=threads, progress=interrupt)
+
+
+def test_kernels_read_texts_on_disk_once(monkeypatch):
+    monkeypatch.setattr(tokenize, "LARGE", 10)
+    read = []
+
+    class OnDisk(Sequence):
+        def __len__(self):
+            return 50
+
+        def __getitem__(self, place):
+            read.append(place)
+            return ["the moons"][place // 50]
+
+    assert Word()(OnDisk()).vocabulary == ("the", "moons")
+    assert read == [0, 1, *range(51)]  # the first two show that there are many characters
 
 
 def interrupt(*_):
