@@ -28,7 +28,7 @@ from harness.config.composing import Request, check_flags, compose, hydras_state
 from harness.config.manual import shipped
 from harness.config.messages import check_words, explain, failure
 from harness.config.schema import Key, Role, check_value, keys, with_role
-from harness.data.dataset import Dataset, conversations
+from harness.data.dataset import Dataset
 from harness.data.predictions import FORMS, Predictions, from_mapping, from_table, read_predictions, searched
 from harness.errors import BadInput, Failed
 from harness.experiment import session
@@ -203,7 +203,7 @@ def _evaluated(predictions: Any, dataset: Dataset, metrics: Any, missing: Any, k
         raise BadInput("The dataset has no labels to score with. Name a file of labels: dataset.qrels=FILE.")
     names = requested(shipped("task", "retrieval")["metrics"], dataset.qrels) if metrics is None else metrics
     lists = _shown(predictions, dataset, k)
-    found = scores.score_lists(lists, dataset.qrels, names, multi_turn=conversations(dataset.queries), missing=missing)
+    found = scores.score_lists(lists, dataset.qrels, names, multi_turn=dataset.conversations, missing=missing)
     return Evaluation(found, None, objective_of(names[0], found, None, "all"))
 
 

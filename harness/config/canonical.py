@@ -10,22 +10,28 @@ from typing import Any
 
 def digest(value: Any) -> str:
     """Return the sha256 of the canonical JSON of a value."""
-    return hashlib.sha256(_canonical(value).encode()).hexdigest()
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
 def digest_rows(rows: Iterable[Any]) -> str:
     """Return the digest of a list of rows, with one row in memory at a time."""
+    return digest_of(map(canonical, rows))
+
+
+def digest_of(texts: Iterable[str]) -> str:
+    """Return the digest of a list of values. texts: their canonical JSON."""
     found = hashlib.sha256()
     mark = b"["
-    for row in rows:
-        found.update(mark + _canonical(row).encode())
+    for text in texts:
+        found.update(mark + text.encode())
         mark = b","
     found.update(b"]" if mark == b"," else b"[]")
     return found.hexdigest()
 
 
-def _canonical(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
+canonical = json.JSONEncoder(
+    ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
+).encode  # `json.dumps` would make an encoder in each call
 
 
 def digest_texts(texts: Iterable[str]) -> str:

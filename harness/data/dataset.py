@@ -52,6 +52,10 @@ class Dataset:
         return documents_by_id(self.documents)
 
     @cached_property
+    def conversations(self) -> dict[str, bool]:
+        return conversations(self.queries)
+
+    @cached_property
     def fingerprints(self) -> dict[str, str | None]:
         """Part -> its sha256. Parts: "documents", "queries", "qrels" and "evidence" (the passages behind the labels).
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,53 +29,59 @@ def submission_rows(
     Ids have the same type as in their file. Scores have six decimals. queries: as searched, in the ranking's order.
     contents: whether references contain the documents' texts, which `with_contents` can add later.
     """
-    if [query.query_id for query in queries] != list(ranking.query_ids):
-        raise ValueError("a submission needs the ranking's queries, in the ranking's order")
+    _require_rows(queries, ranking)
     written = [""] * len(queries) if answers is None else answers
     lists = in_rows(ranking.docs), in_rows(ranking.scores), in_rows(ranking.lengths)
     for query, docs, scores, length, answer in zip(queries, *lists, written, strict=True):
         documents = [texts[ranking.doc_ids[doc]] for doc in docs[:length]]
-        references: list[dict[str, Any]] = [{"score": round(score, 6)} for score in scores[:length]]
+        row = _submission_row(query, documents, scores[:length]) | {"answer": answer}
         if contents:
-            for reference, document in zip(references, documents, strict=True):
+            for reference, document in zip(row["references"], documents, strict=True):
                 reference["content"] = document.text
-        yield {
-            "eval_id": query.query_id if query.native_id is None else query.native_id,
-            "standalone_query": query.text,
-            "topk": [one.doc_id if one.native_id is None else one.native_id for one in documents],
-            "answer": answer,
-            "references": references,
-        }
+        yield row
+
+
+def _submission_row(query: Query, documents: Sequence[Document], scores: Sequence[float]) -> dict[str, Any]:
+    return {
+        "eval_id": query.query_id if query.native_id is None else query.native_id,
+        "standalone_query": query.text,
+        "topk": [one.doc_id if one.native_id is None else one.native_id for one in documents],
+        "answer": "",
+        "references": [{"score": round(score, 6)} for score in scores],
+    }
+
+
+def _require_rows(queries: Sequence[Query], ranking: Ranking) -> None:
+    if [query.query_id for query in queries] != list(ranking.query_ids):
+        raise ValueError("a submission needs the ranking's queries, in the ranking's order")
 
 
 def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray, texts: Mapping[str, Document]) -> str:
     """Return a submission without the documents' texts. lengths: the size of each query's list, int [Q]."""
-    encoded = _encoded_lines(candidates)  # kept for later trials: if only `lengths` differ, most lines are equal
-    longest = int(lengths.max(initial=0))
-    if longest > encoded.depth:
-        encoded.rows = list(submission_rows(queries, candidates.top(longest), texts, contents=False))
-        encoded.depth = longest
-    text = []
-    for row, length in enumerate(lengths.tolist()):
-        if (row, length) not in encoded.lines:
-            shown = {name: encoded.rows[row][name][:length] for name in ("topk", "references")}
-            encoded.lines[row, length] = json_line(encoded.rows[row] | shown)
-        text.append(encoded.lines[row, length])
-    return "".join(text)
+    _require_rows(queries, candidates)
+
+    def line(row: int, length: int) -> str:
+        docs, scores = (values[row, :length].tolist() for values in (candidates.docs, candidates.scores))
+        return json_line(_submission_row(queries[row], [texts[candidates.doc_ids[doc]] for doc in docs], scores))
+
+    return "".join(head_texts(candidates, lengths, line, "submission"))
 
 
-@dataclasses.dataclass
-class _EncodedLines:
-    """Submission lines of a ranking. rows: with up to `depth` documents each. lines: (row, list length) -> line."""
+def head_texts(ranking: Ranking, lengths: np.ndarray, text: Callable[[int, int], str], kind: str) -> list[str]:
+    """Return text(row, length) of each row. lengths: int [Q], how many of the row's documents the text is about.
 
-    depth: int = -1
-    rows: list[dict[str, Any]] = dataclasses.field(default_factory=list)
-    lines: dict[tuple[int, int], str] = dataclasses.field(default_factory=dict)
+    Texts of the same kind are kept for other lengths: a sweep's trials often cut the same ranking elsewhere.
+    """
+    known = _head_texts(ranking, kind=kind)
+    for one in enumerate(lengths.tolist()):
+        if one not in known:
+            known[one] = text(*one)
+    return [known[one] for one in enumerate(lengths.tolist())]
 
 
 @remembered
-def _encoded_lines(candidates: Ranking) -> _EncodedLines:
-    return _EncodedLines()
+def _head_texts(ranking: Ranking, *, kind: str) -> dict[tuple[int, int], str]:
+    return {}
 
 
 def with_contents(path: Path, texts: Mapping[str, Document]) -> str:

@@ -33,8 +33,8 @@ def csv_text(columns: Mapping[str, Iterable[Any]]) -> str:
 
 def csv_lines(columns: Mapping[str, Iterable[Any]]) -> Iterator[str]:
     """Yield the lines of `csv_text`."""
-    yield _line(columns)
-    yield from map(_line, zip(*columns.values(), strict=True))
+    yield csv_line(columns)
+    yield from map(csv_line, zip(*columns.values(), strict=True))
 
 
 def read_columns(path: Path) -> dict[str, list[str]]:
@@ -81,7 +81,7 @@ def number_column(cells: Sequence[str], name: str, path: Path, lacking: bool = F
     return np.fromiter(values, np.float64, len(cells))
 
 
-def _line(cells: Iterable[Any]) -> str:
+def csv_line(cells: Iterable[Any]) -> str:
     shown = ["" if cell is None else str(cell) for cell in cells]
     if shown == [""]:
         return '""\n'

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.data.dataset import Dataset, conversations
+from harness.data.dataset import Dataset
 from harness.experiment import timing
 from harness.experiment.plan import Plan
 from harness.experiment.session import Session
@@ -83,7 +83,7 @@ def order(plan: Plan, rankings: Mapping[str, Ranking], session: Session) -> Orde
         if plan.fusion_learns:
             dataset, fusion = session.dataset, plan.made("fusion")
             assert dataset.qrels is not None
-            turns = conversations(dataset.queries)
+            turns = dataset.conversations
             labels = FusionLabels(dataset.qrels, plan.objective, plan.top_k, plan.split, turns)
             learning: Learning = fusion.learn(rankings, plan.depth, labels)
             learnt, fused = LearntOrder(learning, plan, session), learning.fused()

@@ -13,7 +13,7 @@ from harness.config.canonical import digest_texts
 from harness.config.components import build, component_identity
 from harness.config.schema import Node
 from harness.config.text import counted
-from harness.data.dataset import Dataset, conversations
+from harness.data.dataset import Dataset
 from harness.data.files import some
 from harness.data.qrels import Qrels
 from harness.data.shards import Shard, ShardedDocuments
@@ -54,7 +54,7 @@ class DataFacts:
             fingerprints=dataset.fingerprints,
             queries=queries,
             unwritten=unwritten,
-            turns=conversations(dataset.queries),
+            turns=dataset.conversations,
             qrels=dataset.qrels,
             doc_ids=dataset.by_id if on_disk else tuple(document.doc_id for document in documents),
             indexed="" if on_disk else digest_texts(document.indexed_text for document in documents),

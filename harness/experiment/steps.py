@@ -17,7 +17,7 @@ import numpy as np
 from harness.config.canonical import digest
 from harness.config.components import build, component_identity, target_class
 from harness.config.schema import Node
-from harness.data.dataset import Dataset, conversations
+from harness.data.dataset import Dataset
 from harness.data.files import some
 from harness.data.shards import missing_ids
 from harness.errors import BadInput, Failed
@@ -151,15 +151,15 @@ def conclude(
     detailed: measures that also get an interval and scores of the public and private parts; None for all measures.
     ordered: the result of `order` for a plan with the same `Plan.order_key`; None to compute it.
     """
-    if ordered is None:
-        ordered = order(plan, rankings, session)
+    shared = ordered.candidates if ordered else None
+    ordered = ordered or order(plan, rankings, session)
     candidates, learnt = ordered.candidates, ordered.learnt
     with session.clock.stage("gate", "deciding at the gate"):
         decision = decide(plan, rankings, ordered, session)
     final = candidates.cut(np.minimum(decision.shown, plan.top_k))
     scores = held_out = None
     if session.dataset.qrels:
-        scorer = partial(_scored, plan, session.dataset, rankings, detailed)
+        scorer = partial(_scored, plan, session.dataset, rankings, detailed, shared)
         with session.clock.stage("score", "scoring"):
             scores = scorer(candidates, decision.shown, decision.signal)
             if apart := [scorer(*lists) for lists in _held_out(ordered, decision)]:
@@ -207,7 +207,7 @@ def payoff_of(plan: Plan, objective: str, candidates: Ranking, dataset: Dataset)
     """Return each query's objective if its first 0, 1, ... top_k candidates are shown; None without labels."""
     if not dataset.qrels:
         return None
-    turns = conversations(dataset.queries)
+    turns = dataset.conversations
     return payoffs(candidates, dataset.qrels, objective, plan.top_k, split=plan.split, multi_turn=turns)
 
 
@@ -360,21 +360,24 @@ def _scored(
     dataset: Dataset,
     rankings: Mapping[str, Ranking],
     detailed: Collection[str] | None,
+    shared: Ranking | None,
     candidates: Ranking,
     shown: np.ndarray,
     signal: np.ndarray | None,
 ) -> Scores:
     assert dataset.qrels is not None
+    lengths = np.minimum(shown, plan.top_k)
     lists = ShownLists(
-        final=candidates.cut(np.minimum(shown, plan.top_k)),
+        final=candidates.cut(lengths),
         deep=candidates.where(shown > 0),
         candidates=candidates,
         keep=shown > 0,
         signal=signal,
         rankings=rankings,
         top_k=plan.top_k,
+        lengths=lengths if candidates is shared else None,
     )
-    turns = conversations(dataset.queries)
+    turns = dataset.conversations
     names = requested(plan.metrics, dataset.qrels, plan.top_k)
     return score_lists(lists, dataset.qrels, names, split=plan.split, multi_turn=turns, detailed=detailed)
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from harness.data.tables import AGAIN, number_column, read_columns, taken, taken_ids
+from harness.data.tables import AGAIN, csv_line, number_column, read_columns, taken, taken_ids
 from harness.errors import BadInput
 from harness.measures.measures import KINDS, OOF
 from harness.measures.scores import Scores
@@ -66,6 +67,22 @@ def table_columns(scores: Scores, oof: Scores | None = None) -> dict[str, Iterab
     columns |= {name: map(encoded, in_rows(values)) for name, values in scores.values.items()}
     unseen = oof.values if oof else {}
     return columns | {f"{OOF}{name}": map(encoded, in_rows(values)) for name, values in unseen.items()}
+
+
+def score_lines(scores: Scores, oof: Scores | None = None) -> Iterator[str]:
+    """Yield the lines of a CSV file with the `table_columns`."""
+    columns = table_columns(scores, oof)
+    yield csv_line(columns)
+    measured = [*scores.values.values(), *(oof.values.values() if oof else ())]
+    numbers = np.array(measured).reshape(-1, len(scores.query_ids)).T
+    plain = zip(*[*columns.values()][: len(columns) - len(measured)], strict=True)
+    for cells, row in zip(plain, numbers, strict=True):
+        yield _score_line(cells, row.tobytes())
+
+
+@lru_cache(maxsize=1 << 14)  # trials of a sweep have most lines in common
+def _score_line(cells: tuple[Any, ...], numbers: bytes) -> str:
+    return csv_line([*cells, *encoded(np.frombuffer(numbers))])
 
 
 def read_score_table(file: Path, only: str | None = None) -> ScoreTable:

@@ -7,7 +7,7 @@ means of the public and the private part.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.measures import checked_values
 from harness.measures.checked_values import CheckedValues
-from harness.measures.judged import Judged, judge_lists, judge_rows, rows_of
+from harness.measures.judged import Judged, Shown, judge_lists, judge_rows, rows_of, signal_in_rows
 from harness.measures.measures import (
     SHOWN,
     Measure,
@@ -33,7 +33,7 @@ from harness.measures.measures import (
     of_spans,
     parse_measure,
 )
-from harness.statistics.bootstrap import bootstrap_means
+from harness.statistics.bootstrap import alike, bootstrap_means
 from harness.statistics.prediction_powered import Estimate
 from harness.statistics.split import Split, public_part
 from retrievers.base import Ranking, remembered, row_blocks
@@ -53,6 +53,8 @@ class ShownLists:
     signal: float64 [rows], the gate's signal.
     rankings: component rankings, for the oracle fusion.
     complete: False for lists that may have been cut, such as the lists of a file.
+    lengths: int [rows], the lengths of the final lists, if these are the first of the `candidates` and other lists of
+        the same candidates will be scored: what depends only on a query and its list's length is kept. Else None.
     """
 
     final: Lists
@@ -63,6 +65,7 @@ class ShownLists:
     rankings: Mapping[str, Ranking] = field(default_factory=dict)
     top_k: int | None = None
     complete: bool = True
+    lengths: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         others = [lists for lists in (self.deep, self.candidates, *self.rankings.values()) if lists is not None]
@@ -303,6 +306,26 @@ class _Judgement:
             tuple(dict.fromkeys(doc_id for part in parts for doc_id in part.unplaced)),
         )
 
+    @classmethod
+    def mixed(cls, parts: Mapping[int, _Judgement], lengths: np.ndarray) -> _Judgement:
+        """Take each query's numbers from the part for its length, int [n]. parts: length -> all queries' judgement."""
+        first = next(iter(parts.values()))
+        masks = [lengths == length for length in parts][1:]
+
+        def mix(arrays: Sequence[np.ndarray]) -> np.ndarray:
+            found = arrays[0]
+            for mask, other in zip(masks, arrays[1:], strict=True):
+                found = np.where(mask, other, found)
+            return found
+
+        def together(name: str) -> dict[str, np.ndarray]:
+            several = [getattr(part, name) for part in parts.values()]
+            return {key: mix([one[key] for one in several]) for key in several[0]}
+
+        shown = replace(first.shown, returned=mix([part.shown.returned for part in parts.values()]))
+        unplaced = tuple(dict.fromkeys(doc_id for part in parts.values() for doc_id in part.unplaced))
+        return cls(shown, first.first, together("values"), together("losses"), together("ceilings"), unplaced)
+
 
 def _judgement(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], measures: Sequence[Measure]) -> _Judgement:
     """Judge some of the queries at a time, so that temporary arrays do not grow with queries × documents."""
@@ -310,12 +333,40 @@ def _judgement(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], measure
     keep = None if lists.keep is None else (rows >= 0) & lists.keep[rows]
     widest = max(one.docs.shape[1] for one in (lists.final, lists.deep, lists.candidates) if one is not None)
     parts = [*row_blocks((len(scored), widest), JUDGED)] or [slice(0)]
+    if lists.lengths is not None and len(parts) == 1:
+        return _judged_heads(lists, _Reader(qrels, scored, rows, alone=True), measures)
 
     def judgement(part: slice) -> _Judgement:
         read = _Reader(qrels, scored[part], rows[part], alone=len(parts) == 1)
         return _judged_part(lists, read, None if keep is None else keep[part], measures)
 
     return _Judgement.joined([*map(judgement, parts)])
+
+
+def _judged_heads(lists: ShownLists, read: _Reader, measures: Sequence[Measure]) -> _Judgement:
+    """Judge all candidates at every length that occurs, unless that is known, and mix the results."""
+    candidates, final = lists.candidates, lists.final
+    assert isinstance(candidates, Ranking)
+    assert lists.lengths is not None
+    about = {"rankings": tuple(lists.rankings), "measures": tuple(one.name for one in measures), "top_k": lists.top_k}
+    known = _known_lengths(candidates, read.qrels, *lists.rankings.values(), query_ids=read.query_ids, **about)
+    lengths = lists.lengths[read.rows]
+    occurring = np.unique(lengths).tolist()
+    for length in (one for one in occurring if one not in known):
+        same = np.full(len(candidates.query_ids), length)
+        alike = replace(lists, final=candidates.cut(same), deep=candidates.where(same > 0), signal=None)
+        known[length] = _judged_part(alike, read, same[read.rows] > 0, measures)
+    found = _Judgement.mixed({length: known[length] for length in occurring}, lengths)
+    if found.unplaced:  # if documents have no place, they may only be in longer lists
+        listed = Shown(final.docs[read.rows], final.doc_ids, read.query_ids, read.qrels)
+        found = replace(found, unplaced=tuple(listed.unplaced))
+    signal = None if lists.signal is None else signal_in_rows(lists.signal, final, read.rows)
+    return replace(found, shown=replace(found.shown, signal=signal))
+
+
+@remembered
+def _known_lengths(candidates: Ranking, qrels: Qrels, *rankings: Ranking, **about: Any) -> dict[int, _Judgement]:
+    return {}
 
 
 def _judged_part(lists: ShownLists, read: _Reader, keep: np.ndarray | None, measures: Sequence[Measure]) -> _Judgement:
@@ -429,6 +480,8 @@ def _missing(final: Lists, qrels: Qrels) -> list[str]:
 
 
 def _duplicates(final: Lists) -> dict[str, list[str]]:
+    if isinstance(final, Ranking):  # has each document once
+        return {}
     ordered = np.sort(final.docs, axis=1)
     repeats = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
     found = {}
@@ -441,18 +494,27 @@ def _duplicates(final: Lists) -> dict[str, list[str]]:
 def _summaries(
     measures: Sequence[Measure], shown: Judged, values: Mapping[str, np.ndarray], rows: np.ndarray
 ) -> dict[str, Summary]:
+    means = _means([values[one.name][rows] for one in measures if one.family is not MeasureFamily.POOLED])
     found = {}
     for measure in measures:
-        if measure.family is MeasureFamily.POOLED:
-            value, n = measure.pooled(shown.take(rows))
-        else:
-            counted = values[measure.name][rows]
-            counted = counted[~np.isnan(counted)]
-            n = len(counted)
-            # A ratio with denominator 0 is 0 by definition; a mean over no queries is unknown.
-            value = float(counted.mean()) if n else 0.0 if measure.family is MeasureFamily.ABSTENTION else math.nan
+        value, n = measure.pooled(shown.take(rows)) if measure.family is MeasureFamily.POOLED else next(means)
+        if not n and measure.family is MeasureFamily.ABSTENTION:
+            value = 0.0  # a ratio with denominator 0; a mean over no queries is unknown
         found[measure.name] = Summary(value, n, note="" if n else _reason(measure, shown))
     return found
+
+
+def _means(values: Sequence[np.ndarray]) -> Iterator[tuple[float, int]]:
+    """Yield (mean, number of values that are not NaN) of each array; NaN for the mean of no values."""
+    if not values:
+        return
+    table = np.stack(values)
+    found = np.full((2, len(values)), math.nan)
+    for members, present in alike(table):
+        found[1, members] = present.sum()
+        if present.any():
+            found[0, members] = np.ascontiguousarray(table[np.ix_(members, present)]).mean(axis=1)
+    yield from ((mean, int(n)) for mean, n in found.T.tolist())
 
 
 def _reason(measure: Measure, judged: Judged) -> str:
@@ -470,15 +532,14 @@ def _with_intervals(
     for name, one in summary.items():
         if name in wanted and name not in values:
             found[name] = replace(one, note=one.note or "no interval: not a mean of queries")
-    if values:
-        rows = np.array([name in wanted for name in values])
+    rows = np.array([name in wanted and name in summary for name in values], bool)
+    if rows.any():
         stacked = np.stack(list(values.values()))
         low, high, notes = bootstrap_means(stacked, seed, resamples=RESAMPLES, wanted=rows)
         for row, name in enumerate(values):
-            if name not in summary:
-                continue
-            one = summary[name]
-            found[name] = replace(one, low=float(low[row]), high=float(high[row]), note=one.note or notes[row])
+            if rows[row]:
+                one = summary[name]
+                found[name] = replace(one, low=float(low[row]), high=float(high[row]), note=one.note or notes[row])
     return found
 
 

@@ -124,7 +124,7 @@ def _version(package: str) -> str:
 
 def resolved(document: Mapping[str, Any]) -> str:
     """Return a config as YAML, without `tracking`, whose address may contain a password."""
-    return "".join(_yaml(json.dumps({name: recorded(node)})) for name, node in document.items() if name != "tracking")
+    return "".join(_yaml(json.dumps({name: node})) for name, node in document.items() if name != "tracking")
 
 
 @functools.lru_cache(maxsize=1000)  # trials share most of their config
@@ -132,4 +132,4 @@ def _yaml(node: str) -> str:
     import yaml
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # writes the same text ten times faster
-    return yaml.dump(json.loads(node), Dumper=dumper, allow_unicode=True, sort_keys=False)
+    return yaml.dump(recorded(json.loads(node)), Dumper=dumper, allow_unicode=True, sort_keys=False)

@@ -20,14 +20,13 @@ from harness.config.text import short_number, shortest
 from harness.data.dataset import Dataset
 from harness.data.files import json_line
 from harness.data.submissions import bare_text, submission_rows
-from harness.data.tables import csv_lines
 from harness.experiment import preflight, steps, timing
-from harness.experiment.file_scores import lists_digest
+from harness.experiment.file_scores import heads_digest, lists_digest
 from harness.experiment.plan import Plan
 from harness.experiment.session import Clock, Session, foreseen_queries, moment, open_dataset
 from harness.measures import checked_values, measures
 from harness.measures.objective import Objective
-from harness.measures.score_table import table_columns
+from harness.measures.score_table import score_lines
 from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores, Summary
 from harness.recording import provenance
 from harness.recording.traces import check_traces
@@ -197,7 +196,7 @@ def write_metrics(
 
 def score_files(scores: Scores, held_out: Scores | None = None) -> tuple[dict[str, Iterable[str]], dict[str, str]]:
     """Return the files of scores and checked values as file name -> parts, and the tags that describe the files."""
-    files: dict[str, Iterable[str]] = {"scores.csv": csv_lines(table_columns(scores, held_out))}
+    files: dict[str, Iterable[str]] = {"scores.csv": score_lines(scores, held_out)}
     tags = {SCORED_IDS: ids_digest(scores.query_ids)}
     if checked := (held_out or scores).checked:
         files[checked_values.FILE] = (checked_values.checked_table_text(checked),)
@@ -310,12 +309,16 @@ def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
 
 def write_run_files(
     folder: Path, plan: Plan, dataset: Dataset, outcome: steps.Outcome, light: bool = False
-) -> dict[str, str]:
-    """Write the run's files; return its tags. light: leave out the TREC run and the texts of documents."""
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Write the run's files. Return its tags, and name -> sha256 of the files that are hashed already, if `light`.
+
+    light: leave out the TREC run and the texts of documents.
+    """
     bare = hashlib.sha256()
     files: dict[str, Iterable[str]] = {"config.yaml": (provenance.resolved(plan.document),)}
     files["predictions.jsonl"] = _submission(outcome, dataset, light, bare)
-    found = {timing.MACHINE: timing.machine(), LISTS: lists_digest(outcome.final)}
+    lists = heads_digest(outcome.candidates, outcome.final.lengths) if light else lists_digest(outcome.final)
+    found = {timing.MACHINE: timing.machine(), LISTS: lists}
     if outcome.scores:
         tables, tags = score_files(outcome.scores, outcome.held_out)
         files, found = files | tables, found | tags
@@ -324,12 +327,14 @@ def write_run_files(
             files[name] = (json.dumps(learnt, ensure_ascii=False, indent=1), "\n")
     if not light:
         files[RUN_FILE] = outcome.candidates.to_trec("retrieval-harness")
+    hashes = {}
     for name, parts in files.items():
         if light:  # the tracker copies the file, so it need not be synced to disk
-            (folder / name).write_text("".join(parts), "utf-8")
+            (folder / name).write_bytes(content := "".join(parts).encode())
+            hashes[name] = hashlib.sha256(content).hexdigest()
         else:
             write_parts(folder / name, parts)
-    return found | {PREDICTED: bare.hexdigest()}
+    return found | {PREDICTED: bare.hexdigest()}, hashes
 
 
 def _submission(outcome: steps.Outcome, dataset: Dataset, light: bool, bare: Any) -> Iterator[str]:

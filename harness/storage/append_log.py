@@ -18,9 +18,9 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar
 
 from harness.errors import BadInput, Failed
 from harness.storage.atomic import create_text, write_text
@@ -189,11 +189,10 @@ class AppendLog(Generic[T]):
 
     def _line(self, row: T, before: str) -> tuple[bytes, str]:
         """Return the line of a row and its checksum. before: the previous line's checksum."""
-        content = asdict(cast(Any, row))
         try:
-            text = json.dumps(content, ensure_ascii=False).encode()
+            text = json.dumps(row, ensure_ascii=False, default=_fields_of).encode()
         except UnicodeEncodeError:  # the text has half a surrogate pair
-            text = json.dumps(content).encode()
+            text = json.dumps(row, default=_fields_of).encode()
         check = self._checksum(text[:-1], before)
         return text[:-1] + _FIELD + check.encode() + b'"}\n', check
 
@@ -246,6 +245,10 @@ class AppendLog(Generic[T]):
             os.ftruncate(file, size)
             error.filename = str(self.path)
             raise
+
+
+def _fields_of(row: Any) -> dict[str, Any]:
+    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 SEND_SECONDS = 30.0  # time between two calls of `send`; a lost machine loses at most the rows since the last call

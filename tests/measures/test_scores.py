@@ -1,5 +1,6 @@
 """Which queries count and which list a measure reads, on tables small enough to check by eye."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,11 +11,13 @@ from hypothesis import strategies as st
 
 from harness.data.predictions import Predictions
 from harness.data.qrels import Qrels
+from harness.data.spans import Evidence, Span
 from harness.data.tables import csv_text
 from harness.errors import BadInput
 from harness.gates.payoff import payoffs
+from harness.measures.measures import MEASURES, of_spans
 from harness.measures.objective import objective_of
-from harness.measures.score_table import read_score_table, table_columns
+from harness.measures.score_table import read_score_table, score_lines, table_columns
 from harness.measures.scores import ShownLists, averaged_scores, score_lists
 from harness.recording import retrieval_run
 from harness.statistics.bootstrap import bootstrap_means
@@ -244,7 +247,10 @@ def test_the_table_of_scores_is_read_back_to_the_last_bit(tmp_path):
     names = ["modified_map@3", "recall@3", "abstention_f1"]
     scores = score_lists(ShownLists(final), qrels, names, multi_turn={"다": True})
     file = tmp_path / "scores.csv"
-    file.write_text(csv_text(table_columns(scores, scores)), "utf-8")
+    text = csv_text(table_columns(scores, scores))
+    for _ in range(2):  # the second time from memory
+        assert "".join(score_lines(scores, scores)) == text
+    file.write_text(text, "utf-8")
     table = read_score_table(file)
     assert table.query_ids == scores.query_ids
     for found, expected in zip(
@@ -375,3 +381,32 @@ def test_scores_do_not_depend_on_how_many_queries_are_judged_at_a_time(monkeypat
     )
     for name in vars(at_once):
         np.testing.assert_equal(getattr(one_by_one, name), getattr(at_once, name))
+
+
+@pytest.mark.parametrize("places", [None, {f"d{n}": (Span("A", 10 * n, 10 * n + 15),) for n in range(6)}])
+def test_scores_by_length_are_those_of_the_lists_to_the_bit(places):
+    """Gates that cut the same candidates in other ways, one after the other, as the trials of a sweep do."""
+    draw = np.random.default_rng(3)
+    ids = [f"q{n}" for n in range(40)]
+    lists = ranking({q: draw.permutation([f"d{n}" for n in range(9)])[: n % 10].tolist() for n, q in enumerate(ids)})
+    grades = {q: {f"d{k}": 1.0 + k % 2 for k in range(n % 4)} for n, q in enumerate(ids) if n % 6}
+    judged = {q: frozenset({"d5", "d8"}) for q in ids[::3]}
+    evidence = {q: (Evidence(Span("A", n, n + 20), "x" * 20),) for n, q in enumerate(ids) if grades.get(q)}
+    evidence = {} if places is None else evidence
+    qrels = Qrels(grades, not_relevant=judged, pooled={"q1": frozenset({"d7"})}, places=places, evidence=evidence)
+    names = [name for name in MEASURES if places or not of_spans(name)]
+    names += [f"{name}@3" for name in ("ndcg", "modified_map", "precision", "ndcg_exp", "hit_upper", "map_condensed")]
+    thresholds = [np.where(np.arange(40) % 7 >= threshold, 4, 0) for threshold in (0, 3, 3, 9)]
+    for lengths in [*thresholds, np.arange(40) % 3, draw.integers(0, 5, 40)]:
+        gated = lists.where(keep := lengths > 0)
+        plain = ShownLists(lists.cut(lengths), gated, lists, keep, np.sin(np.arange(40.0)), {"one": lists}, top_k=4)
+        split = Split(select_on="public")
+        expected, found = (
+            score_lists(one, qrels, names, split=split, detailed=["ndcg@3"])
+            for one in (plain, dataclasses.replace(plain, lengths=lengths))
+        )
+        for name, value in vars(expected).items():
+            if name in ("summary", "public", "private"):
+                assert repr(getattr(found, name)) == repr(value)  # NaN is not itself
+            else:
+                np.testing.assert_equal(getattr(found, name), value, name)

@@ -90,6 +90,9 @@ def test_a_job_started_again_does_nothing_twice(handed, concluded):
     assert not any("tracking" in one["plan"] for one in trials_of), "an address may hold a password"
     first = results_of(job, mine)
     assert [result.status for result in first] == ["FINISHED"] * 3
+    for result in first:
+        files = mine.trial(result.number).iterdir()
+        assert json.loads(result.hashes) == {file.name: sha256_of(file) for file in files}
     assert results_of(job, mine) == first
     assert concluded == [0, 1, 2]
     lines = (journal := mine.folder / trials.JOURNAL).read_bytes().splitlines(True)

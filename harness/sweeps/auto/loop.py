@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from harness.analysis.proposals.costs import CostModel
 from harness.config.text import counted
-from harness.data.dataset import conversations
 from harness.data.files import json_file
 from harness.errors import BadInput, Failed
 from harness.gates.payoff import queries_to_learn_from
@@ -172,7 +171,7 @@ def space_and_costs(sweep: Sweep) -> tuple[SearchSpace, CostModel]:
         raise base.error
     plan, dataset = base.retrieval, dataset_of(base)
     assert dataset.qrels is not None, "the planner refuses trials without labels"
-    turns = conversations(dataset.queries)
+    turns = dataset.conversations
     rows = queries_to_learn_from(list(turns), dataset.qrels, plan.objective, plan.split, turns).rows
     if len(rows) < 2:
         raise BadInput(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from harness.analysis.proposals.catalogue import ENCODERS, GATES, Proposal, Setup, models, proposals
 from harness.analysis.proposals.command_lines import override_key
 from harness.analysis.proposals.costs import CostModel, Workload
-from harness.data.dataset import Dataset, conversations
+from harness.data.dataset import Dataset
 from harness.data.scripts import Writing
 from harness.errors import BadInput
 from harness.gates.calibration import CLOSE
@@ -105,7 +105,7 @@ class SpaceFinder:
         for kind, found in known.items():
             self._left_out |= {f"{kind}={choice}": why for choice, why in found.items() if why}
         here = {kind: [choice for choice, why in found.items() if not why] for kind, found in known.items()}
-        several, grades = conversations(dataset.queries), dataset.qrels.grades
+        several, grades = dataset.conversations, dataset.qrels.grades
         own = base.choices.get("encoder")
         self._setup = Setup(
             plan=base.retrieval,
