@@ -13,7 +13,7 @@ import weakref
 from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import chain, compress, pairwise
 from pathlib import Path
@@ -308,12 +308,16 @@ def one_table(tables: Sequence[Sequence[str]]) -> tuple[tuple[str, ...], list[np
 
 def occurring(docs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct numbers in `docs` (0 to count - 1), ascending, and `docs` as indices into them; -1 stays."""
+    if docs.size < count // 16:  # a sort is faster than a look at all numbers
+        used, inverse = np.unique(docs, return_inverse=True)
+        pads = used.searchsorted(0)
+        return used[pads:], (inverse.reshape(docs.shape) - pads).astype(np.int32)
     occurs = np.zeros(count + 1, bool)  # the last element is for -1, the pad
     occurs[docs] = True
     occurs[-1] = False
     places = np.cumsum(occurs, dtype=np.int32) - 1
     places[-1] = -1
-    return np.flatnonzero(occurs), places[docs]
+    return np.flatnonzero(occurs), places.take(docs)
 
 
 def encodable(text: str) -> str:
@@ -327,11 +331,14 @@ def one_word(text: str) -> str:
 
 
 class DocIds:
-    """An index's doc_ids, in the order of document numbers, as one joined text: it takes a fifth of a list's memory."""
+    """An index's doc_ids, in the order of document numbers.
+
+    The ids of more than LISTED documents are only kept as one joined text, which takes a fifth of a list's memory.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._text = (folder / "doc_ids.txt").read_bytes().decode("utf-8", "surrogatepass")
-        self._ends = load_array(folder, "doc_id_ends")
+        self._ends = np.asarray(load_array(folder, "doc_id_ends"))
 
     @staticmethod
     def save(folder: Path, documents: Sequence[Document]) -> None:
@@ -351,9 +358,16 @@ class DocIds:
         return len(self._ends) - 1
 
     def __getitem__(self, indices: np.ndarray) -> tuple[str, ...]:
+        return tuple(self._listed[indices].tolist() if len(self) <= LISTED else self._cut(indices))
+
+    @functools.cached_property
+    def _listed(self) -> np.ndarray:
+        return np.array(self._cut(np.arange(len(self))), object)
+
+    def _cut(self, indices: np.ndarray) -> list[str]:
         text, ends = self._text, self._ends
         spans = zip(ends[indices].tolist(), ends[indices + 1].tolist(), strict=True)
-        return tuple([text[start:end] for start, end in spans])  # faster than a generator
+        return [text[start:end] for start, end in spans]  # faster than a generator
 
     def ranking(self, queries: Sequence[Query], docs: np.ndarray, scores: np.ndarray, **measured: float) -> Ranking:
         """Return a Ranking. docs, scores: as in Ranking, but `docs` holds document numbers of this index."""
@@ -409,15 +423,38 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+@functools.cache
+def _helpers(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count)  # kept, since on busy cores it can take milliseconds until a new thread runs
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_helpers.cache_clear)  # a fork has none of the threads
+
+
 def in_parts(count: int, parts: int, threads: int, work: Callable[[int, int], None]) -> None:
-    """Cut range(count) into at most `parts` ranges, and call work(first, last) for each of them on several threads."""
+    """Cut range(count) into at most `parts` ranges, and call work(first, last) for each of them on several threads.
+
+    This thread takes ranges, too. It does not wait for helpers that have not begun when all ranges are taken.
+    """
     borders = np.linspace(0, count, 1 + min(parts, count)).astype(int).tolist()
-    if threads == 1 or len(borders) <= 2:
-        for first, last in pairwise(borders):
-            work(first, last)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work, borders[:-1], borders[1:]))
+    ranges = iter(list(pairwise(borders)))  # threads can share the iterator of a list
+
+    def take() -> None:
+        try:
+            for first, last in ranges:
+                work(first, last)
+        finally:
+            deque(ranges, 0)  # after an error, no thread begins another range
+
+    helpers = [_helpers(threads - 1).submit(take) for _ in range(min(threads, len(borders) - 1) - 1)]
+    try:
+        take()
+    finally:
+        begun = [helper for helper in helpers if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()
 
 
 def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int = 1) -> Iterator[_Result]:
@@ -437,19 +474,6 @@ def ahead(call: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
         finally:
             for left in waiting:  # after an interruption, only calls that have begun are waited for
                 left.cancel()
-
-
-def order_rows(docs: np.ndarray, scores: np.ndarray) -> None:
-    """Sort each row by descending score, in place. Tied documents keep their order."""
-    falling = -scores
-    order = np.argsort(falling, axis=1)  # vectorised, so it is several times as fast as a stable sort
-    falling = np.take_along_axis(falling, order, axis=1)
-    keys = np.zeros(order.shape, np.int64)  # the number of different scores above, then the place in the row
-    np.cumsum(falling[:, 1:] != falling[:, :-1], axis=1, out=keys[:, 1:])
-    keys = keys << 32 | order
-    keys.sort(axis=1)
-    order = keys & 0xFFFFFFFF
-    docs[:], scores[:] = np.take_along_axis(docs, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 
 class Retriever(Protocol):

@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 import numpy as np
 
 from harness.errors import BadInput
-from retrievers.base import AtMost, Progress, check_whole, cores, in_parts, load_array, order_rows, read_only
+from retrievers.base import AtMost, Progress, check_whole, cores, in_parts, load_array, read_only
 
 Count = Annotated[int, AtMost(1 << 20, "faiss needs memory in proportion to this value")]
 Links = Annotated[int, AtMost(512, "the index stores m links per document")]
@@ -402,12 +402,13 @@ def rank_candidates(
 def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Rank candidates as `rank_candidates` does, but pad with the score -inf."""
     from retrievers.dense import _vector_kernels
+    from retrievers.lexical._bm25_kernels import order_rows
 
-    docs, scores = np.full((len(queries), k), -1, np.int32), np.zeros((len(queries), k))
+    docs, scores = np.empty((len(queries), k), np.int32), np.empty((len(queries), k))
 
     def rank(first: int, last: int) -> None:
         _vector_kernels.rank_rows(queries, vectors, candidates.docs, candidates.offsets, docs, scores, first, last)
-        order_rows(docs[first:last], scores[first:last])
+        order_rows(docs, scores, first, last)
 
     in_parts(len(queries), cores(), cores(), rank)
     return docs, scores

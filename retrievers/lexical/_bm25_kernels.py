@@ -13,6 +13,8 @@ import numpy as np
 from retrievers.base import read_only
 from retrievers.compiling import helper, kernel
 
+LANES = 8  # number of rows that are sorted side by side, with vector instructions
+
 
 @kernel
 def count_postings(ids, offsets, first, last, counts):
@@ -95,9 +97,83 @@ def select(values, size, place):
         low = equal
 
 
+@kernel
+def order_rows(docs, scores, first, last):
+    """Sort rows first..last-1 by descending score. They are in document order, and tied documents stay so.
+
+    Rows are padded with document -1 and score -inf, which becomes 0. The keys are scores whose last bits hold places in
+    the row. Scores that differ only in these bits may come out in the wrong order, and are then inserted elsewhere.
+    """
+    width = docs.shape[1]
+    mask = np.int64(1)
+    while mask < width:
+        mask *= 2
+    mask -= 1
+    keys, own_docs, own_scores = np.empty(width * LANES, np.int64), np.empty(width, np.int32), np.empty(width)
+    for start in range(first, last, LANES):
+        lanes = min(LANES, last - start)
+        longest = _fill_keys(docs, scores, start, lanes, mask, keys)
+        _sort_lanes(keys, longest)
+        for lane in range(lanes):
+            row_docs, row_scores = docs[start + lane], scores[start + lane]
+            for i in range(longest):
+                place = mask - (keys[i * LANES + lane] & mask)
+                doc, score, at = row_docs[place], row_scores[place], i
+                while at > 0 and (score, -doc) > (own_scores[at - 1], -own_docs[at - 1]):
+                    own_docs[at], own_scores[at] = own_docs[at - 1], own_scores[at - 1]
+                    at -= 1
+                own_docs[at], own_scores[at] = doc, score
+            for i in range(width):
+                row_docs[i] = own_docs[i] if i < longest else -1
+                row_scores[i] = own_scores[i] if row_docs[i] >= 0 else 0.0
+
+
+@helper
+def _fill_keys(docs, scores, start, lanes, mask, keys):
+    """Write the key of place i of row start + lane to keys[i * LANES + lane]. Return the number of places filled."""
+    longest = 0
+    for q in range(start, start + lanes):
+        while longest < docs.shape[1] and docs[q, longest] >= 0:
+            longest += 1
+    values = keys.view(np.float64)
+    for i in range(longest):
+        for lane in range(LANES):  # adding 0.0 turns -0.0 into 0.0
+            values[i * LANES + lane] = scores[start + lane, i] + 0.0 if lane < lanes else -np.inf
+    for i in range(longest * LANES):
+        # The bits of floats from 0 ascend like the floats, the other bits of floats below 0 descend.
+        bits = keys[i] ^ ((keys[i] >> 63) & np.int64(0x7FFFFFFFFFFFFFFF))
+        keys[i] = (bits & ~mask) | (mask - i // LANES)
+    return longest
+
+
+@helper
+def _sort_lanes(keys, count):
+    """Sort each column of int64 [count, LANES] (flat) in descending order, by Batcher's merge exchange.
+
+    Which keys are compared does not depend on the keys (Knuth, The Art of Computer Programming 3, 5.2.2, algorithm M).
+    """
+    top = 1
+    while 2 * top < count:
+        top *= 2
+    size = top
+    while size > 0:
+        step, begin, distance = top, 0, size
+        while True:
+            for i in range(begin, count - distance, 2 * size):
+                end = min(i + size, count - distance)
+                upper, lower = keys[i * LANES : end * LANES], keys[(i + distance) * LANES : (end + distance) * LANES]
+                for j in range(np.uint64(len(upper))):
+                    upper[j], lower[j] = max(upper[j], lower[j]), min(upper[j], lower[j])
+            if step == size:
+                break
+            step, begin, distance = step // 2, size, step - size
+        size //= 2
+
+
 def _warm():
     """Compile all kernels."""
     ids, offsets = read_only(np.zeros(1, np.int32)), read_only(np.arange(2))
     count_postings(ids, offsets, 0, 1, np.zeros(1, np.int32))
     for kind in (np.uint16, np.uint32):
         fill_postings(ids, offsets, 0, 0, np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, kind))
+    order_rows(np.zeros((1, 1), np.int32), np.zeros((1, 1)), 0, 1)

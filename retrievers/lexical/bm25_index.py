@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import json
 import math
 import sys
@@ -34,13 +35,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from retrievers.base import cores, in_parts, load_array, order_rows, read_only
+from retrievers.base import cores, in_parts, load_array, read_only
 from retrievers.lexical._bm25_frequent import Columns, FrequentTerms
 from retrievers.lexical._bm25_numpy import search_small, sorted_postings
 from retrievers.lexical.bm25_postings import PostingsSort, ScoredPostingsFiles, TermPostings, peaks_of
 from retrievers.lexical.tokenize import Tokens
 
 SMALL = 10_000_000  # NumPy sorts so many terms, or adds so many postings, before the compiled kernels would be loaded
+PART = 1 << 15  # number of postings that take longer to add up than another thread takes to begin
 KNOWN = 8  # number of query vocabularies whose term ids are cached; every shard that the process searches uses the ids
 
 
@@ -240,7 +242,7 @@ class SparseEngine:
         floors = load_array(folder, "floors") if self._floor else np.zeros(0)
 
         def columns(terms: tuple[str, ...]) -> Columns:
-            places = np.fromiter((numbers.get(term, -1) for term in terms), np.int64, len(terms))
+            places = np.fromiter(map(numbers.get, terms, itertools.repeat(-1)), np.int64, len(terms))
             known = places >= 0
             found = np.where(known, floors[places], 0.0) if len(floors) else np.zeros(len(places))
             return self._columns_at(np.where(known, places, 0), known, found)
@@ -265,9 +267,9 @@ class SparseEngine:
 
     def _open(self, folder: Path) -> None:
         self._docs, self._scores = read_only(load_array(folder, "docs")), read_only(load_array(folder, "scores"))
-        self._starts, self._small = load_array(folder, "starts"), None
+        self._starts, self._small = read_only(load_array(folder, "starts")), None
         older = not (folder / "peaks.npy").exists()  # an index from before version 0.10
-        self._peaks = peaks_of(self._starts, self._scores) if older else load_array(folder, "peaks")
+        self._peaks = peaks_of(self._starts, self._scores) if older else read_only(load_array(folder, "peaks"))
         n_docs = len(load_array(folder, "doc_id_ends")) - 1
         self._frequent = FrequentTerms(self._starts, self._peaks, self._docs, self._scores, n_docs)
         self._n_docs = n_docs
@@ -286,12 +288,13 @@ class SparseEngine:
         if width == 0 or not len(queries.ids):
             return docs, scores
         columns = Columns(*map(read_only, self._columns(queries.vocabulary)))
+        added = int((columns.ends - columns.starts)[queries.ids].sum())
         if self._small is None:
-            added = int((columns.ends - columns.starts)[queries.ids].sum())
             self._small = is_small(max(len(self._docs), added))
         if self._small:
             search_small(columns, self._docs, self._scores, queries.ids, queries.offsets, docs, scores)
             return docs, scores
+        from retrievers.lexical._bm25_kernels import order_rows
         from retrievers.lexical._bm25_search import Queries, ScoredPostings, search_postings
 
         threads, asked = self._threads or cores(), Queries(queries.ids, queries.offsets)
@@ -305,11 +308,10 @@ class SparseEngine:
 
         def run(first: int, last: int) -> None:
             search(asked, first, last, docs, scores)
-            order_rows(docs[first:last], scores[first:last])
+            order_rows(docs, scores, first, last)
 
         # Several parts per thread balance the load, since queries differ in cost.
-        in_parts(len(queries), 8 * threads, threads, run)
-        scores[docs < 0] = 0.0
+        in_parts(len(queries), min(8 * threads, 1 + added // PART), threads, run)
         return docs, scores
 
 

@@ -1,6 +1,9 @@
 """The shared types, and the report of the retrievers' contract."""
 
 import gc
+import os
+import threading
+import time
 import weakref
 
 import numpy as np
@@ -8,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrievers.base import DocIds, Document, Query, Ranking, Turn, remembered
+from retrievers import base
+from retrievers.base import DocIds, Document, Query, Ranking, Turn, in_parts, occurring, remembered
 from retrievers.testing import contract
 
 
@@ -119,6 +123,72 @@ def test_the_last_results_are_remembered_as_long_as_their_objects_live():
     results = [weakref.ref(made(one, k=k)) for k in range(100)]
     assert sum(result() is not None for result in results) <= 16
     assert results[-1]() is made(one, k=99)
+
+
+@pytest.mark.parametrize("count", [5, 400, 5000])  # of many documents, few are looked up by a sort
+@pytest.mark.parametrize("docs", [[[3, 0, 3], [4, -1, -1]], [[2]], [[-1, -1]], [[]]])
+def test_the_occurring_documents(docs, count):
+    docs = np.array(docs, np.int32)
+    used, places = occurring(docs, count)
+    assert used.tolist() == sorted({*docs.ravel().tolist()} - {-1})
+    assert places.dtype == np.int32
+    assert np.append(used, -1)[places].tolist() == docs.tolist()
+
+
+def test_doc_ids_are_the_same_from_a_list_and_from_a_text(tmp_path, monkeypatch):
+    DocIds.save(tmp_path, [Document(one, "") for one in ("", "a", "물리", "\ud800", "😀")])
+    for listed in (0, 5):
+        monkeypatch.setattr(base, "LISTED", listed)
+        assert DocIds(tmp_path)[np.array([2, 0, 4, 3])] == ("물리", "", "😀", "\ud800")
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("parts", [1, 3, 40])
+def test_parts_cover_a_range_once(parts, threads):
+    calls = []
+    in_parts(20, parts, threads, lambda first, last: calls.append((first, last)))
+    calls.sort()
+    assert len(calls) == min(parts, 20)
+    assert [place for first, last in calls for place in range(first, last)] == list(range(20))
+
+
+@pytest.mark.parametrize("where", ["here", "in a helper"])
+def test_after_an_error_no_further_part_begins(where):
+    begun, here, meeting = [], threading.get_ident(), threading.Barrier(2, timeout=20)
+
+    def work(first, last):
+        begun.append(first)
+        if first < 2:
+            meeting.wait()  # now both threads have a part
+        if (threading.get_ident() == here) == (where == "here"):
+            raise OSError("disk full")
+        time.sleep(0.01)
+
+    with pytest.raises(OSError, match="disk full"):
+        in_parts(50, 50, 2, work)
+    assert len(begun) < 50
+
+
+def test_busy_helpers_are_not_waited_for():
+    free, begun = threading.Event(), threading.Event()
+    helper = base._helpers(1).submit(lambda: (begun.set(), free.wait(20)))
+    begun.wait(20)
+    calls = []
+    in_parts(4, 4, 2, lambda first, last: calls.append(first))
+    assert (calls, helper.done()) == ([0, 1, 2, 3], False)
+    free.set()
+
+
+def test_a_fork_starts_its_own_threads():
+    in_parts(2, 2, 2, lambda first, last: None)
+    if not (child := os.fork()):
+        meeting = threading.Barrier(2, timeout=20)
+        try:
+            in_parts(2, 2, 2, lambda first, last: meeting.wait())
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
 
 
 CORPUS = [Document(f"d{i:02}", f"text {i}") for i in range(30)]

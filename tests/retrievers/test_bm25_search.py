@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retrievers.base import Document
-from retrievers.lexical import _bm25_bounded, _bm25_frequent, _bm25_search, bm25_index
+from retrievers.lexical import _bm25_bounded, _bm25_frequent, _bm25_kernels, _bm25_search, bm25_index
 from retrievers.lexical.bm25 import BM25, DocIds
 from retrievers.lexical.tokenize import Tokens
 
@@ -188,3 +188,23 @@ def test_rows_of_frequent_terms_are_made_only_where_they_pay(tmp_path, monkeypat
     assert not index.engine._frequent._filled.any()
     index.rows([[0]] * 20, 10)
     assert index.engine._frequent._filled.sum() == 1
+
+
+NEAR = [0.0, -0.0, 1.0, *(1 + steps * 2.0**-52 for steps in range(1, 6)), -1.5, np.nextafter(-1.5, 0), 1e300, 3e-320]
+
+
+@given(
+    rows=st.lists(st.lists(st.sampled_from(NEAR) | st.floats(-9, 9), max_size=40), min_size=1, max_size=19),
+    pads=st.integers(0, 3),
+)
+def test_rows_are_ordered_by_score_then_place(rows, pads):
+    width = max(map(len, rows)) + pads
+    docs, scores = np.full((len(rows) + 2, width), -1, np.int32), np.full((len(rows) + 2, width), -np.inf)
+    for row, values in enumerate(rows, start=1):
+        docs[row, : len(values)], scores[row, : len(values)] = np.arange(len(values)) * 3, values
+    _bm25_kernels.order_rows(docs, scores, 1, len(rows) + 1)
+    assert (scores[[0, -1]] == -np.inf).all()  # other rows stay
+    for values, found, sums in zip(rows, docs[1:-1].tolist(), scores[1:-1].tolist(), strict=True):
+        order = sorted(range(len(values)), key=lambda place, values=values: (-values[place], place))
+        assert found == [3 * place for place in order] + [-1] * (width - len(values))
+        assert sums == [values[place] for place in order] + [0.0] * (width - len(values))
