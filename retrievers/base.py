@@ -389,7 +389,7 @@ _parsing = threading.Lock()  # NumPy parses a file's header as Python code, whic
 
 def load_array(folder: Path, name: str) -> np.ndarray:
     with _parsing:
-        return np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+        return np.lib.format.open_memmap(folder / f"{name}.npy", mode="r")
 
 
 def new_array(file: Path, kind: type[np.generic], *shape: int) -> np.ndarray:

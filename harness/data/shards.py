@@ -32,7 +32,7 @@ import numpy as np
 
 from harness.data.files import json_file
 from harness.errors import BadInput
-from retrievers.base import Document
+from retrievers.base import Document, load_array
 
 TEXTS, ENDS, NUMBERS = "documents.txt", "ends.npy", "numbers.npy"
 TABLE, IDS, ID_ENDS = "corpus.json", "ids.txt", "id_ends.npy"
@@ -356,7 +356,7 @@ class _ById(Mapping[str, Document]):
 def _array(path: Path) -> np.ndarray:
     _require_file(path)
     try:
-        return np.asarray(np.lib.format.open_memmap(path, mode="r"))
+        return np.asarray(load_array(path.parent, path.stem))
     except OSError:
         raise
     except Exception as error:  # numpy evaluates the header as Python code, which may raise any error

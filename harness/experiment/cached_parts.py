@@ -17,6 +17,7 @@ from harness.config.schema import Node
 from harness.experiment import timing
 from harness.progress import stage
 from harness.storage.cache import Cache
+from retrievers.base import load_array
 
 if TYPE_CHECKING:
     from retrievers.base import Progress
@@ -135,7 +136,7 @@ class CachedEncoder:
         if self.learns:
             embeddings_identity["corpus"] = self._corpus
         cached = self._cache.folder("query_embeddings", embeddings_identity, encode)
-        return np.load(cached / "embeddings.npy", mmap_mode="r", allow_pickle=False)
+        return load_array(cached, "embeddings")
 
     def _encoder(self) -> Encoder:
         if self._made is None:

@@ -37,7 +37,7 @@ from harness.measures.scores import Scores, ShownLists, averaged_scores, score_l
 from harness.progress import silent, watch
 from harness.storage.cache import Cache
 from harness.storage.kernels import compile_aside
-from retrievers.base import IndexedTexts, Query, Ranking, row_blocks
+from retrievers.base import IndexedTexts, Query, Ranking, load_array, row_blocks
 
 if TYPE_CHECKING:
     from retrievers.base import Progress, Retriever
@@ -81,8 +81,7 @@ class CachedInputs:
 
         cache = cache_for(self._plan.retriever[decides["source"]], self._cache)
         folder = cache.folder("signals", signal_identity, save)
-        signal: np.ndarray = np.load(folder / "signal.npy", allow_pickle=False)
-        return signal
+        return np.array(load_array(folder, "signal"))
 
     def chat(self, model: ChatModel) -> Chat:
         return self._session.chat(model, "gate")

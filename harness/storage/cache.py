@@ -25,7 +25,7 @@ from harness.storage.bucket import Bucket, bucket_address
 from harness.storage.bucket_entries import BucketEntries
 from harness.storage.entries import CacheEntry, FolderEntries, fill, missing_entry, verify_entry
 from harness.storage.rankings import load_ranking, save_ranking
-from retrievers.base import Ranking
+from retrievers.base import Ranking, load_array
 
 LOCAL = "HARNESS_CACHE_LOCAL"  # the environment variable with the path of the folder of local copies
 FLUSH_SECONDS = 5.0  # time between two writes of newly scored pairs; a killed process loses those since the last write
@@ -202,8 +202,8 @@ class Cache:
             with ThreadPoolExecutor(AT_ONCE) as pool:
                 whole = [*pool.map(lambda one: self.backend.get(one, held), new)]
             for segment in itertools.compress(new, whole):
-                found = np.load(self.root / segment / "keys.npy", allow_pickle=False)
-                scores = np.load(self.root / segment / "scores.npy", allow_pickle=False)
+                found = np.asarray(load_array(self.root / segment, "keys"))
+                scores = load_array(self.root / segment, "scores")
                 known.update(zip(map(bytes, found), scores.tolist(), strict=True))
             if all(key in known for key in keys):
                 break

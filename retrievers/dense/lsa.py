@@ -83,7 +83,7 @@ class LSA:
         if not vocabulary or not texts:
             return np.zeros((len(texts), components.shape[1]), np.float32)
         vectorizer = self._vectorizer(vocabulary=vocabulary)
-        vectorizer.idf_ = np.load(folder / "idf.npy", allow_pickle=False)
+        vectorizer.idf_ = load_array(folder, "idf")
         return _project(vectorizer.transform([lower_cased(text).strip() for text in texts]), components)
 
     def _vectorizer(self, max_features: int | None = None, vocabulary: list[str] | None = None) -> TfidfVectorizer:
