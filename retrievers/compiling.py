@@ -19,6 +19,7 @@ import platform
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ KERNELS = (
 )
 NOT_FROM_PYTHON: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 READY = "ready"  # the file that exists once all kernels are compiled
+UNUSED = 30 * 24 * 3600  # seconds after which code that no process has opened is removed
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -68,12 +70,16 @@ def all_compiled() -> bool:
 
 
 def compile_kernels(progress: Callable[[int, int, str], None]) -> None:
-    """Compile all kernels that are not compiled yet."""
+    """Compile all kernels that are not compiled yet. Remove code of other versions that has long not been used."""
     for done, name in enumerate(KERNELS):
         progress(done, len(KERNELS), "modules")
         vars(importlib.import_module(name))["_warm"]()
     if folder := code_folder():
         (folder / READY).touch()
+        for other in folder.parent.glob(f"kernels-{'[0-9a-f]' * 16}"):
+            with contextlib.suppress(OSError):  # another process may remove it, too
+                if time.time() - other.stat().st_mtime > UNUSED:
+                    shutil.rmtree(other)
 
 
 @functools.cache
@@ -97,6 +103,8 @@ def code_folder() -> Path | None:
             error.strerror,
         )
         return None
+    with contextlib.suppress(OSError):
+        os.utime(folder)  # it is in use
     return folder
 
 
