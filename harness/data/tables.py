@@ -55,7 +55,8 @@ def read_columns(path: Path) -> dict[str, list[str]]:
     name, count = Counter(header).most_common(1)[0] if header else ("", 0)
     if count != 1:
         raise BadInput(f"{path}:1: {f'two columns are named {name!r:.60}' if count else 'there is no header'}. {AGAIN}")
-    return {name: [row[place] for row in rows] for place, name in enumerate(header)}
+    columns = [list(cells) for cells in zip(*rows, strict=True)] or [[] for _ in header]
+    return dict(zip(header, columns, strict=True))
 
 
 def taken(columns: dict[str, list[str]], name: str, path: Path) -> list[str]:
@@ -76,9 +77,17 @@ def taken_ids(columns: dict[str, list[str]], name: str, path: Path) -> tuple[str
 
 def number_column(cells: Sequence[str], name: str, path: Path, lacking: bool = False) -> np.ndarray:
     """Return a column, float64 [n]. Raise BadInput for cells that are not finite. lacking: read empty cells as NaN."""
-    rows = enumerate(cells, start=1)
-    values = (finite_number(cell, name, f"{path}: row {row}") if cell or not lacking else np.nan for row, cell in rows)
-    return np.fromiter(values, np.float64, len(cells))
+    given = [cell or "nan" for cell in cells] if lacking else cells
+    try:
+        values = np.fromiter(map(float, given), np.float64, len(cells))
+    except ValueError:
+        values = np.full(len(cells), np.nan)
+    absent = cells.count("") if lacking else 0
+    if np.isfinite(values).sum() + absent < len(cells) or "_" in "".join(cells):  # find the cell to name
+        for row, cell in enumerate(cells, start=1):
+            if cell or not lacking:
+                finite_number(cell, name, f"{path}: row {row}")
+    return values
 
 
 def csv_line(cells: Iterable[Any]) -> str:
