@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -64,6 +64,7 @@ class Wanted:
     verbs: the commands that made the runs.
     runs: ids or beginnings of ids; the id of a sweep stands for its trials. None stands for the finished runs of the
         experiment that are comparable with `like`, or with the best run if `like` is None.
+    finished: returns the finished runs of the experiment, the latest first; None: read them.
     """
 
     experiment: str
@@ -74,6 +75,7 @@ class Wanted:
     runs: Sequence[str] | None = None
     like: LoggedRun | None = None
     scheme: str | None = None
+    finished: Callable[[], Sequence[LoggedRun]] | None = None
 
     @classmethod
     def of(cls, config: BoardConfig | CompareConfig | PowerConfig) -> Wanted:
@@ -158,11 +160,8 @@ def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
 
 def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
     """Return the finished runs of an experiment that have the measure, best first. Raise BadInput if there are none."""
-    runs = [
-        run
-        for run in reversed(tracker.runs(wanted.experiment, {}, "FINISHED"))
-        if _is_of(run, wanted.task, wanted.verbs)
-    ]
+    finished = wanted.finished() if wanted.finished else tracker.runs(wanted.experiment, {}, "FINISHED")
+    runs = [run for run in reversed(finished) if _is_of(run, wanted.task, wanted.verbs)]
     select_on = wanted.select_on or _shared_choice(wanted, runs)
     scored = ((run, score_of(tracker, run, wanted.metric, select_on)) for run in runs)
     ranked = [RankedRun(run, score) for run, score in scored if score]

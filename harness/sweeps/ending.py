@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +38,13 @@ from harness.sweeps.summary import SweepSummary
 from harness.sweeps.trials import Context, Runner, TrialResult
 from harness.tracking import file_hashes
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, Tracker, member_tag
+from harness.tracking.tracker import OBJECTIVE_METRICS, LoggedRun, RunRecord, Tracker, member_tag
+
+Finished = Callable[[], Sequence[LoggedRun]]
 
 
-def write_boards(execution: Execution, summary: SweepSummary, folder: Path, place: Place) -> None:
-    """Write `board.html`, or `board-0.html`, `board-1.html` … for groups of trials.
+def write_boards(execution: Execution, summary: SweepSummary, folder: Path, place: Place, finished: Finished) -> None:
+    """Write `board.html`, or `board-0.html`, `board-1.html` … for groups of trials. finished: see `Wanted`.
 
     Write no board for a text task, for an objective that is not a mean over queries, for fewer than two different
     trials, or for trials that are not uploaded. Write none with select_on=public, since a board shows private scores.
@@ -60,8 +62,12 @@ def write_boards(execution: Execution, summary: SweepSummary, folder: Path, plac
         if len(wanted := set(filter(None, ids.values()))) < 2:
             continue
         try:
-            logged = tracker.runs(config.experiment_name, {}, "FINISHED")  # the newest first
-            trials = [run for run in reversed(logged) if run.run_id in wanted]
+            best = ids.get(part.results[part.best].key) if part.best is not None else None
+            trials = [
+                tracker.run(best) if run.run_id == best else run  # the best trial has now been logged in full
+                for run in reversed(finished())
+                if run.run_id in wanted
+            ]
             found = of_runs(tracker, trials, config.objective, config.select_on)
             chosen = replace(found, runs=distinct(found.runs))
             if len(chosen.runs) < 2:
@@ -88,6 +94,14 @@ class Ending:
     began: float
     automatic: Automatic | None
 
+    @cached_property
+    def _read(self) -> Sequence[LoggedRun]:
+        return self.execution.tracker.runs(self.record.experiment, {}, "FINISHED")
+
+    def _finished(self) -> Sequence[LoggedRun]:
+        """Return the finished runs of the experiment, the latest first, as they were when the trials had ended."""
+        return self._read
+
     def finish(self, raised: BaseException | None) -> CommandAnswer:
         """Sum up the sweep and close the parent run. raised: the error that ended the sweep early; None: no error."""
         interrupted = isinstance(raised, KeyboardInterrupt)
@@ -102,6 +116,7 @@ class Ending:
         failed = summary.counts()["failed"] > 0
         status = "KILLED" if interrupted else "FAILED" if failed or raised else "FINISHED"
         self._close_parent(summary, {} if summary.groups else numbers, status)
+        self.execution.log.drop_copies()
         if raised is None:
             self.execution.log.close()
         unsent = len(_unsent(self.execution.context)) + bool(self.record.unsent)
@@ -156,7 +171,9 @@ class Ending:
             return summary
         sweep, context = execution.sweep, execution.context
         replay = summary.automatic.replay(sweep.sweep_id) if summary.automatic else None
-        found = expected(summary.results, best, execution.tracker, context, sweep.config, replay)
+        found = expected(
+            summary.results, best, execution.tracker, context, sweep.config, replay, finished=self._finished
+        )
         return replace(summary, expected=found, edges=self._edges(summary, best))
 
     def _edges(self, summary: SweepSummary, best: int) -> list[Edge]:
@@ -195,6 +212,7 @@ class Ending:
         if result.run_id and "queries/scored" not in result.metrics:  # else the run is already logged in full
             try:
                 tracker.log(result.run_id, record)
+                tracker.keep(result.run_id, folder)
             except Unreachable as error:
                 tell([f"The best trial is not logged in full, since {error}. Repeat the sweep. Its files: {folder}"])
         return record.metrics
@@ -203,7 +221,7 @@ class Ending:
         tracker, folder = self.execution.tracker, self.execution.context.folder
         files = write_sweep_files(summary, folder / "summary")
         if status == "FINISHED":
-            write_boards(self.execution, summary, files, self._place)
+            write_boards(self.execution, summary, files, self._place, self._finished)
         self.record.metrics = dict(numbers) | summary.parent_metrics()
         self.record.objective = summary.ranked_by
         self.record.tables = {"trials.json": summary.table()}
@@ -253,8 +271,9 @@ def expected(
     context: Context,
     config: RunConfig,
     replay: Replay | None = None,
+    finished: Finished | None = None,
 ) -> Expected | None:
-    """Return the score to expect of the experiment's best run on new queries.
+    """Return the score to expect of the experiment's best run on new queries. finished: see `Wanted`.
 
     Leave out runs that are not comparable with the trial `best`. If the trials are not logged, only the sweep's own
     trials count. Return None if the objective is not a mean over queries, or if there is only one run.
@@ -270,7 +289,7 @@ def expected(
     try:
         if all(result.run_id for result in own):
             like = tracker.run(own[0].run_id or "")
-            asked = Wanted(config.experiment_name, objective, config.select_on, like=like)
+            asked = Wanted(config.experiment_name, objective, config.select_on, like=like, finished=finished)
             return of_experiment(tracker, asked, replay=replay)
     except Unreachable:
         return None

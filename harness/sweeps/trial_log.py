@@ -35,6 +35,7 @@ class TrialLog:
     If the tracker logs only the best trials, the others stay in the journal, and their files in the sweep's folder.
     results: trial key -> result of each trial that has ended; its `run_id` is None until it is logged.
     waiting: trials to log. since: when the first of them was read. broken: whether the tracker has refused a trial.
+    copies: folders with files that the tracking store has, too.
     """
 
     tracker: Tracker
@@ -43,6 +44,7 @@ class TrialLog:
     waiting: list[EndedTrial] = field(default_factory=list)
     since: float = 0.0
     broken: bool = False
+    copies: list[Path] = field(default_factory=list)
     position: Position = START
 
     def recover(self) -> None:
@@ -73,8 +75,14 @@ class TrialLog:
                 if held.store == without_login(self.tracker.uri):  # a saved run must not choose where it is sent
                     upload(self.tracker, folder, held)
 
+    def drop_copies(self) -> None:
+        for folder in self.copies:
+            shutil.rmtree(folder, ignore_errors=True)
+        self.copies = []
+
     def close(self) -> None:
         """Remove what is no longer needed: the journal and the files of trials, if the tracking store has them."""
+        self.drop_copies()
         logged = self.tracker.keeps_runs and self.tracker.best is None
         for folder in (self.context.folder / "trials").glob("*"):
             if folder.suffix == UNFINISHED or (logged and folder.suffix != outbox.ENDING):
@@ -142,8 +150,9 @@ class TrialLog:
             if result and result.status == run.status:  # else the trial has been repeated since
                 self.results[one.key] = replace(result, run_id=run_id)
             self.waiting.remove(one)
-            if self.tracker.keeps_runs and (files := self._folder(one)).exists():
-                shutil.rmtree(files)
+            if run_id and self.tracker.keeps_runs and (files := self._folder(one)).exists():
+                self.tracker.keep(run_id, files)  # a server would take long to send them to the board
+                self.copies.append(files)
 
         while self.waiting:
             self.tracker.log_ended([self._run(one) for one in self.waiting[:GROUP]], logged)

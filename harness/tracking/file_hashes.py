@@ -33,6 +33,7 @@ class RunFiles:
         self._client, self._uri = client, uri
         self._uris: dict[str, str] = {}  # run id -> URI of its files
         self._around = ("", "")  # the latest URI, split at the run's id; runs of an experiment share these two parts
+        self._copies: dict[str, Path] = {}  # run id -> a folder with the same files
         self._opened: dict[str, ArtifactRepository] = {}  # start of a URI, up to the run's id -> the repository
 
     def note(self, run_id: str, uri: str | None, latest: bool = False) -> None:
@@ -40,6 +41,9 @@ class RunFiles:
         self._uris[run_id] = uri or ""
         if latest:
             self._around = self._uris[run_id].partition(run_id)[::2]
+
+    def keep(self, run_id: str, folder: Path) -> None:
+        self._copies[run_id] = folder
 
     def forget(self, run_id: str) -> None:
         self._uris.pop(run_id, None)
@@ -80,7 +84,7 @@ class RunFiles:
         """
         guessed = local_place(run_id.join(self._around))  # correct if the latest run belongs to the same experiment
         own = self.place(run_id)
-        for artifacts in filter(None, (own, guessed)):
+        for artifacts in filter(None, (own, guessed, self._copies.get(run_id))):
             if (artifacts / name).is_file():
                 return artifacts / name
         folder.mkdir(parents=True, exist_ok=True)

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -169,6 +170,7 @@ class MlflowTracker(Tracker):
         self.down_until = 0.0  # earliest time of the next call, in monotonic seconds
         self._client: MlflowClient | None = None
         self._experiments: dict[str, str] = {}  # name -> id
+        self._names: dict[str, str] = {}  # id of an experiment -> name
         self._locations: dict[str, str] = {}  # id of an experiment -> URI of the folder with its files
         self._files: RunFiles | None = None
         self._doubtful: set[str] = set()  # ids of runs that the server may have begun twice
@@ -320,6 +322,9 @@ class MlflowTracker(Tracker):
             found.append(LoggedRun(run.run_id, run.name, experiment.name, run.status, *read))
         return found
 
+    def keep(self, run_id: str, folder: Path) -> None:
+        self.files.keep(run_id, folder)
+
     def begun(self, run: EndedRun) -> str | None:
         return self._begun.get(run.run_id)
 
@@ -337,10 +342,13 @@ class MlflowTracker(Tracker):
         return str(append_to_uri_path(self._locations[experiment], run.run_id, "artifacts"))
 
     def _begin_ended(self, run: EndedRun) -> str:
-        return self.begin(run.record)
+        """Begin a run with all tags: a server takes longer to add tags to a run."""
+        return self.begin(replace(run.record, tags=run.record.tags | run.record.all_end_tags))
 
     def _finish_ended(self, run: EndedRun) -> str:
-        self.finish(run_id := self._begun[run.run_id], run.record, run.status)
+        run_id, record = self._begun[run.run_id], run.record
+        late = {name: value for name, value in record.end_tags.items() if name == NOTE}  # its links need the run's id
+        self.finish(run_id, replace(record, metrics=record.all_metrics, objective=None, end_tags=late), run.status)
         return run_id
 
     def _rows(self, run: EndedRun) -> RunRows:
@@ -386,15 +394,17 @@ class MlflowTracker(Tracker):
 
     @reaching
     def has(self, run_id: str) -> bool:
+        return self._found(run_id) is not None
+
+    def _found(self, run_id: str) -> Run | None:
         from mlflow.exceptions import MlflowException
 
         try:
-            self.client.get_run(run_id)
+            return self.client.get_run(run_id)
         except MlflowException as error:
             if error.get_http_status_code() >= 500:
                 raise
-            return False
-        return True
+            return None
 
     @reaching
     def run(self, run_id: str) -> LoggedRun:
@@ -402,13 +412,15 @@ class MlflowTracker(Tracker):
 
         Raise BadInput if no run or more than one run is found, or if the run was deleted.
         """
-        run = self.client.get_run(run_id if self.has(run_id) else self._only_match(run_id))
+        run = self._found(run_id) or self.client.get_run(self._only_match(run_id))
         if run.info.lifecycle_stage != "active":
             raise BadInput(
                 f"run={run_id} was deleted in {shown_address(self.uri)}. Choose another run, or restore it: "
                 f"MLFLOW_TRACKING_URI='{shown_address(self.uri)}' mlflow runs restore --run-id {run_id}"
             )
-        return self._logged(run, self.client.get_experiment(run.info.experiment_id).name)
+        if (experiment := run.info.experiment_id) not in self._names:
+            self._names[experiment] = self.client.get_experiment(experiment).name
+        return self._logged(run, self._names[experiment])
 
     def _only_match(self, beginning: str) -> str:
         near: list[Run] = []

@@ -265,6 +265,9 @@ class Tracker:
         """Return the folder to which `log_ended` has moved the files of a run, even if it has not logged the run."""
         return None
 
+    def keep(self, run_id: str, folder: Path) -> None:
+        """From now on, `download` may take files of a run from this folder, which has the same files as the store."""
+
     # ---- Reading
 
     def exists(self, outputs: Path) -> bool:

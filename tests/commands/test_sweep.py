@@ -142,6 +142,7 @@ def test_tracking_none_keeps_the_files_in_the_sweeps_folder(harness, toy):
     assert found["best"]["trial"] in {row["trial"] for row in found["front"]}
 
 
+@pytest.mark.local
 def test_a_dry_run_prints_the_plan_and_leaves_no_files(harness, toy, tmp_path):
     (tmp_path / "outputs" / "mlflow.db").unlink()
     said = harness("sweep", *TOY, "gate=score", "gate.threshold=range(0,20)", "dry_run=true", "store.path=fresh").text
@@ -255,6 +256,7 @@ def test_ctrl_c_closes_the_records_and_the_sweep_goes_on_later(harness, toy, run
     assert not list((tmp_path / "outputs" / "sweeps" / again["sweep_id"]).glob("trials/*"))
 
 
+@pytest.mark.local
 @pytest.mark.slow
 @pytest.mark.parametrize(("trials", "bulk"), [("all", "true"), ("all", "false"), ("best:1", "true")])
 def test_trials_killed_between_their_files_and_their_rows_are_logged_later(

@@ -58,6 +58,7 @@ def test_params_tags_metrics_and_inputs(one):
     assert {tag.key: tag.value for tag in inputs["documents"].tags}["sha256"] == tags["data.documents"]
 
 
+@pytest.mark.local
 def test_files_and_the_table_of_queries(one, tmp_path):
     run, client, _ = one
     assert run.info.artifact_uri.startswith((tmp_path / "outputs" / "artifacts").as_uri())
