@@ -17,6 +17,7 @@ from harness.config.places import bucket_place
 from harness.config.schema import IF_GROUP, Config, Node, check_value, keys, one_spelling, schema_groups
 from harness.errors import BadInput, did_you_mean
 
+PLACES = ("outputs", "store", "tracking")  # parts of a config that say where files are kept
 OTHERS = "outputs=FOLDER, store.path=FOLDER"
 
 
@@ -35,23 +36,33 @@ def primary(command: str) -> str:
     return command.replace(" ", "_")
 
 
-def check_values(document: Node, name: str) -> dict[str, Any]:
+def check_values(document: Node, name: str, accepted: dict[str, Any] | None = None) -> dict[str, Any]:
     """Check a config, and return it with one spelling for each value, such as 1.0 for 1 where a float is expected.
 
     Trial keys, params and cache keys are computed from the returned config.
+
+    accepted: the parts of configs that this command has accepted, as text -> value in one spelling. They are checked
+        again only together with other parts. The parts of this config are added, so equal parts are one object.
     """
-    check_config(document, name)
+    accepted = {} if accepted is None else accepted
+    texts = {part: f"{part}={value!r}" for part, value in document.items()}
+    new = {part: value for part, value in document.items() if texts[part] not in accepted}
+    check_config(document, name, new)
     known = keys(config_class(name))
-    return components.changed_values(document, known, lambda key, value: one_spelling(value, key.hint))
+    spelled = components.changed_values(new, known, lambda key, value: one_spelling(value, key.hint))
+    accepted |= {texts[part]: value for part, value in spelled.items()}
+    return {part: accepted[text] for part, text in texts.items()}
 
 
-def check_config(document: Node, name: str) -> None:
+def check_config(document: Node, name: str, new: Node | None = None) -> None:
     """Raise BadInput for unknown or missing keys, wrong values, forbidden classes, and keys that exclude each other.
 
-    document: plain dicts and lists. name: the name of the primary config.
+    document: plain dicts and lists. name: the name of the primary config. new: the parts that were not accepted before;
+        None: all parts.
     """
+    new = document if new is None else new
     plugins.check_allowed((document.get("plugins") or {}).get("allow"))
-    for where, node in mappings_in(document):
+    for where, node in mappings_in(new):
         if "_target_" in node:
             target_class(node, where)
     if "task" in document and name in ("run", "search"):
@@ -61,18 +72,20 @@ def check_config(document: Node, name: str) -> None:
         )
     cls = config_class(name)
     _check_keys(document, cls)
-    known, values = keys(cls), flatten(document)
-    for key, value in values.items():
+    known = keys(cls)
+    for key, value in flatten(new).items():
         if key in known:
             check_value(value, known[key], key)
-    _check_places(values)
+    if not new.keys().isdisjoint(PLACES):
+        _check_places(flatten(document))
+    _check_secret(document, new)
     if "task" not in document and "metrics" in document and document["metrics"] is None:
         raise BadInput("metrics=null is for text tasks. List the measures to compute, or write metrics=all.")
     for group in dict.fromkeys((*SHARED, *GROUPS)):  # shared groups first: errors then name `llm`, not `gate.llm`
-        if group in document:
-            check_component(document[group], group)
+        if group in new:
+            check_component(new[group], group)
     if "retriever" in document:
-        _check_retrieval(document)
+        _check_retrieval(document, new)
 
 
 def with_metrics(document: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +96,7 @@ def with_metrics(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_places(values: Mapping[str, Any]) -> None:
-    """Raise BadInput if a place cannot hold files, or a key repeats the tracking address, which may be secret."""
+    """Raise BadInput if a place cannot hold files."""
     outputs, uri = values["outputs"], values.get("tracking.uri") or ""
     if "://" in outputs:
         raise BadInput("outputs must be a folder of this machine, not an address. Only store.path may be in a bucket.")
@@ -95,16 +108,21 @@ def _check_places(values: Mapping[str, Any]) -> None:
             raise BadInput(
                 f"{place} is in a virtual file system and cannot hold files. Choose another folder: {OTHERS}."
             )
-    for name, value in values.items():
+
+
+def _check_secret(document: Node, new: Node) -> None:
+    """Raise BadInput if a key repeats the tracking address, which may be secret."""
+    uri = flatten({"tracking": document.get("tracking")}).get("tracking.uri") or ""
+    for name, value in flatten(document if "tracking" in new else new).items():
         if "://" in uri and name != "tracking.uri" and uri in str(value):
             raise BadInput(f"{name} repeats tracking.uri, which may hold a secret, and would be logged. Change it.")
 
 
-def _check_retrieval(document: Node) -> None:
+def _check_retrieval(document: Node, new: Node) -> None:
     retrievers = document["retriever"]
     if not isinstance(retrievers, Mapping) or not retrievers:
         raise BadInput("retriever names no retriever. Choose a file of conf/retriever/, as in retriever=bm25.")
-    for name, node in retrievers.items():
+    for name, node in retrievers.items() if "retriever" in new else ():
         check_component(node, f"retriever.{name}")
     if "gate" not in document:
         return

@@ -271,9 +271,8 @@ class Composer:
         HydraConfig.instance().cfg = composed.section
         values = self._values([one for one in overrides if one not in hydras], composed)
         if any("${" + key.partition(".")[0] in text for key in values for text in composed.interpolations):
-            composed = composed.changed(values)
-            return copy.deepcopy(composed.plain), dict(composed.choices)
-        config = copy.deepcopy(composed.plain)
+            composed, values = composed.changed(values), {}
+        config = _copied(composed.plain)
         for key, value in values.items():
             _set_in(config, key, value)
         return config, dict(composed.choices)
@@ -396,6 +395,13 @@ def _unknown(key: str) -> Exception:
     from hydra.errors import ConfigCompositionException
 
     return ConfigCompositionException(f"Could not override '{key}'.")
+
+
+def _copied(plain: Any) -> Any:
+    """Return a deep copy of dicts, lists and plain values, made several times as fast as by `copy.deepcopy`."""
+    if isinstance(plain, dict):
+        return {key: _copied(value) for key, value in plain.items()}
+    return [*map(_copied, plain)] if isinstance(plain, list) else plain
 
 
 def _set_in(config: Any, key: str, value: Any) -> None:

@@ -61,7 +61,11 @@ class Plan:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Plan:
         """Return the plan of a checked config. Keys that the config lacks get their defaults."""
-        document = with_absolute_paths(document)
+        return cls.of_full(with_absolute_paths(document))
+
+    @classmethod
+    def of_full(cls, document: Mapping[str, Any]) -> Plan:
+        """Return the plan of a checked config with absolute paths."""
         plain = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
         query = document.get("query")
         if isinstance(query, Mapping):

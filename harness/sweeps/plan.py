@@ -7,7 +7,6 @@ cached. All other steps are cheap. Trials with the same expensive steps share a 
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from harness.analysis.board.settings import overrides_in_words
 from harness.config import check
-from harness.config.canonical import digest
+from harness.config.canonical import canonical, digest
 from harness.config.commands import RunConfig, SweepConfig
-from harness.config.components import component_identity
+from harness.config.components import component_identity, with_absolute_paths
 from harness.config.composing import Composer
 from harness.config.places import full_place
 from harness.config.schema import Node, Role, keys, schema_groups
@@ -102,6 +101,8 @@ class Planner:
         # Digest of what decides whether a trial can run -> why the trial cannot run, None if it can.
         self._refused: dict[str, BadInput | None] = {}
         self._identities: dict[str, dict[str, Any]] = {}
+        self._accepted: dict[str, Any] = {}  # see `check_values`
+        self._full: dict[tuple[str, int], Any] = {}  # (name, id) of an accepted part -> this part with absolute paths
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
@@ -120,18 +121,27 @@ class Planner:
             raise
         self.search = self.search or config["search"]
         try:
-            config = check.check_values(config, "sweep")
+            config = check.check_values(config, "sweep", self._accepted)
             self.config = self.config or SweepConfig.of(config)
-            run = {name: value for name, value in config.items() if name in self._run_keys}
-            cache = config["store"] | {"path": full_place(config["store"]["path"])}
-            # Paths are absolute, since workers may run in other folders.
-            run |= {"outputs": str(Path(config["outputs"]).absolute()), "store": cache}
+            run = self._with_full_paths({name: value for name, value in config.items() if name in self._run_keys})
             (self._describe_text if "task" in run else self._describe_retrieval)(trial, run, choices)
             chosen_by = [run[name] for name in ("public", "seed")] if config["select_on"] == "public" else []
             trial.rules = digest([RunKind(run.get("task")).rules, run["objective"], chosen_by])
         except (BadInput, OSError) as error:
             trial.error = error
         return trial
+
+    def _with_full_paths(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a config with absolute paths, since workers may run in other folders. Equal parts are one object."""
+        # `_accepted` keeps the parts, so their ids belong to no other object.
+        new = {name: value for name, value in config.items() if (name, id(value)) not in self._full}
+        full = new | {} if "task" in config else with_absolute_paths(new)
+        if "store" in new:
+            full["store"] = new["store"] | {"path": full_place(new["store"]["path"])}
+        if "outputs" in new:
+            full["outputs"] = str(Path(new["outputs"]).absolute())
+        self._full |= {(name, id(value)): full[name] for name, value in new.items()}
+        return {name: self._full[name, id(value)] for name, value in config.items()}
 
     def _describe_text(self, trial: Trial, config: dict[str, Any], choices: Mapping[str, str | None]) -> None:
         plan = TextPlan.of(config)
@@ -140,7 +150,7 @@ class Planner:
         trial.data = sha256_of(plan.references)
 
     def _describe_retrieval(self, trial: Trial, document: dict[str, Any], choices: Mapping[str, str | None]) -> None:
-        plan = Plan.of(document)
+        plan = Plan.of_full(document)
         dataset = self._facts(plan, choices["dataset"] or "")
         _check_scores(plan, dataset.qrels)
         indexes = [dataset.index(node, self._identity) for node in plan.retriever.values()]
@@ -180,7 +190,7 @@ class Planner:
     def _facts(self, plan: Plan, name: str) -> DataFacts:
         writes = plan.llm if plan.writer else None
         query = [plan.query_text, plan.query_file, plan.query_prompt, writes]
-        wanted = json.dumps([plan.dataset, plan.cluster, query, plan.store], sort_keys=True)
+        wanted = canonical([plan.dataset, plan.cluster, query, plan.store])
         if wanted not in self._datasets:
             try:
                 dataset = open_dataset(plan, name)
@@ -193,7 +203,7 @@ class Planner:
         return info
 
     def _identity(self, node: Node) -> dict[str, Any]:
-        text = json.dumps(node, sort_keys=True)
+        text = canonical(node)
         if text not in self._identities:
             self._identities[text] = component_identity(node)
         return self._identities[text]

@@ -220,11 +220,7 @@ class Jobs:
         self.context = context
         context.jobs.mkdir(exist_ok=True)
         for number, job in jobs.items():
-            documents = [dict(trial.plan.document) for trial in job.trials if trial.plan]
-            trials = [vars(one) | {"plan": plan} for one, plan in zip(job.trials, documents, strict=True)]
-            for document in documents:
-                del document["tracking"]
-            content = encoded({"trials": trials, "depths": job.depths, "timed": job.timed})
+            content = _job_document(job)
             (context.jobs / f"{number}.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
 
     def __call__(self, config: Any) -> None:
@@ -239,10 +235,25 @@ class Jobs:
         trials = []
         for values in content["trials"]:
             lists = {name: tuple(values[name]) for name in ("overrides", "ranking_keys", "unwritten")}
-            document = values["plan"] | {"tracking": tracking}
-            plan = TextPlan.of(document) if "task" in document else Plan.of(document)
+            document = {name: content["parts"][part] for name, part in values["plan"].items()} | {"tracking": tracking}
+            plan = TextPlan.of(document) if "task" in document else Plan.of_full(document)
             trials.append(Trial(**values | lists | {"plan": plan}))
         run_job(Job(trials, tuple(content["depths"]), content["timed"]), self.context)
+
+
+def _job_document(job: Job) -> Any:
+    """Return a job as JSON. Most parts of its trials' configs are the same; `parts` has each of them once."""
+    parts: list[Any] = []
+    numbers: dict[int, int] = {}  # id of a part -> its place in `parts`
+    trials = []
+    for trial in job.trials:
+        assert trial.plan is not None
+        own = {name: part for name, part in trial.plan.document.items() if name != "tracking"}
+        for part in own.values():
+            if numbers.setdefault(id(part), len(parts)) == len(parts):
+                parts.append(part)
+        trials.append(vars(trial) | {"plan": {name: numbers[id(part)] for name, part in own.items()}})
+    return encoded({"parts": parts, "trials": trials, "depths": job.depths, "timed": job.timed})
 
 
 def run_job(job: Job, context: Context) -> None:

@@ -1,14 +1,17 @@
 """The plan of a sweep: configs as Hydra composes them, what each trial needs, and which trials share a job."""
 
+import dataclasses
 import itertools
 import json
 import shutil
 
 import pytest
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import ConfigCompositionException
 
 from harness.config import composing
+from harness.config.places import conf_folder
 from harness.errors import BadInput
 from harness.experiment.plan import Plan
 from harness.recording import retrieval_run
@@ -95,6 +98,37 @@ def test_what_decides_a_retrieval_or_a_reranking_is_expensive(planner, toy, mode
             assert {plain.job_key, plain.key}.isdisjoint({changed.job_key, changed.key}), words
             retrieves_anew = not words[0].startswith(("rerank", "dataset.qrels"))
             assert bool(set(changed.ranking_keys) - set(plain.ranking_keys)) == retrieves_anew, words
+
+
+SWEEPS = {one.stem: yaml.safe_load(one.read_text("utf-8")) for one in conf_folder().glob("sweep/*.yaml")}
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in SWEEPS.items() if "hydra" in recipe])
+def test_the_trials_of_a_shipped_sweep_do_not_depend_on_earlier_trials(planner, name):
+    axes = SWEEPS[name]["hydra"]["sweeper"]["params"]
+    values = {key: list(map(str, OverridesParser.create().parse_override(f"{key}={some}").sweep_iterator()))
+              for key, some in axes.items()}  # fmt: skip
+    points = [tuple(f"{key}={one}" for key, one in zip(axes, point, strict=True)) for point in
+              itertools.product(*values.values())]  # fmt: skip
+    several = planner(f"sweep={name}")
+    for number, point in enumerate(points[-3:]):  # few, since Hydra composes each tokenizer and retriever anew
+        found, expected = several.trial(number, point), planner(f"sweep={name}").trial(number, point)
+        assert repr(found.plan.document) == repr(expected.plan.document)
+        assert dataclasses.replace(found, plan=None) == dataclasses.replace(expected, plan=None)
+        assert found.error is None
+
+
+def test_parts_that_were_accepted_are_still_refused_together(planner):
+    plans = planner("gate=score", "retriever=hybrid_lexical", "gate.source=bm25")
+    for words in (["depth=1", "top_k=1"], ["depth=5", "top_k=3"], ["gate.source=bigram"], ["retriever=bm25"]):
+        assert plans.trial(0, words).error is None
+    assert "depth=1 is less than top_k=3" in str(plans.trial(1, ["depth=1", "top_k=3"]).error)
+    assert "is not a component ranking" in str(plans.trial(2, ["retriever=bm25", "gate.source=bigram"]).error)
+    address = "tracking.uri=http://user:secret@host"
+    assert plans.trial(3, [address]).error is None
+    assert "tracking.uri, which may hold a secret" in str(
+        plans.trial(4, [address, "run_name=http://user:secret@host"]).error
+    )
 
 
 @pytest.mark.parametrize(
