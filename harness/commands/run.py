@@ -110,7 +110,7 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
         session = open_session(plan, dataset, clock)
         outcome = steps.run_steps(plan, session)
         with stage("writing files and figures"):
-            record.end_tags |= retrieval_run.write_run_files(live.folder, plan, dataset, outcome, plan.light)[0]
+            record.end_tags |= retrieval_run.write_run_files(live.folder, plan, dataset, outcome, plan.light)
             costs = retrieval_run.cost_numbers(plan, session)
             retrieval_run.log_numbers(live.folder, record, outcome, costs, plan.light)
             if not plan.light:

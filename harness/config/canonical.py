@@ -13,17 +13,12 @@ def digest(value: Any) -> str:
     return hashlib.sha256(canonical(value).encode()).hexdigest()
 
 
-def digest_rows(rows: Iterable[Any]) -> str:
-    """Return the digest of a list of rows, with one row in memory at a time."""
-    return digest_of(map(canonical, rows))
-
-
-def digest_of(texts: Iterable[str]) -> str:
-    """Return the digest of a list of values. texts: their canonical JSON."""
+def digest_rows(rows: Iterable[str]) -> str:
+    """Return the digest of a list of rows, with one row in memory at a time. rows: as canonical JSON."""
     found = hashlib.sha256()
     mark = b"["
-    for text in texts:
-        found.update(mark + text.encode())
+    for row in rows:
+        found.update(mark + row.encode())
         mark = b","
     found.update(b"]" if mark == b"," else b"[]")
     return found.hexdigest()

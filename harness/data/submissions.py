@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,23 +64,15 @@ def bare_text(queries: Sequence[Query], candidates: Ranking, lengths: np.ndarray
         docs, scores = (values[row, :length].tolist() for values in (candidates.docs, candidates.scores))
         return json_line(_submission_row(queries[row], [texts[candidates.doc_ids[doc]] for doc in docs], scores))
 
-    return "".join(head_texts(candidates, lengths, line, "submission"))
-
-
-def head_texts(ranking: Ranking, lengths: np.ndarray, text: Callable[[int, int], str], kind: str) -> list[str]:
-    """Return text(row, length) of each row. lengths: int [Q], how many of the row's documents the text is about.
-
-    Texts of the same kind are kept for other lengths: a sweep's trials often cut the same ranking elsewhere.
-    """
-    known = _head_texts(ranking, kind=kind)
+    known = _known_lines(candidates)  # kept for later trials: if only `lengths` differ, most lines are equal
     for one in enumerate(lengths.tolist()):
         if one not in known:
-            known[one] = text(*one)
-    return [known[one] for one in enumerate(lengths.tolist())]
+            known[one] = line(*one)
+    return "".join([known[one] for one in enumerate(lengths.tolist())])
 
 
 @remembered
-def _head_texts(ranking: Ranking, *, kind: str) -> dict[tuple[int, int], str]:
+def _known_lines(candidates: Ranking) -> dict[tuple[int, int], str]:
     return {}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.config.canonical import canonical, digest_of, digest_rows
+from harness.config.canonical import canonical, digest_rows
 from harness.config.commands import ScoreConfig
 from harness.config.components import build
 from harness.config.text import counted
@@ -17,7 +17,6 @@ from harness.data.dataset import conversations
 from harness.data.predictions import Predictions
 from harness.data.qrels import Qrels
 from harness.data.source import Source, Streamed
-from harness.data.submissions import head_texts
 from harness.errors import BadInput
 from harness.measures.measures import requested
 from harness.measures.scores import UNKNOWN, Scores, ShownLists, score_lists
@@ -78,25 +77,16 @@ def unknown_documents(source: Source, predictions: Predictions) -> set[str]:
 
 def lists_digest(lists: Predictions | Ranking) -> str:
     """Return the sha256 of the ranked doc_ids of all queries, regardless of the scores and of the order of queries."""
-    order = _by_id(lists.query_ids)
+    order = np.array(sorted(range(len(lists.query_ids)), key=lists.query_ids.__getitem__), np.intp)
     rows = ((row, docs) for part in row_blocks(lists.docs.shape) for row, docs in _rows(lists.docs, order[part]))
-    return digest_rows([lists.query_ids[row], *(lists.doc_ids[doc] for doc in docs if doc >= 0)] for row, docs in rows)
+    return digest_rows(
+        _row_text(lists.query_ids[row], *[lists.doc_ids[doc] for doc in docs if doc >= 0]) for row, docs in rows
+    )
 
 
-def heads_digest(candidates: Ranking, lengths: np.ndarray) -> str:
-    """Return the `lists_digest` of the first documents of each row. lengths: int [Q], at most the row's length."""
-
-    def text(row: int, length: int) -> str:
-        listed = candidates.docs[row, :length].tolist()
-        return canonical([candidates.query_ids[row], *(candidates.doc_ids[doc] for doc in listed)])
-
-    texts = head_texts(candidates, lengths, text, "digest")
-    return digest_of(texts[row] for row in _by_id(candidates.query_ids).tolist())
-
-
-@lru_cache(maxsize=8)
-def _by_id(query_ids: tuple[str, ...]) -> np.ndarray:
-    return np.array(sorted(range(len(query_ids)), key=query_ids.__getitem__), np.intp)
+@lru_cache(maxsize=1 << 14)  # trials of a sweep have most rows in common
+def _row_text(*ids: str) -> str:
+    return canonical(ids)
 
 
 def _rows(docs: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, list[int]]]:

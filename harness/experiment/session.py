@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from harness import progress
 from harness.cluster.cluster import Cluster, Local
-from harness.config.canonical import digest_rows
+from harness.config.canonical import canonical, digest_rows
 from harness.config.components import reusable
 from harness.config.schema import Node
 from harness.data.dataset import Dataset, checked_dataset, in_memory
@@ -182,4 +182,4 @@ def _own_folder() -> Path:
 
 def queries_digest(queries: tuple[Query, ...]) -> str:
     """Return the sha256 of the ids and texts of queries."""
-    return digest_rows([query.query_id, query.text] for query in queries)
+    return digest_rows(canonical([query.query_id, query.text]) for query in queries)

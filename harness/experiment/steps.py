@@ -150,15 +150,15 @@ def conclude(
     detailed: measures that also get an interval and scores of the public and private parts; None for all measures.
     ordered: the result of `order` for a plan with the same `Plan.order_key`; None to compute it.
     """
-    shared = ordered.candidates if ordered else None
-    ordered = ordered or order(plan, rankings, session)
+    again, ordered = ordered is not None, ordered or order(plan, rankings, session)
     candidates, learnt = ordered.candidates, ordered.learnt
     with session.clock.stage("gate", "deciding at the gate"):
         decision = decide(plan, rankings, ordered, session)
     final = candidates.cut(np.minimum(decision.shown, plan.top_k))
     scores = held_out = None
     if session.dataset.qrels:
-        scorer = partial(_scored, plan, session.dataset, rankings, detailed, shared)
+        again |= decision.out_of_fold is not None
+        scorer = partial(_scored, plan, session.dataset, rankings, detailed, candidates if again else None)
         with session.clock.stage("score", "scoring"):
             scores = scorer(candidates, decision.shown, decision.signal)
             if apart := [scorer(*lists) for lists in _held_out(ordered, decision)]:

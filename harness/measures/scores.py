@@ -7,9 +7,9 @@ means of the public and the private part.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial, reduce
 from typing import Any, Literal
 
 import numpy as np
@@ -20,7 +20,7 @@ from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.measures import checked_values
 from harness.measures.checked_values import CheckedValues
-from harness.measures.judged import Judged, Shown, judge_lists, judge_rows, rows_of, signal_in_rows
+from harness.measures.judged import Judged, Shown, judge_rows, rows_of, signal_in_rows
 from harness.measures.measures import (
     SHOWN,
     Measure,
@@ -33,7 +33,7 @@ from harness.measures.measures import (
     of_spans,
     parse_measure,
 )
-from harness.statistics.bootstrap import alike, bootstrap_means
+from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.prediction_powered import Estimate
 from harness.statistics.split import Split, public_part
 from retrievers.base import Ranking, remembered, row_blocks
@@ -292,39 +292,16 @@ class _Judgement:
     unplaced: tuple[str, ...]
 
     @classmethod
-    def joined(cls, parts: Sequence[_Judgement]) -> _Judgement:
+    def joined(
+        cls, parts: Sequence[_Judgement], shown: Judged, join: Callable[[Sequence[np.ndarray]], np.ndarray]
+    ) -> _Judgement:
         def together(name: str) -> dict[str, np.ndarray]:
             several = [getattr(part, name) for part in parts]
-            return {key: np.concatenate([one[key] for one in several]) for key in several[0]}
+            return {key: join([one[key] for one in several]) for key in several[0]}
 
-        return cls(
-            Judged.joined([part.shown for part in parts]),
-            np.concatenate([part.first for part in parts]),
-            together("values"),
-            together("losses"),
-            together("ceilings"),
-            tuple(dict.fromkeys(doc_id for part in parts for doc_id in part.unplaced)),
-        )
-
-    @classmethod
-    def mixed(cls, parts: Mapping[int, _Judgement], lengths: np.ndarray) -> _Judgement:
-        """Take each query's numbers from the part for its length, int [n]. parts: length -> all queries' judgement."""
-        first = next(iter(parts.values()))
-        masks = [lengths == length for length in parts][1:]
-
-        def mix(arrays: Sequence[np.ndarray]) -> np.ndarray:
-            found = arrays[0]
-            for mask, other in zip(masks, arrays[1:], strict=True):
-                found = np.where(mask, other, found)
-            return found
-
-        def together(name: str) -> dict[str, np.ndarray]:
-            several = [getattr(part, name) for part in parts.values()]
-            return {key: mix([one[key] for one in several]) for key in several[0]}
-
-        shown = replace(first.shown, returned=mix([part.shown.returned for part in parts.values()]))
-        unplaced = tuple(dict.fromkeys(doc_id for part in parts.values() for doc_id in part.unplaced))
-        return cls(shown, first.first, together("values"), together("losses"), together("ceilings"), unplaced)
+        unplaced = tuple(dict.fromkeys(doc_id for part in parts for doc_id in part.unplaced))
+        numbers = together("values"), together("losses"), together("ceilings")
+        return cls(shown, join([part.first for part in parts]), *numbers, unplaced)
 
 
 def _judgement(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], measures: Sequence[Measure]) -> _Judgement:
@@ -334,34 +311,43 @@ def _judgement(lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], measure
     widest = max(one.docs.shape[1] for one in (lists.final, lists.deep, lists.candidates) if one is not None)
     parts = [*row_blocks((len(scored), widest), JUDGED)] or [slice(0)]
     if lists.lengths is not None and len(parts) == 1:
-        return _judged_heads(lists, _Reader(qrels, scored, rows, alone=True), measures)
+        return _judged_heads(lists, qrels, scored, rows, measures)
 
     def judgement(part: slice) -> _Judgement:
-        read = _Reader(qrels, scored[part], rows[part], alone=len(parts) == 1)
-        return _judged_part(lists, read, None if keep is None else keep[part], measures)
+        judge = partial(judge_rows, rows=rows[part], qrels=qrels, query_ids=scored[part])
+        return _judged_part(lists, judge, None if keep is None else keep[part], measures)
 
-    return _Judgement.joined([*map(judgement, parts)])
+    found = [*map(judgement, parts)]
+    return _Judgement.joined(found, Judged.joined([part.shown for part in found]), np.concatenate)
 
 
-def _judged_heads(lists: ShownLists, read: _Reader, measures: Sequence[Measure]) -> _Judgement:
-    """Judge all candidates at every length that occurs, unless that is known, and mix the results."""
+def _judged_heads(
+    lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], rows: np.ndarray, measures: Sequence[Measure]
+) -> _Judgement:
+    """Judge all candidates at every length that occurs, unless that is known, and take each query's own length."""
     candidates, final = lists.candidates, lists.final
     assert isinstance(candidates, Ranking)
+    assert isinstance(final, Ranking)
     assert lists.lengths is not None
     about = {"rankings": tuple(lists.rankings), "measures": tuple(one.name for one in measures), "top_k": lists.top_k}
-    known = _known_lengths(candidates, read.qrels, *lists.rankings.values(), query_ids=read.query_ids, **about)
-    lengths = lists.lengths[read.rows]
-    occurring = np.unique(lengths).tolist()
-    for length in (one for one in occurring if one not in known):
+    known = _known_lengths(candidates, qrels, *lists.rankings.values(), query_ids=scored, **about)
+    occurring, which = np.unique(lists.lengths[rows], return_inverse=True)
+    for length in (one for one in occurring.tolist() if one not in known):
         same = np.full(len(candidates.query_ids), length)
         alike = replace(lists, final=candidates.cut(same), deep=candidates.where(same > 0), signal=None)
-        known[length] = _judged_part(alike, read, same[read.rows] > 0, measures)
-    found = _Judgement.mixed({length: known[length] for length in occurring}, lengths)
-    if found.unplaced:  # if documents have no place, they may only be in longer lists
-        listed = Shown(final.docs[read.rows], final.doc_ids, read.query_ids, read.qrels)
-        found = replace(found, unplaced=tuple(listed.unplaced))
-    signal = None if lists.signal is None else signal_in_rows(lists.signal, final, read.rows)
-    return replace(found, shown=replace(found.shown, signal=signal))
+        judge = partial(judge_rows, rows=rows, qrels=qrels, query_ids=scored)
+        known[length] = _judged_part(alike, judge, same[rows] > 0, measures)
+    parts = [known[length] for length in occurring.tolist()]
+
+    def join(several: Sequence[np.ndarray]) -> np.ndarray:
+        others = enumerate(several[1:], start=1)
+        return reduce(lambda found, other: np.where(which == other[0], other[1], found), others, several[0])
+
+    signal = None if lists.signal is None else signal_in_rows(lists.signal, final, rows)
+    found = _Judgement.joined(parts, replace(parts[0].shown, returned=final.lengths[rows], signal=signal), join)
+    if found.unplaced:  # in longer lists, perhaps
+        found = replace(found, unplaced=tuple(Shown(final.docs[rows], final.doc_ids, scored, qrels).unplaced))
+    return found
 
 
 @remembered
@@ -369,11 +355,13 @@ def _known_lengths(candidates: Ranking, qrels: Qrels, *rankings: Ranking, **abou
     return {}
 
 
-def _judged_part(lists: ShownLists, read: _Reader, keep: np.ndarray | None, measures: Sequence[Measure]) -> _Judgement:
-    shown = read.lists(lists.final, lists.signal)
-    before = None if lists.candidates is None else read.shared(lists.candidates)
-    deep = before if before and lists.deep is lists.candidates else read.lists(lists.deep) if lists.deep else shown
-    heads = {name: read.head(ranking) for name, ranking in lists.rankings.items()}
+def _judged_part(
+    lists: ShownLists, judge: Callable[..., Judged], keep: np.ndarray | None, measures: Sequence[Measure]
+) -> _Judgement:
+    shown = judge(lists.final, signal=lists.signal)
+    before = None if lists.candidates is None else judge(lists.candidates)
+    deep = before if before and lists.deep is lists.candidates else judge(lists.deep) if lists.deep else shown
+    heads = {name: judge(ranking.top(SHOWN)) for name, ranking in lists.rankings.items()}
     top_k = SHOWN if lists.top_k is None else lists.top_k
     judged = {measure: shown if lists.read_by(measure) is lists.final else deep for measure in measures}
     return _Judgement(
@@ -384,38 +372,6 @@ def _judged_part(lists: ShownLists, read: _Reader, keep: np.ndarray | None, meas
         ceilings(shown, before, keep, heads, top_k),
         tuple(shown.shown.unplaced if shown.shown else ()),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Reader:
-    """Judges lists of queries. rows: from `rows_of`. alone: whether these are all scored queries."""
-
-    qrels: Qrels
-    query_ids: tuple[str, ...]
-    rows: np.ndarray
-    alone: bool
-
-    def lists(self, lists: Lists, signal: np.ndarray | None = None) -> Judged:
-        return judge_rows(lists, self.rows, self.qrels, self.query_ids, signal)
-
-    def shared(self, lists: Lists) -> Judged:
-        """Remember the result unless it is one of several: trials that differ only in the gate share candidates."""
-        return _judged(lists, self.qrels, query_ids=self.query_ids) if self.alone else self.lists(lists)
-
-    def head(self, ranking: Ranking) -> Judged:
-        if self.alone:
-            return _judged_head(ranking, self.qrels, query_ids=self.query_ids)
-        return self.lists(ranking.top(SHOWN))
-
-
-@remembered
-def _judged(candidates: Lists, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
-    return judge_lists(candidates, qrels, query_ids)
-
-
-@remembered
-def _judged_head(ranking: Ranking, qrels: Qrels, *, query_ids: tuple[str, ...]) -> Judged:
-    return judge_lists(ranking.top(SHOWN), qrels, query_ids)
 
 
 def _unanswerable(final: Lists, qrels: Qrels, seed: int | None) -> Summary | None:
@@ -494,27 +450,18 @@ def _duplicates(final: Lists) -> dict[str, list[str]]:
 def _summaries(
     measures: Sequence[Measure], shown: Judged, values: Mapping[str, np.ndarray], rows: np.ndarray
 ) -> dict[str, Summary]:
-    means = _means([values[one.name][rows] for one in measures if one.family is not MeasureFamily.POOLED])
     found = {}
     for measure in measures:
-        value, n = measure.pooled(shown.take(rows)) if measure.family is MeasureFamily.POOLED else next(means)
-        if not n and measure.family is MeasureFamily.ABSTENTION:
-            value = 0.0  # a ratio with denominator 0; a mean over no queries is unknown
+        if measure.family is MeasureFamily.POOLED:
+            value, n = measure.pooled(shown.take(rows))
+        else:
+            counted = values[measure.name][rows]
+            counted = counted[~np.isnan(counted)]
+            n = len(counted)
+            # A ratio with denominator 0 is 0 by definition; a mean over no queries is unknown.
+            value = float(counted.mean()) if n else 0.0 if measure.family is MeasureFamily.ABSTENTION else math.nan
         found[measure.name] = Summary(value, n, note="" if n else _reason(measure, shown))
     return found
-
-
-def _means(values: Sequence[np.ndarray]) -> Iterator[tuple[float, int]]:
-    """Yield (mean, number of values that are not NaN) of each array; NaN for the mean of no values."""
-    if not values:
-        return
-    table = np.stack(values)
-    found = np.full((2, len(values)), math.nan)
-    for members, present in alike(table):
-        found[1, members] = present.sum()
-        if present.any():
-            found[0, members] = np.ascontiguousarray(table[np.ix_(members, present)]).mean(axis=1)
-    yield from ((mean, int(n)) for mean, n in found.T.tolist())
 
 
 def _reason(measure: Measure, judged: Judged) -> str:

@@ -21,7 +21,7 @@ from harness.data.dataset import Dataset
 from harness.data.files import json_line
 from harness.data.submissions import bare_text, submission_rows
 from harness.experiment import preflight, steps, timing
-from harness.experiment.file_scores import heads_digest, lists_digest
+from harness.experiment.file_scores import lists_digest
 from harness.experiment.plan import Plan
 from harness.experiment.session import Clock, Session, foreseen_queries, moment, open_dataset
 from harness.measures import checked_values, measures
@@ -309,16 +309,12 @@ def index_sizes(plan: Plan, session: Session) -> dict[str, float]:
 
 def write_run_files(
     folder: Path, plan: Plan, dataset: Dataset, outcome: steps.Outcome, light: bool = False
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Write the run's files. Return its tags, and name -> sha256 of the files that are hashed already, if `light`.
-
-    light: leave out the TREC run and the texts of documents.
-    """
+) -> dict[str, str]:
+    """Write the run's files; return its tags. light: leave out the TREC run and the texts of documents."""
     bare = hashlib.sha256()
     files: dict[str, Iterable[str]] = {"config.yaml": (provenance.resolved(plan.document),)}
     files["predictions.jsonl"] = _submission(outcome, dataset, light, bare)
-    lists = heads_digest(outcome.candidates, outcome.final.lengths) if light else lists_digest(outcome.final)
-    found = {timing.MACHINE: timing.machine(), LISTS: lists}
+    found = {timing.MACHINE: timing.machine(), LISTS: lists_digest(outcome.final)}
     if outcome.scores:
         tables, tags = score_files(outcome.scores, outcome.held_out)
         files, found = files | tables, found | tags
@@ -327,14 +323,12 @@ def write_run_files(
             files[name] = (json.dumps(learnt, ensure_ascii=False, indent=1), "\n")
     if not light:
         files[RUN_FILE] = outcome.candidates.to_trec("retrieval-harness")
-    hashes = {}
     for name, parts in files.items():
         if light:  # the tracker copies the file, so it need not be synced to disk
-            (folder / name).write_bytes(content := "".join(parts).encode())
-            hashes[name] = hashlib.sha256(content).hexdigest()
+            (folder / name).write_text("".join(parts), "utf-8")
         else:
             write_parts(folder / name, parts)
-    return found | {PREDICTED: bare.hexdigest()}, hashes
+    return found | {PREDICTED: bare.hexdigest()}
 
 
 def _submission(outcome: steps.Outcome, dataset: Dataset, light: bool, bare: Any) -> Iterator[str]:

@@ -51,7 +51,11 @@ def bootstrap_means(
     notes = [""] * len(values)
     # Measures over the same queries share the draws. Each group of such measures has its own generator, so an
     # interval does not depend on which other measures are computed.
-    for members, counted in alike(values):
+    groups: dict[bytes, list[int]] = {}
+    for row, counted in enumerate(~np.isnan(values)):
+        groups.setdefault(counted.tobytes(), []).append(row)
+    for pattern, rows in groups.items():
+        members, counted = np.array(rows), np.frombuffer(pattern, bool)
         chosen = wanted[members]
         if not chosen.any():
             continue
@@ -65,18 +69,6 @@ def bootstrap_means(
         for member, note in zip(members[chosen], group_notes, strict=True):
             notes[member] = note
     return low, high, notes
-
-
-def alike(values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield (row numbers, bool [Q], which of their values are numbers) for rows with NaN in the same places.
-
-    values: float64 [M, Q].
-    """
-    groups: dict[bytes, list[int]] = {}
-    for row, counted in enumerate(~np.isnan(values)):
-        groups.setdefault(counted.tobytes(), []).append(row)
-    for pattern, rows in groups.items():
-        yield np.array(rows), np.frombuffer(pattern, bool)
 
 
 def _resampled_means(values: np.ndarray, seed: int, resamples: int) -> np.ndarray:

@@ -67,19 +67,14 @@ class RetrievalTrials:
         self._at_depth: dict[int, list[Ranking]] = {}
         self._last_order: tuple[str, Ordered] | None = None  # (`Plan.order_key`, result); trials come sorted by it
 
-    def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> Mapping[str, str]:
-        """Write a trial's files, tags and metrics. Return name -> sha256 of the files that are hashed already.
-
-        full: write all that a run logs, and the report on run `run_id`.
-        """
+    def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
+        """Write a trial's files, tags and metrics. full: write all that a run logs, and the report on run `run_id`."""
         plan, dataset = trial.retrieval, self.session.dataset
         outcome = self._outcome(plan, None if full else [plan.objective])
-        tags, hashes = retrieval_run.write_run_files(folder, plan, dataset, outcome, light=not full)
-        record.end_tags |= tags
+        record.end_tags |= retrieval_run.write_run_files(folder, plan, dataset, outcome, light=not full)
         if full:
             retrieval_run.write_page(folder, record, run_id, plan, dataset, outcome)
         retrieval_run.log_numbers(folder, record, outcome, self._sizes, light=not full)
-        return hashes
 
     def _outcome(self, plan: Plan, detailed: list[str] | None) -> steps.Outcome:
         depth = plan.depth
@@ -284,15 +279,13 @@ class Runner:
         except Exception as error:  # recorded as the error of every trial
             self._shared = error
 
-    def _write(
-        self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None
-    ) -> Mapping[str, str]:
+    def _write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
         if isinstance(self._shared, Exception):
             raise self._shared
         if self._shared:
-            return self._shared.write(trial, folder, record, full, run_id)
-        _write_scored_file(trial, folder, record, full)
-        return {}
+            self._shared.write(trial, folder, record, full, run_id)
+        else:
+            _write_scored_file(trial, folder, record, full)
 
     def run(self, trial: Trial) -> bool:
         """Run a trial. Return False if another start of the sweep has taken over.
@@ -306,14 +299,13 @@ class Runner:
         folder.mkdir(parents=True)
         status: Status = "FINISHED"
         error: BaseException | None = None
-        hashes: Mapping[str, str] = {}
         try:
-            hashes = self._write(trial, folder, record, full=False, run_id=None)
+            self._write(trial, folder, record, full=False, run_id=None)
             record.metrics["seconds/trial"] = time.perf_counter() - began
         except (Exception, KeyboardInterrupt, SystemExit) as raised:  # Ray stops a worker with SystemExit
             error, status = raised, recording.status_after(raised)
             recording.write_traceback(error, folder)
-        file_hashes.seal(record, folder, hashes)
+        file_hashes.seal(record, folder)
         record.ended = now_ms()
         run, line = EndedRun(uuid.uuid4().hex, status, record), error_line(error) if error else ""
         self._new.append((EndedTrial(trial.number, run, time.perf_counter() - began, line), folder))

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -125,17 +124,14 @@ PAGES = (".html", ".png")  # endings of files that no command reads
 REMEDY = "Put the file back, or delete the run and make it again."
 
 
-def seal(record: RunRecord, folder: Path, known: Mapping[str, str] = MappingProxyType({})) -> None:
-    """Put the hashes of a run's files and tables into the run's tags.
-
-    folder: the folder of the files. known: name -> sha256 of files that need not be read again.
-    """
-    record.end_tags[FILE_HASHES] = json.dumps(_hashes(record, folder, known), sort_keys=True)
+def seal(record: RunRecord, folder: Path) -> None:
+    """Put the hashes of a run's files and tables into the run's tags. folder: the folder of the files."""
+    record.end_tags[FILE_HASHES] = json.dumps(_hashes(record, folder), sort_keys=True)
 
 
 def require_sealed(record: RunRecord, folder: Path) -> None:
     """If files of a saved run have changed since `seal`, raise BadInput with their names."""
-    then, now = _read(record.end_tags, record.name), _hashes(record, folder, {})
+    then, now = _read(record.end_tags, record.name), _hashes(record, folder)
     if changed := [name for name in sorted(then | now) if then.get(name) != now.get(name)]:
         raise BadInput(f"{some(changed)} changed since the run was saved. Restore them, or remove the run's folder.")
 
@@ -167,12 +163,12 @@ def fetch_verified(run: LoggedRun, name: str, fetch: Callable[[], Path]) -> Path
     return file
 
 
-def _hashes(record: RunRecord, folder: Path, known: Mapping[str, str]) -> dict[str, str]:
+def _hashes(record: RunRecord, folder: Path) -> dict[str, str]:
     found = {
         name: hashlib.sha256(mlflow_table_text(table).encode()).hexdigest() for name, table in record.tables.items()
     }
     files = (file for file in folder.iterdir() if file.is_file() and file.suffix not in PAGES)
-    return found | {file.name: known.get(file.name) or sha256_of(file) for file in files}
+    return found | {file.name: sha256_of(file) for file in files}
 
 
 def _read(tags: Mapping[str, str], named: str) -> dict[str, str]:
