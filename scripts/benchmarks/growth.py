@@ -82,19 +82,19 @@ def _read(size: int, _: int, folder: Path) -> Callable[[], float]:
 
 
 def _bm25(size: int, _: int, folder: Path) -> Callable[[], float]:
-    [documents] = _documents(size)
+    [documents], queries = _documents(size), _queries()
 
     def work() -> float:
         BM25(Whitespace()).index(documents, folder)
         fresh = BM25(Whitespace())
         fresh.load(folder)
-        return best_of(2, lambda: fresh.search(_queries(), DEPTH))[0]
+        return best_of(2, lambda: fresh.search(queries, DEPTH))[0]
 
     return work
 
 
 def _bm25_shards(size: int, _: int, folder: Path) -> Callable[[], float]:
-    sources = []
+    sources, queries = [], _queries()
     for part in _documents(size, SHARD):
         sources.append(folder / f"documents-{len(sources)}")
         sources[-1].mkdir()
@@ -116,7 +116,7 @@ def _bm25_shards(size: int, _: int, folder: Path) -> Callable[[], float]:
 
         def of_shard(index: Path) -> Ranking:
             tool.load_shard(index, summary)
-            return tool.search(_queries(), DEPTH)
+            return tool.search(queries, DEPTH)
 
         return best_of(2, lambda: merge_rankings((of_shard(index) for index in indexes), DEPTH))[0]
 
