@@ -212,7 +212,6 @@ class Ending:
         if result.run_id and "queries/scored" not in result.metrics:  # else the run is already logged in full
             try:
                 tracker.log(result.run_id, record)
-                tracker.keep(result.run_id, folder)
             except Unreachable as error:
                 tell([f"The best trial is not logged in full, since {error}. Repeat the sweep. Its files: {folder}"])
         return record.metrics

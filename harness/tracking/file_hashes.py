@@ -42,6 +42,7 @@ class RunFiles:
             self._around = self._uris[run_id].partition(run_id)[::2]
 
     def keep(self, run_id: str, folder: Path) -> None:
+        """Remember a folder that has all files of a run, until more files are stored or the folder is removed."""
         self._copies[run_id] = folder
 
     def forget(self, run_id: str) -> None:
@@ -66,6 +67,7 @@ class RunFiles:
         self.forget(run_id)
 
     def upload(self, run_id: str, folder: Path) -> None:
+        self._copies.pop(run_id, None)
         opened, inside = self._at(run_id)
         opened.log_artifacts(str(folder), inside)  # one file after another, since parallel uploads took longer
 
@@ -82,13 +84,13 @@ class RunFiles:
         Raise NoFile if the run has no such file.
         """
         guessed = local_place(run_id.join(self._around))  # correct if the latest run belongs to the same experiment
-        own = self.place(run_id)
-        for artifacts in filter(None, (own, guessed, self._copies.get(run_id))):
+        own = self._copies.get(run_id) or self.place(run_id)
+        for artifacts in filter(None, (own, guessed)):
             if (artifacts / name).is_file():
                 return artifacts / name
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            if own and own.is_dir() and not (own / name).exists():  # MLflow would take long to find this out
+            if own and own.is_dir() and not (own / name).exists():  # MLflow would take long to find out
                 raise FileNotFoundError
             opened, inside = self._at(run_id)
             return Path(opened.download_artifacts(f"{inside}/{name}" if inside else name, str(folder)))

@@ -266,7 +266,7 @@ class Tracker:
         return None
 
     def keep(self, run_id: str, folder: Path) -> None:
-        """From now on, `download` may take files of a run from this folder, which has the same files as the store."""
+        """Let `download` take files of a run from this folder, which has the same files as the store."""
 
     # ---- Reading
 

@@ -19,19 +19,20 @@ WEIGHTS = ",".join(str(n / 10) for n in range(1, 11))
 AXES = ["gate=score", "gate.source=bm25", f"fusion.weights.bm25={WEIGHTS}", "fusion=rrf", "depth=20,40,60,80,100"]
 
 
-def sweep(*words: str, pairs: int = 3, thresholds: int = 20, server: bool = False) -> None:
+def sweep(*words: str, pairs: int = 3, thresholds: int = 20, server: int = 0) -> None:
     """Time a sweep of 1,000 trials against a loop of bare MLflow calls that logs as many runs, in alternation.
 
     WORDS name the dataset (default: dataset=sample). The sweep fuses BM25 on morphemes with BM25 on character bigrams
     and gates by score. Times are of whole processes; tokens and indexes are cached. Each of --thresholds makes 50
-    trials. Both log into SQLite; with --server, into an MLflow server of one process on this machine, over SQLite.
+    trials. Both log into SQLite; with --server N, into an MLflow server of N processes on this machine, over SQLite.
+    By default, MLflow starts 4.
     """
     os.environ.pop("MLFLOW_TRACKING_URI", None)
     plain = [*(words or ["dataset=sample"]), "retriever=hybrid_lexical"]
     count, taken = 50 * thresholds, []
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         place = Path(name)
-        uri = stack.enter_context(serving(place))[0] if server else None
+        uri = stack.enter_context(serving(place, processes=server))[0] if server else None
         warm = _warm_cache(place, plain)
         swept = [*plain, *AXES, f"gate.threshold=range({thresholds})"]
         for number in range(pairs):

@@ -11,14 +11,14 @@ from contextlib import contextmanager, suppress
 
 
 @contextmanager
-def serving(folder, port=None):
+def serving(folder, port=None, processes=1):
     """(address, process) of an MLflow server on this machine, with its files and database in `folder`.
 
     HARNESS_TEST_DATABASE names another database, such as postgresql://USER@HOST/NAME.
     """
     database = os.environ.get("HARNESS_TEST_DATABASE", f"sqlite:///{folder / 'server.db'}")
     files = (folder / "files").as_uri()
-    words = ["server", "--workers", "1", "--backend-store-uri", database, "--artifacts-destination", files]
+    words = ["server", "--workers", str(processes), "--backend-store-uri", database, "--artifacts-destination", files]
     with started(folder, words, port or free_port()) as found:
         yield found
 
