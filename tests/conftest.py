@@ -170,7 +170,7 @@ def unsynced():
 
 @pytest.fixture(scope="session")
 def fresh_database(common, unsynced):
-    """An MLflow database without runs: copying one takes no time."""
+    """An MLflow database without runs: making one takes seconds, copying it none."""
     folder = common / "database"
     with FileLock(common / "database.lock"):
         if not (made := folder / "made").exists():

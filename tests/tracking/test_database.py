@@ -184,3 +184,23 @@ def test_a_percent_encoded_uri_names_a_file_as_sqlalchemy_reads_it(tmp_path):
     tracker.connect(tmp_path)
     assert tracker.exists(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["a b"]
+
+
+def test_new_databases_are_copies_of_the_first_one_that_mlflow_made(tmp_path, monkeypatch):
+    def tables(database):
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            rows = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}
+            schema = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+        return schema, rows
+
+    monkeypatch.setattr(mlflow_client, "code_folder", lambda: tmp_path)
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        mlflow_client.make_database(tmp_path / name / "mlflow.db")
+    kept = next(tmp_path.glob("mlflow-*"))
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == [kept.name]
+    (schema, rows), (its_schema, its_rows) = (tables(tmp_path / name / "mlflow.db") for name in ("first", "second"))
+    assert schema == its_schema
+    assert [len(one.pop("experiments")) for one in (rows, its_rows, tables(kept)[1])] == [1, 1, 0]
+    assert rows == its_rows
