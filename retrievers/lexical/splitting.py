@@ -119,7 +119,8 @@ def _letters(texts: Sequence[str], prepare: Callable[[str], str]) -> tuple[np.nd
         parts = [prepare(text).encode() for text in texts]
         lengths = map(len, parts)
     ends = np.cumsum(np.fromiter(lengths, np.int64, len(texts)))
-    return np.frombuffer(b"".join([*parts, b"\0"]), np.uint8), ends  # NumPy refuses an empty buffer
+    # NumPy refuses an empty buffer. The kernels are compiled for arrays that can be written.
+    return np.frombuffer(bytearray().join([*parts, b"\0"]), np.uint8), ends
 
 
 def _found(block: _Block, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
