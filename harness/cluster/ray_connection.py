@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import functools
 import logging
 import os
 import shutil
 import socket
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +121,8 @@ def connect(address: str | None) -> Connection:
     if asked is not None:
         _require_cluster(asked, where)
     try:
-        ray.init(**_target(asked), log_to_driver=False, configure_logging=False, **isolated(ray))
+        with _few_services():
+            ray.init(**_target(asked), log_to_driver=False, configure_logging=False, **isolated(ray))
     except Exception as error:
         what = f"{where}={asked}" if asked else "cluster=ray"
         raise BadInput(f"{what}: {_explained(error)}") from None
@@ -136,6 +140,20 @@ def disconnect() -> None:
     if _folder:
         shutil.rmtree(_folder, ignore_errors=True)
         _folder = None
+
+
+@contextlib.contextmanager
+def _few_services() -> Iterator[None]:
+    """Let a new cluster start without dashboard, autoscaler and log monitor. Ray has no arguments for that."""
+    from ray._private import node, parameter
+
+    of_node, params = node.Node.start_api_server, parameter.RayParams
+    node.Node.start_api_server = lambda self, **_: setattr(self, "_webui_url", None)
+    parameter.RayParams = functools.partial(params, no_monitor=True, include_log_monitor=False)
+    try:
+        yield
+    finally:
+        node.Node.start_api_server, parameter.RayParams = of_node, params
 
 
 def isolated(ray: Any) -> dict[str, Any]:
@@ -157,7 +175,6 @@ def _target(address: str | None) -> dict[str, Any]:
     return {
         "address": "local",
         "num_cpus": cores(),
-        "include_dashboard": False,
         "object_store_memory": OBJECTS,
         "_node_ip_address": "127.0.0.1",
         "_temp_dir": _folder,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
@@ -167,14 +168,23 @@ def test_rankings_are_those_of_this_machine_alone(nodes, harness, toy):
 
 
 @pytest.mark.slow
-def test_a_cluster_of_our_own_imports_nothing_from_the_working_folder(toy, tmp_path):
+def test_a_cluster_of_our_own_has_few_services_and_imports_nothing_from_the_working_folder(toy, tmp_path):
     planted = Planted(tmp_path)
     words = [*WORDS, "cluster=ray", "cluster.shard=2", "store.path=own"]
-    command = [sys.executable, "-P", "-c", "from harness.cli import main; main()", "run", *words]
+    code = """
+        from harness.cli import main
+        try:
+            main()
+        finally:
+            import ray._private.worker
+            print("services:", *sorted({*ray._private.worker._global_node.all_processes} - {"reaper"}))
+    """
+    command = [sys.executable, "-P", "-c", dedent(code), "run", *words]
     environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert planted.executed == []
     assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "services: gcs_server raylet"
 
 
 @pytest.mark.parametrize(
