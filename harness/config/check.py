@@ -17,7 +17,6 @@ from harness.config.places import bucket_place
 from harness.config.schema import IF_GROUP, Config, Node, check_value, keys, one_spelling, schema_groups
 from harness.errors import BadInput, did_you_mean
 
-PLACES = ("outputs", "store", "tracking")  # parts of a config that say where files are kept
 OTHERS = "outputs=FOLDER, store.path=FOLDER"
 
 
@@ -76,9 +75,7 @@ def check_config(document: Node, name: str, new: Node | None = None) -> None:
     for key, value in flatten(new).items():
         if key in known:
             check_value(value, known[key], key)
-    if not new.keys().isdisjoint(PLACES):
-        _check_places(flatten(document))
-    _check_secret(document, new)
+    _check_places(flatten(document))
     if "task" not in document and "metrics" in document and document["metrics"] is None:
         raise BadInput("metrics=null is for text tasks. List the measures to compute, or write metrics=all.")
     for group in dict.fromkeys((*SHARED, *GROUPS)):  # shared groups first: errors then name `llm`, not `gate.llm`
@@ -96,7 +93,7 @@ def with_metrics(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _check_places(values: Mapping[str, Any]) -> None:
-    """Raise BadInput if a place cannot hold files."""
+    """Raise BadInput if a place cannot hold files, or a key repeats the tracking address, which may be secret."""
     outputs, uri = values["outputs"], values.get("tracking.uri") or ""
     if "://" in outputs:
         raise BadInput("outputs must be a folder of this machine, not an address. Only store.path may be in a bucket.")
@@ -108,12 +105,7 @@ def _check_places(values: Mapping[str, Any]) -> None:
             raise BadInput(
                 f"{place} is in a virtual file system and cannot hold files. Choose another folder: {OTHERS}."
             )
-
-
-def _check_secret(document: Node, new: Node) -> None:
-    """Raise BadInput if a key repeats the tracking address, which may be secret."""
-    uri = flatten({"tracking": document.get("tracking")}).get("tracking.uri") or ""
-    for name, value in flatten(document if "tracking" in new else new).items():
+    for name, value in values.items():
         if "://" in uri and name != "tracking.uri" and uri in str(value):
             raise BadInput(f"{name} repeats tracking.uri, which may hold a secret, and would be logged. Change it.")
 

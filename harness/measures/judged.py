@@ -328,18 +328,13 @@ def judge_rows(
     gains, repeats = _match(docs, labels.owner, _places(lists, labels.doc_ids), labels.values)
     returned = np.where(missing, ~labels.needs, (docs >= 0).sum(axis=1))
     if signal is not None:
-        signal = np.where(missing, np.where(labels.needs, -np.inf, np.inf), signal_in_rows(signal, lists, rows))
+        if len(signal) != len(lists.query_ids) or np.isnan(signal).any():
+            raise ValueError("a signal has one number, never NaN, for each row of the lists")
+        row_signal, signal = signal, np.where(labels.needs, -np.inf, np.inf)
+        signal[~missing] = row_signal[rows[~missing]]
     shown = Shown(docs, lists.doc_ids, query_ids, qrels) if qrels.places is not None else None
     holes = None if qrels.not_relevant is None else Holes(docs, lists.doc_ids, query_ids, qrels)
     return Judged(gains, repeats, returned, labels.ideal, labels.needs, signal, shown, holes)
-
-
-def signal_in_rows(signal: np.ndarray, lists: Ranking | Predictions, rows: np.ndarray) -> np.ndarray:
-    """Return the signal of some rows of the lists. Raise ValueError if it does not fit the lists."""
-    if len(signal) != len(lists.query_ids) or np.isnan(signal).any():
-        raise ValueError("a signal has one number, never NaN, for each row of the lists")
-    found: np.ndarray = signal[rows]
-    return found
 
 
 class _Labels(NamedTuple):

@@ -20,7 +20,7 @@ from harness.data.qrels import Qrels
 from harness.errors import BadInput
 from harness.measures import checked_values
 from harness.measures.checked_values import CheckedValues
-from harness.measures.judged import Judged, Shown, judge_rows, rows_of, signal_in_rows
+from harness.measures.judged import Judged, judge_rows, rows_of
 from harness.measures.measures import (
     SHOWN,
     Measure,
@@ -325,9 +325,8 @@ def _judged_heads(
     lists: ShownLists, qrels: Qrels, scored: tuple[str, ...], rows: np.ndarray, measures: Sequence[Measure]
 ) -> _Judgement:
     """Judge all candidates at every length that occurs, unless that is known, and take each query's own length."""
-    candidates, final = lists.candidates, lists.final
+    candidates, judge = lists.candidates, partial(judge_rows, rows=rows, qrels=qrels, query_ids=scored)
     assert isinstance(candidates, Ranking)
-    assert isinstance(final, Ranking)
     assert lists.lengths is not None
     about = {"rankings": tuple(lists.rankings), "measures": tuple(one.name for one in measures), "top_k": lists.top_k}
     known = _known_lengths(candidates, qrels, *lists.rankings.values(), query_ids=scored, **about)
@@ -335,7 +334,6 @@ def _judged_heads(
     for length in (one for one in occurring.tolist() if one not in known):
         same = np.full(len(candidates.query_ids), length)
         alike = replace(lists, final=candidates.cut(same), deep=candidates.where(same > 0), signal=None)
-        judge = partial(judge_rows, rows=rows, qrels=qrels, query_ids=scored)
         known[length] = _judged_part(alike, judge, same[rows] > 0, measures)
     parts = [known[length] for length in occurring.tolist()]
 
@@ -343,11 +341,9 @@ def _judged_heads(
         others = enumerate(several[1:], start=1)
         return reduce(lambda found, other: np.where(which == other[0], other[1], found), others, several[0])
 
-    signal = None if lists.signal is None else signal_in_rows(lists.signal, final, rows)
-    found = _Judgement.joined(parts, replace(parts[0].shown, returned=final.lengths[rows], signal=signal), join)
-    if found.unplaced:  # in longer lists, perhaps
-        found = replace(found, unplaced=tuple(Shown(final.docs[rows], final.doc_ids, scored, qrels).unplaced))
-    return found
+    shown = judge(lists.final, signal=lists.signal)
+    found = _Judgement.joined(parts, shown.unlisted, join)
+    return replace(found, unplaced=tuple(shown.shown.unplaced if shown.shown else ()))
 
 
 @remembered

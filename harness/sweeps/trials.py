@@ -64,8 +64,8 @@ class RetrievalTrials:
         for (name, node), depth in zip(plan.retriever.items(), job.depths, strict=True):
             self._deepest += steps.retrieve({name: node}, self.session, depth).values()
         self._sizes = retrieval_run.index_sizes(plan, session)
-        self._at_depth: dict[int, list[Ranking]] = {}
-        self._last_order: tuple[str, Ordered] | None = None  # (`Plan.order_key`, result); trials come sorted by it
+        # (`Plan.order_key`, component rankings, their order); trials come sorted by this key.
+        self._last_order: tuple[str, dict[str, Ranking], Ordered] | None = None
 
     def write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
         """Write a trial's files, tags and metrics. full: write all that a run logs, and the report on run `run_id`."""
@@ -77,14 +77,13 @@ class RetrievalTrials:
         retrieval_run.log_numbers(folder, record, outcome, self._sizes, light=not full)
 
     def _outcome(self, plan: Plan, detailed: list[str] | None) -> steps.Outcome:
-        depth = plan.depth
-        if depth not in self._at_depth:
-            self._at_depth[depth] = [ranking.top(depth) for ranking in self._deepest]
-        rankings = dict(zip(plan.retriever, self._at_depth[depth], strict=True))
         session = replace(self.session, clock=Clock())
         if self._last_order is None or self._last_order[0] != plan.order_key:
-            self._last_order = plan.order_key, order(plan, rankings, session)
-        return steps.conclude(plan, rankings, session, detailed=detailed, ordered=self._last_order[1])
+            tops = [ranking.top(plan.depth) for ranking in self._deepest]
+            rankings = dict(zip(plan.retriever, tops, strict=True))
+            self._last_order = plan.order_key, rankings, order(plan, rankings, session)
+        _, rankings, ordered = self._last_order
+        return steps.conclude(plan, rankings, session, detailed=detailed, ordered=ordered)
 
 
 def _write_scored_file(trial: Trial, folder: Path, record: RunRecord, full: bool) -> None:

@@ -118,7 +118,7 @@ def test_submitit_runs_a_job_in_a_process_of_its_own_which_imports_what_is_allow
 
 def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(one_by_one, place):
     folder = place("killed")
-    words = [*WORDS, "gate.threshold=range(0,5)", "trials_per_job=5"]
+    words = [*WORDS, "gate.threshold=range(0,100)", "trials_per_job=100"]
     child = start(folder, *words, *JOBLIB)
     try:
         os.kill(_worker_at_work(child, folder), signal.SIGKILL)
@@ -130,14 +130,14 @@ def test_a_worker_that_is_killed_costs_its_trials_until_the_next_start(one_by_on
     assert left_of(child) == []
     found = json.loads(out)
     counts = found["trials"]
-    assert counts["finished"] + counts["failed"] == counts["asked"] == 10
+    assert counts["finished"] + counts["failed"] == counts["asked"] == 200
     assert len(found["failed"]) == counts["failed"] > 0
     assert all("its job ended without a result" in row["error"] for row in found["failed"])
     assert not [run for run in trials(folder) if run.status == "RUNNING"]
     before = {run.run_id for run in trials(folder) if run.status == "FINISHED"}
     assert len(before) >= counts["finished"] > 0
     again = inside(folder, *words)  # one by one: a sweep is the same with any launcher
-    assert again["trials"]["finished"] == 10
+    assert again["trials"]["finished"] == 200
     assert again["trials"]["skipped"] == len(before)
     assert before < {run.run_id for run in trials(folder) if run.status == "FINISHED"}
     assert_same(numbers(folder), one_by_one)
