@@ -186,7 +186,7 @@ class SparseEngine:
         self._save(blocks, starts, idf, lengths, folder)
 
     def survey(self, tokens: Tokens, folder: Path) -> None:
-        counts = np.diff(self._counted_starts(tokens.ids, tokens.offsets, len(tokens.vocabulary)))
+        counts = np.diff(self._postings(tokens.ids, tokens.offsets, len(tokens.vocabulary))[0])
         (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
         np.save(folder / "counts.npy", counts, allow_pickle=False)
         sizes = {"documents": len(tokens), "terms": len(tokens.ids)}
@@ -204,14 +204,10 @@ class SparseEngine:
         starts, blocks = self._postings(ids, tokens.offsets, len(numbers))
         self._save(blocks, starts, idf, np.diff(tokens.offsets) / (corpus.mean_length or 1.0), folder)
 
-    def _counted_starts(self, ids: np.ndarray, offsets: np.ndarray, n_terms: int) -> np.ndarray:
-        if is_small(len(ids)):
-            return sorted_postings(ids, offsets, n_terms)[0]
-        return PostingsSort(ids, offsets, n_terms, self._threads or cores()).starts
-
     def _postings(
         self, ids: np.ndarray, offsets: np.ndarray, n_terms: int
     ) -> tuple[np.ndarray, Iterable[TermPostings]]:
+        """Return `starts`, and the postings of all terms in blocks, which are sorted when they are asked for."""
         if not is_small(len(ids)):
             sort = PostingsSort(ids, offsets, n_terms, self._threads or cores())
             return sort.starts, sort.blocks()
