@@ -327,4 +327,4 @@ def test_a_component_that_does_not_fit_is_refused(node, where, message):
 
 @pytest.mark.parametrize("rows", [[], [["q", "d1"]], [["q", "d1"], [], ["가"]]])
 def test_the_digest_of_rows_is_that_of_their_list(rows):
-    assert canonical.digest_rows(iter(rows)) == canonical.digest(rows)
+    assert canonical.digest_rows(map(canonical.canonical, rows)) == canonical.digest(rows)
