@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -42,7 +43,7 @@ class FrequentTerms:
         words, padded = -(-n_docs // WORD_BITS), -(-n_docs // PADDED) * PADDED
         frequent = (np.diff(starts) * SHARE > n_docs) & (peaks > 0)  # negative scores have no bounds
         self._starts = starts[:-1][frequent]  # ascending
-        self._filled = np.zeros(len(self._starts), bool)
+        self._filled, self._lock = np.zeros(len(self._starts), bool), threading.Lock()
         self._bounds = np.empty((len(self._starts), padded), np.uint8)
         self._bits = np.empty((len(self._starts), words), np.uint64)
         self._ranks = np.empty(self._bits.shape, np.int32)
@@ -58,20 +59,23 @@ class FrequentTerms:
         places = np.searchsorted(self._starts, columns.starts)
         found = (places < len(self._starts)) & (lengths > 0) & (uses > 0)
         found[found] = self._starts[places[found]] == columns.starts[found]
-        new = np.flatnonzero(found)
-        new = new[~self._filled[places[new]]]
         work = int((lengths * uses).sum())
-        if work < LEAST_WORK or FILLING * int(lengths[new].sum()) > work or not found.any():
+        if work < LEAST_WORK or not found.any():
             return None
-        from retrievers.lexical._bm25_bounded import TermRows, fill_rows
+        with self._lock:  # a search in another thread may need the same rows
+            new = np.flatnonzero(found)
+            new = new[~self._filled[places[new]]]
+            if FILLING * int(lengths[new].sum()) > work:
+                return None
+            from retrievers.lexical._bm25_bounded import TermRows, fill_rows
 
-        rows = np.where(found, places, -1)
-        frequent = TermRows(rows, self._bounds, self._bits, self._ranks, self._scale)
+            rows = np.where(found, places, -1)
+            frequent = TermRows(rows, self._bounds, self._bits, self._ranks, self._scale)
 
-        def fill(first: int, last: int) -> None:
-            part = new[first:last]
-            fill_rows(columns.starts, columns.ends, self._docs, self._scores, part, frequent)
+            def fill(first: int, last: int) -> None:
+                part = new[first:last]
+                fill_rows(columns.starts, columns.ends, self._docs, self._scores, part, frequent)
 
-        in_parts(len(new), 8 * threads, threads, fill)
-        self._filled[places[new]] = True
+            in_parts(len(new), 8 * threads, threads, fill)
+            self._filled[places[new]] = True
         return frequent

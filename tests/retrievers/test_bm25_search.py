@@ -1,5 +1,7 @@
 """The compiled search of BM25 against plain sums in NumPy: the same documents, ties and bits, however it searches."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -168,6 +170,23 @@ def test_bounds_are_used_where_they_are_possible_and_pay(frequent, peak, pays):
     postings = _bm25_search.ScoredPostings(1000, starts, ends, np.zeros(2), np.array([peak, 1.0]), none, none)
     rows = _bm25_bounded.TermRows(np.array([-1, 0]), none, none, none, 1.0)
     assert _bm25_bounded.bounds_pay.py_func(postings, rows, np.array([1, 0]), 120) == pays
+
+
+def test_searches_at_the_same_time_fill_rows_once(tmp_path, monkeypatch):
+    use(monkeypatch, "bounds")
+    index, filled, fill = searched(tmp_path), [], _bm25_bounded.fill_rows
+
+    def slow(starts, ends, docs, scores, terms, frequent):
+        time.sleep(0.01)
+        filled.extend(frequent.rows[terms])
+        fill(starts, ends, docs, scores, terms, frequent)
+
+    monkeypatch.setattr(_bm25_bounded, "fill_rows", slow)
+    with ThreadPoolExecutor(4) as pool:
+        found = [*pool.map(lambda _: index.rows(ASKED, 10), range(4))]
+    assert len(filled) == len(set(filled)) > 1
+    for rows in found:
+        assert_same(rows, index.expected(ASKED, 10))
 
 
 def test_an_index_without_peaks_is_still_searched(tmp_path, monkeypatch):
