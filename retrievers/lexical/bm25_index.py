@@ -179,7 +179,7 @@ class SparseEngine:
     def build(self, tokens: Tokens, folder: Path) -> None:
         starts, blocks = self._postings(tokens.ids, tokens.offsets, len(tokens.vocabulary))
         idf = idf_of(np.diff(starts), len(tokens), self._parameters)
-        (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
+        tokens.save_vocabulary(folder)
         if self._floor:
             np.save(folder / "floors.npy", idf * self._floor)
         lengths = np.diff(tokens.offsets) / (mean_length(len(tokens.ids), len(tokens)) or 1.0)
@@ -187,7 +187,7 @@ class SparseEngine:
 
     def survey(self, tokens: Tokens, folder: Path) -> None:
         counts = np.diff(self._postings(tokens.ids, tokens.offsets, len(tokens.vocabulary))[0])
-        (folder / "vocabulary.json").write_text(json.dumps(tokens.vocabulary), encoding="ascii")
+        tokens.save_vocabulary(folder)
         np.save(folder / "counts.npy", counts, allow_pickle=False)
         sizes = {"documents": len(tokens), "terms": len(tokens.ids)}
         (folder / "survey.json").write_text(json.dumps(sizes), encoding="ascii")

@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from retrievers.base import in_parts, new_array, read_only
 
 AT_ONCE = 1 << 25  # number of postings that are sorted at a time; a quarter of all if that is more
+PAGE = 1024  # number of postings whose documents fill a page of memory
 CHUNK = 1 << 17  # number of postings that are scored at a time, to limit temporary arrays
 
 
@@ -62,9 +63,15 @@ class PostingsSort:
         ends, longest = self.starts[terms], int(np.diff(self._offsets).max(initial=0))
         docs = np.empty(np.diff(ends).max(initial=0), np.int32)
         frequencies = np.empty(len(docs), np.uint16 if longest < 1 << 16 else np.uint32)
+
+        def touch(begin: int, end: int) -> None:
+            docs[begin:end:PAGE], frequencies[begin:end:PAGE] = 0, 0
+
+        # Otherwise, all threads would begin by clearing the same new pages.
+        in_parts(len(docs), self._threads, self._threads, touch)
         for low, high in pairwise(terms):
-            counts, first = self._counts[:, low:high], int(self.starts[low])
-            places = np.cumsum(counts, axis=0, dtype=np.int64) - counts + self.starts[low:high] - first
+            first, earlier = int(self.starts[low]), self._counts[:-1, low:high]
+            places = np.stack([*accumulate(earlier, initial=self.starts[low:high] - first)])
 
             def fill(part: int, _: int, low: int = low, places: np.ndarray = places) -> None:
                 begin, end = self._borders[part : part + 2]

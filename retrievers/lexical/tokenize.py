@@ -60,7 +60,16 @@ class Tokens:
     def save(self, folder: Path) -> None:
         np.save(folder / "ids.npy", self.ids)
         np.save(folder / "offsets.npy", self.offsets)
-        (folder / "vocabulary.json").write_text(json.dumps(self.vocabulary), encoding="ascii")
+        self.save_vocabulary(folder)
+
+    def save_vocabulary(self, folder: Path) -> None:
+        """Write the JSON list of all terms. One text of all terms is escaped in half of the time of a list."""
+        joined = " ".join(self.vocabulary)
+        if joined.count(" ") == len(self.vocabulary) - 1:  # no term has a space
+            text = "[" + json.dumps(joined).replace(" ", '", "') + "]"
+        else:
+            text = json.dumps(self.vocabulary)
+        (folder / "vocabulary.json").write_text(text, encoding="ascii")
 
     @classmethod
     def load(cls, folder: Path) -> Tokens:

@@ -1,5 +1,6 @@
 """Tokens and tokenizers: tables worked by hand, Unicode pitfalls, errors that name the option."""
 
+import json
 import re
 import sys
 import unicodedata
@@ -30,6 +31,13 @@ def test_tokens_number_terms_by_first_use_and_survive_the_disk(tmp_path):
         loaded = Tokens.load(tmp_path)
         assert (loaded.lists(), loaded.vocabulary) == (lists, as_tokens(lists).vocabulary)
         assert not loaded.ids.flags.writeable  # a memory map for reading
+
+
+@given(st.lists(st.text(st.sampled_from('a "\\n\n,물\ud800😀'), max_size=3), max_size=4, unique=True))
+def test_the_file_of_the_vocabulary_is_the_plain_json(tmp_path_factory, vocabulary):
+    folder = tmp_path_factory.mktemp("tokens")
+    Tokens(tuple(vocabulary), np.empty(0, np.int32), np.zeros(1, np.int64)).save_vocabulary(folder)
+    assert (folder / "vocabulary.json").read_text("ascii") == json.dumps(vocabulary)
 
 
 @pytest.mark.parametrize(
