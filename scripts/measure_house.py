@@ -30,9 +30,9 @@ from pathlib import Path
 from measuring import ROOT, called
 
 BOUNDS = {
-    "product, lines": 57_200,
+    "product, lines": 57_400,
     "product, modules": 292,
-    "tests, lines": 43_250,
+    "tests, lines": 43_350,
     "scripts, lines": 5_750,
     "dict configs": 15,
     "class names in >= 2 modules": 0,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from harness.storage.locks import Claim
 from harness.sweeps.definition import HydraLauncher, Sweep, define
 from harness.sweeps.ending import Ending
 from harness.sweeps.execution import Execution, finished_trials
+from harness.sweeps.jobs import MANY, Helpers, Jobs
 from harness.sweeps.submitted import Submitted
 from harness.sweeps.trial_log import TrialLog
-from harness.sweeps.trials import COMPUTED, Context, Jobs, TrialResult, sweep_lock
+from harness.sweeps.trials import COMPUTED, Context, TrialResult, sweep_lock
 from harness.tracking.mlflow_client import Unreachable
 from harness.tracking.tracker import CLAIM, PARENT, RunRecord, Tracker, member_tag
 
@@ -48,6 +49,7 @@ def launcher_of(request: Request) -> HydraLauncher:
     jobs = Jobs()
     launcher = launcher_for(whole, loader, jobs)
     kind = type(launcher).__name__
+    jobs.helpers = Helpers() if kind == "BasicLauncher" else None
     submitted = Submitted(launcher) if kind in ("LocalLauncher", "SlurmLauncher") else None
     words = [one for one in request.overrides if not one.lstrip("+~").startswith("hydra")]
     params: Any = OmegaConf.to_container(whole.hydra.sweeper.params or OmegaConf.create({}))
@@ -58,7 +60,6 @@ def launcher_of(request: Request) -> HydraLauncher:
         check=submitted.check if submitted else lambda: None,
         launch=submitted.launch if submitted else launcher.launch,
         jobs=jobs,
-        serial=kind == "BasicLauncher",
         config_dir=str(request.flags.config_dir) if request.flags.config_dir else None,
     )
 
@@ -82,7 +83,10 @@ def show_plan(sweep: Sweep) -> CommandAnswer:
 def run_trials_under(sweep: Sweep, began: float) -> CommandAnswer:
     """Run the trials under a new parent run, or under the existing one if the sweep was started before."""
     sweep.launcher.check()
-    with sweep_lock(sweep.folder) as token:
+    helpers = sweep.launcher.jobs.helpers
+    with sweep_lock(sweep.folder) as token, helpers or nullcontext():
+        if helpers:
+            helpers.start(len(sweep.points) // MANY)
         tracker = sweep.tracker()
         tracker.connect(sweep.config.outputs.absolute())
         recording.end_abandoned(tracker)

@@ -47,8 +47,8 @@ class Caching:
 
     @property
     def loaded(self) -> bool:
-        """Whether all encoders have loaded their models."""
-        return all(part.loaded for part in self._parts if isinstance(part, CachedEncoder))
+        """Whether no tokenizer or encoder has yet to load a model."""
+        return all(part.loaded for part in self._parts)
 
     @contextmanager
     def bypassed(self) -> Iterator[None]:
@@ -70,6 +70,7 @@ class CachedTokenizer:
 
     def __init__(self, cache: Cache, node: Node, make: Callable[[], Tokenizer], progress: Progress) -> None:
         self._cache, self._node, self._make, self._progress = cache, node, make, progress
+        self.loaded = not getattr(target_class(node, "tokenizer"), "loads_model", False)
         self.bypassed = False
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
@@ -79,6 +80,7 @@ class CachedTokenizer:
             return self._make()(texts)
 
         def tokenize(folder: Path) -> None:
+            self.loaded = True
             what = f"{recorded_name(target_class(self._node, 'tokenizer'))}: tokenizing {len(texts):,} texts"
             with stage(what), timing.reads(self._cache, self._node, letters):
                 self._make()(texts, progress or self._progress).save(folder)

@@ -61,13 +61,13 @@ def timed_part(work: Callable[[Sequence[int]], int], n: int) -> Timing:
 
     `work` processes the queries at given positions among n >= 1 queries, and returns how many units it did. The first
     call is not timed, since it may load models or compile code. Then an evenly spread sample of the queries grows until
-    a pass takes long enough or covers all queries.
+    a pass takes long enough or covers all queries. This pass is the first that counts.
     """
     size = 1
     work([0])
-    while _seconds(work, _spread(size, n))[0] < SECONDS / LEAST and size < n:
+    while (first := _seconds(work, sample := _spread(size, n)))[0] < SECONDS / LEAST and size < n:
         size = min(n, GROWTH * size)
-    sample, passes = _spread(size, n), list[tuple[float, int]]()
+    passes = [first]
     while len(passes) < LEAST or (len(passes) < MOST and sum(took for took, _ in passes) < SECONDS):
         passes.append(_seconds(work, sample))
     each = [1000 * took / max(units, 1) for took, units in passes]

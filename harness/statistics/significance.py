@@ -140,7 +140,7 @@ def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLE
 
     rows: differences by query, float64 [M, Q]; NaN does not count.
     """
-    rows = np.nan_to_num(rows)
+    rows, places = _distinct(np.nan_to_num(rows))
     slack = _TIE * np.abs(rows).sum(axis=1)
     exact = (rows != 0).sum(axis=1) <= math.log2(resamples)
     p = np.ones(len(rows))
@@ -153,7 +153,14 @@ def sign_flip_test(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLE
         p[~exact], _ = randomisation_test(
             _flipped_sums(rows[~exact]), rows.shape[1], slack[~exact], seed=seed, resamples=resamples
         )
-    return p, exact
+    return p[places], exact[places]
+
+
+def _distinct(rows: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Return (distinct rows [D, Q], the place of each row among them [M]). Runs of a sweep have many equal rows."""
+    places: dict[bytes, int] = {}
+    found = [places.setdefault(row.tobytes(), len(places)) for row in rows]
+    return np.frombuffer(b"".join(places), rows.dtype).reshape(len(places), rows.shape[1]), found
 
 
 def holm(p: np.ndarray) -> np.ndarray:
@@ -181,6 +188,7 @@ def _swaps(seed: int, n: int, resamples: int) -> Iterator[np.ndarray]:
 
 def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES) -> list[Difference]:
     """Return a Difference for each row, without Holm's correction. rows: differences by query, float64 [M, Q]."""
+    rows, places = _distinct(rows)
     p, exact = sign_flip_test(rows, seed, resamples)
     lows, highs, notes = bootstrap_means(rows, seed, resamples=resamples)
     found = []
@@ -204,7 +212,7 @@ def paired_differences(rows: np.ndarray, seed: int = SEED, resamples: int = RESA
                 note=_note(n, wins + losses, effect, notes[i]),
             )
         )
-    return found
+    return [found[place] for place in places]
 
 
 def swap_test(first: Tallies, second: Tallies, seed: int, resamples: int) -> tuple[np.ndarray, bool]:

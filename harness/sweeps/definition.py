@@ -20,8 +20,9 @@ from harness.recording.run_kind import RunKind
 from harness.sweeps import plan
 from harness.sweeps.auto.out_of_fold import Automatic
 from harness.sweeps.axes import Axis, axis_of
+from harness.sweeps.jobs import Jobs
 from harness.sweeps.plan import Planner, SweepObjective, Trial
-from harness.sweeps.trials import Jobs, TrialResult
+from harness.sweeps.trials import TrialResult
 from harness.tracking.tracker import LESS_IS_BETTER, Tracker
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ class HydraLauncher:
     check: Callable[[], None]
     launch: Callable[[list[list[str]], int], Sequence[JobReturn]]
     jobs: Jobs
-    serial: bool
     config_dir: str | None = None
 
 
@@ -106,7 +106,7 @@ class Sweep:
     @property
     def trials_per_job(self) -> int | None:
         """The maximum number of trials in a job; None: no limit."""
-        return self.config.trials_per_job or (None if self.launcher.serial else self.way.per_job)
+        return self.config.trials_per_job or (None if self.launcher.jobs.serial else self.way.per_job)
 
     @cached_property
     def objectives(self) -> list[SweepObjective]:

@@ -1,4 +1,4 @@
-"""A Hydra job of a sweep: retrieve once, then run each trial.
+"""The trials of a sweep: retrieve once for all trials of a job, then run each trial.
 
 A worker writes a trial's files and appends the trial to the sweep's journal. It logs nothing: the process of the
 sweep logs the trials in the journal (see `trial_log`). So a worker or a job that dies loses only its present trial.
@@ -6,7 +6,6 @@ sweep logs the trials in the journal (see `trial_log`). So a worker or a job tha
 
 from __future__ import annotations
 
-import gc
 import json
 import secrets
 import shutil
@@ -20,7 +19,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from harness.config import plugins
 from harness.config.canonical import digest
 from harness.config.components import build
 from harness.data.dataset import Dataset
@@ -33,7 +31,6 @@ from harness.measures.objective import Objective
 from harness.recording import provenance, recording, retrieval_run, task_run
 from harness.storage.append_log import START, AppendLog, Position
 from harness.storage.atomic import write_text
-from harness.storage.typed import encoded
 from harness.sweeps.plan import Job, Trial
 from harness.tasks.scored_file import TextPlan, judge_files
 from harness.tracking import file_hashes
@@ -197,72 +194,6 @@ class Context:
     def trial(self, number: int, status: str = "FINISHED") -> Path:
         """Return the folder of a trial that has ended."""
         return self.folder / "trials" / f"{number}{'' if status == 'FINISHED' else f'.{status.lower()}'}"
-
-
-class Jobs:
-    """The task function of a sweep's Hydra jobs: runs the job whose number is in Hydra's config.
-
-    A worker reads its trials from the sweep's folder. The tracking address may contain a password, so it is not in this
-    folder; the worker takes it from its own config.
-    """
-
-    def __init__(self) -> None:
-        self.context: Context | None = None
-        self._allowed = plugins.permitted()
-
-    def write(self, context: Context, jobs: Mapping[int, Job]) -> None:
-        self.context = context
-        context.jobs.mkdir(exist_ok=True)
-        for number, job in jobs.items():
-            content = _job_document(job)
-            (context.jobs / f"{number}.json").write_text(json.dumps(content, ensure_ascii=False), "utf-8")
-
-    def __call__(self, config: Any) -> None:
-        from hydra.core.hydra_config import HydraConfig
-        from omegaconf import OmegaConf
-
-        if self.context is None:
-            raise RuntimeError("write() comes first")
-        plugins.permit(self._allowed)
-        tracking = OmegaConf.to_container(config.tracking, resolve=True)
-        content = json.loads((self.context.jobs / f"{HydraConfig.get().job.num}.json").read_text("utf-8"))
-        trials = []
-        for values in content["trials"]:
-            lists = {name: tuple(values[name]) for name in ("overrides", "ranking_keys", "unwritten")}
-            document = {name: content["parts"][part] for name, part in values["plan"].items()} | {"tracking": tracking}
-            plan = TextPlan.of(document) if "task" in document else Plan.of_full(document)
-            trials.append(Trial(**values | lists | {"plan": plan}))
-        run_job(Job(trials, tuple(content["depths"]), content["timed"]), self.context)
-
-
-def _job_document(job: Job) -> Any:
-    """Return a job as JSON. Most parts of its trials' configs are the same; `parts` has each of them once."""
-    parts: list[Any] = []
-    numbers: dict[int, int] = {}  # id of a part -> its place in `parts`
-    trials = []
-    for trial in job.trials:
-        assert trial.plan is not None
-        own = {name: part for name, part in trial.plan.document.items() if name != "tracking"}
-        for part in own.values():
-            if numbers.setdefault(id(part), len(parts)) == len(parts):
-                parts.append(part)
-        trials.append(vars(trial) | {"plan": {name: numbers[id(part)] for name, part in own.items()}})
-    return encoded({"parts": parts, "trials": trials, "depths": job.depths, "timed": job.timed})
-
-
-def run_job(job: Job, context: Context) -> None:
-    """Run the trials of a job, and append them to the journal. Skip trials that the journal has: a job may restart."""
-    if not context.is_current:  # another start of the sweep took over while this job was queued
-        return
-    gc.set_threshold(50_000)  # trials make many objects; with the default, garbage collection took 6 % of the time
-    done = {one.number for one in read_journal(context)[0] if one.run.status != "KILLED"}
-    runner = Runner(job, context)
-    try:
-        for trial in job.trials:
-            if trial.number not in done and not runner.run(trial):
-                break
-    finally:
-        runner.append()
 
 
 class Runner:

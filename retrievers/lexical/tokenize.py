@@ -81,6 +81,7 @@ class Tokenizer(Protocol):
     """Turns texts into terms. Constructor arguments are plain JSON values and part of the terms' identity.
 
     version, packages: as in Retriever.
+    loads_model: whether a process loads a model when it gets its first text. By default, it does not.
     """
 
     version: int
@@ -214,6 +215,7 @@ class Kiwi:
 
     recorded_as = "tokenizer/kiwi"
     version = 1
+    loads_model = True
     packages = ("kiwipiepy", "kiwipiepy_model")
 
     def __init__(self, tags: Sequence[str] = CONTENT_TAGS, workers: Threads | None = None) -> None:

@@ -81,7 +81,7 @@ class AutoLoop:
                 self._leave_out(one.words, cost)
                 continue
             waiting.append(one)
-            if self._sweep.launcher.serial or place == 0:
+            if self._sweep.launcher.jobs.serial or place == 0:
                 ran += self._try(execution, waiting)
                 waiting = []
         return ran + self._try(execution, waiting)
