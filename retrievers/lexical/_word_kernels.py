@@ -166,7 +166,7 @@ def _slot(slots, words, known, letters, begin, end, key):
 
 def _warm():
     """Compile all kernels."""
-    letters, ends, inside = np.zeros(1, np.uint8), np.ones(1, np.int64), np.ones(1, bool)
+    letters, ends, inside = read_only(np.zeros(1, np.uint8)), np.ones(1, np.int64), np.ones(1, bool)
     ids, offsets = np.zeros(1, np.int32), np.zeros(2, np.int64)
     words, slots = np.zeros((1, 3), np.int64), np.zeros((2, 2), np.int64)
     number_words(letters, ends, inside, ids, offsets, words, slots, 0, 0, 0, 0)

@@ -7,9 +7,11 @@ order of the texts, so the result is the same for any number of threads and any 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import sys
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,7 +20,7 @@ import numpy as np
 from retrievers.base import Progress, ahead, cores, read_only
 
 BLOCK = 4_000_000  # number of characters that a thread splits at a time
-FEW = 4096  # number of different words that a table has room for at first
+FEW = 1 << 15  # number of different words that a table has room for at first
 
 
 @dataclass(frozen=True)
@@ -112,15 +114,13 @@ class _Block:
 
 def _letters(texts: Sequence[str], prepare: Callable[[str], str]) -> tuple[np.ndarray, np.ndarray]:
     """Return the UTF-8 bytes of the prepared texts, one after the other, and where each text ends."""
-    joined = "".join(texts)
+    joined = "".join([*texts, "\0"])  # NumPy refuses empty bytes
     if joined.isascii():
-        parts, lengths = [prepare(joined).encode()], map(len, texts)
+        encoded, lengths = prepare(joined).encode(), map(len, texts)
     else:
         parts = [prepare(text).encode() for text in texts]
-        lengths = map(len, parts)
-    ends = np.cumsum(np.fromiter(lengths, np.int64, len(texts)))
-    # NumPy refuses an empty buffer. The kernels are compiled for arrays that can be written.
-    return np.frombuffer(bytearray().join([*parts, b"\0"]), np.uint8), ends
+        encoded, lengths = b"".join([*parts, b"\0"]), map(len, parts)
+    return np.frombuffer(encoded, np.uint8), np.cumsum(np.fromiter(lengths, np.int64, len(texts)))
 
 
 def _found(block: _Block, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -167,7 +167,7 @@ class _Terms:
 
     def __init__(self, expand: Callable[[str], list[str]]) -> None:
         self._expand = expand
-        self._numbers: dict[str, int] = {}
+        self._numbers = defaultdict[str, int](itertools.count().__next__)
         self._terms, self._ends = _Grown(np.int32), _Grown(np.int64)
         self._ends.append([0])
 
@@ -178,7 +178,7 @@ class _Terms:
     def add(self, words: Iterable[str]) -> None:
         numbers, known, terms, ends = self._numbers, len(self._terms.values), array("i"), array("q")
         for word in words:
-            terms.extend([numbers.setdefault(term, len(numbers)) for term in self._expand(word)])
+            terms.extend(map(numbers.__getitem__, self._expand(word)))
             ends.append(known + len(terms))
         self._terms.append(terms)
         self._ends.append(ends)

@@ -183,7 +183,8 @@ class Snowball:
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> Tokens:
         import Stemmer
 
-        stem = Stemmer.Stemmer(self._language).stemWord  # threads must not share a stemmer, so each call has its own
+        # Threads must not share a stemmer, so each call has its own. It caches nothing, since a word is stemmed once.
+        stem = Stemmer.Stemmer(self._language, 0).stemWord
         return _split(texts, _WORDS, progress, lambda word: [] if word in self._stop_words else [stem(word)])
 
 

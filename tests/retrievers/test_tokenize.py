@@ -164,7 +164,7 @@ def test_kernels_end_words_at_the_same_characters_as_python():
 def test_kernels_tell_words_of_equal_hashes_apart():
     from retrievers.lexical import _word_kernels
 
-    letters = np.frombuffer(bytearray(b"abcdefgh abcdefgi abcdefgh"), np.uint8)
+    letters = np.frombuffer(b"abcdefgh abcdefgi abcdefgh", np.uint8)
     words, slots, known = np.zeros((4, 3), np.int64), np.zeros((8, 2), np.int64), np.zeros(64, np.uint8)
     added = np.array([[0, 8, -5], [9, 17, -5], [18, 26, -5]])
     assert _word_kernels.add_words(letters, added, known, words, slots, 0).tolist() == [0, 1, 0]
