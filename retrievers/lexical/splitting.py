@@ -124,7 +124,7 @@ def _letters(texts: Sequence[str], prepare: Callable[[str], str]) -> tuple[np.nd
 
 
 def _found(block: _Block, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return numbers[block.ids], block.offsets
+    return numbers.take(block.ids), block.offsets
 
 
 class _Table:
@@ -188,7 +188,7 @@ class _Terms:
         from retrievers.lexical import _word_kernels
 
         terms, ends = self._terms.values, self._ends.values
-        return lambda: _word_kernels.expand(numbers[block.ids], block.offsets, terms, ends)
+        return lambda: _word_kernels.expand(numbers.take(block.ids), block.offsets, terms, ends)
 
 
 class _Grown:
