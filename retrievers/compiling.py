@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import gc
 import hashlib
 import importlib
 import importlib.metadata
@@ -50,7 +51,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     folder, before = code_folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder)  # read only while Numba wraps the function
     try:
-        return numba.njit(cache=folder is not None, nogil=True)(function)
+        return numba.njit(cache=folder is not None, nogil=True, no_cfunc_wrapper=True)(function)
     finally:
         config.CACHE_DIR = before
 
@@ -71,9 +72,13 @@ def all_compiled() -> bool:
 
 def compile_kernels(progress: Callable[[int, int, str], None]) -> None:
     """Compile all kernels that are not compiled yet. Remove code of other versions that has long not been used."""
-    for done, name in enumerate(KERNELS):
-        progress(done, len(KERNELS), "modules")
-        vars(importlib.import_module(name))["_warm"]()
+    gc.disable()  # the objects of the compiler stay in use; looking for unused ones would take a tenth of the time
+    try:
+        for done, name in enumerate(KERNELS):
+            progress(done, len(KERNELS), "modules")
+            vars(importlib.import_module(name))["_warm"]()
+    finally:
+        gc.enable()
     if folder := code_folder():
         (folder / READY).touch()
         for other in folder.parent.glob(f"kernels-{'[0-9a-f]' * 16}"):

@@ -357,16 +357,18 @@ def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> C
 
     def scan(first: int, last: int) -> None:
         mine, count = slice(first, last), last - first
-        products = np.empty(count * DOCUMENTS, np.float32)
+        products, room = (
+            np.empty(count * DOCUMENTS, np.float32),
+            _vector_kernels.room_to_score(docs.shape[1], vectors.shape[1]),
+        )
         for base in range(0, len(vectors), DOCUMENTS):
             some = vectors[base : base + DOCUMENTS]
             block = products[: count * len(some)].reshape(count, len(some))
             np.matmul(finite[mine], some.T, out=block)
             _vector_kernels.collect(
                 block, base, queries[mine], vectors, slack[mine], k, docs[mine], scores[mine], sizes[mine],
-                thresholds[mine], 0, count,
+                thresholds[mine], room,
             )  # fmt: skip
-        _vector_kernels.finish(slack[mine], k, docs[mine], scores[mine], sizes[mine], 0, count)
 
     in_parts(n, cores(), cores(), scan)
     return Candidates(docs[np.arange(docs.shape[1]) < sizes[:, None]], np.concatenate([[0], np.cumsum(sizes)]))
@@ -407,7 +409,11 @@ def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: i
     docs, scores = np.empty((len(queries), k), np.int32), np.empty((len(queries), k))
 
     def rank(first: int, last: int) -> None:
-        _vector_kernels.rank_rows(queries, vectors, candidates.docs, candidates.offsets, docs, scores, first, last)
+        most = int(np.diff(candidates.offsets)[first:last].max(initial=0))
+        room = _vector_kernels.room_to_score(most, vectors.shape[1])
+        _vector_kernels.rank_rows(
+            queries, vectors, candidates.docs, candidates.offsets, docs, scores, first, last, room
+        )
         order_rows(docs, scores, first, last)
 
     in_parts(len(queries), cores(), cores(), rank)

@@ -1,4 +1,4 @@
-"""Compiled search of BM25 by bounds: the same rows as the exhaustive search, in a fraction of the time.
+"""Compiled search of BM25 by bounds: the same rows as an exhaustive search, in a fraction of the time.
 
 A score is rounded up to a small integer, its bound. Bounds are added up quickly: a vector register holds 32 sums, and
 frequent terms have a row with the bounds of all documents. Documents whose sum is too low to be among the k best are
@@ -11,133 +11,65 @@ b / scale and of at least (b - n) / scale. If k documents have a sum of at least
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
+from retrievers.base import read_only
 from retrievers.compiling import helper, kernel
-from retrievers.lexical._bm25_kernels import keep_best, select
-from retrievers.lexical._bm25_search import NONE, begin_query, fill_row, kth_score, make_room, scan, tiny_search
+from retrievers.lexical._bm25_kernels import select
 
 WINDOW = 1 << 14  # number of documents whose bounds are added up together; the sums (32 KB) fit into the cache
-WIDE, MIDDLE, NARROW = 512, 64, 16  # numbers of documents that are compared with the least bound at a time
+# Numbers of documents that are compared with the least bound at a time.
+WIDE, MIDDLE, NARROW = np.int64(512), np.int64(64), np.int64(16)
 GROUPS, MANY_GROUPS = 512, 2048  # as in _bm25_search, for k up to a half of them
-HIGHEST = 65_535  # the highest sum of bounds
-# Measured costs, relative to adding up a posting: of a query; of a document in a term's row; of a requested document,
-# for each of the query's terms.
-QUERY_COST, ROW_COST, EXACT_COST = 1200, 0.02, 4.5
 FEW = 4  # postings are read one by one if there are at most this many for each document to look up
+NONE = np.int64(0)  # unlike 0, it does not make numba compile a helper for this number alone
 ONE, TWO, FOUR = np.uint64(1), np.uint64(2), np.uint64(4)
 PAIRS, QUADS, BYTES = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333), np.uint64(0x0F0F0F0F0F0F0F0F)
 ONES, TOP_BYTE = np.uint64(0x0101010101010101), np.uint64(56)
 WORD, BIT = np.uint64(6), np.uint64(63)  # a document's word of a bitmap: doc >> WORD; its bit there: doc & BIT
 
 
-class TermRows(NamedTuple):
-    """The documents of frequent terms.
-
-    rows: int64 [V], the term's row in the other arrays; -1 for terms without a row.
-    bounds: uint8 [R, n_docs rounded up to a multiple of WIDE], 0 for documents without the term.
-    bits: uint64 [R, words], a bit for each document. ranks: int32 [R, words], the number of bits before each word.
-    scale: see above.
-    """
-
-    rows: np.ndarray
-    bounds: np.ndarray
-    bits: np.ndarray
-    ranks: np.ndarray
-    scale: float
-
-
-class Bounding(NamedTuple):
-    """Memory for a search by bounds.
-
-    sums: uint16 [WINDOW], the sums of bounds, 0 between two windows. best: uint16 [MANY_GROUPS], those of groups.
-    places: int32 [n_docs], 1 + the candidate's place, 0 for other documents; 0 between two queries.
-    exact: float64 [1 + room for candidates]; the score at 0 belongs to all other documents.
-    """
-
-    sums: np.ndarray
-    best: np.ndarray
-    places: np.ndarray
-    exact: np.ndarray
-
-
-@kernel
-def search_bounded(postings, frequent, queries, first, last, top_docs, top_scores):
-    """Fill the same rows as `search_postings`."""
-    k = top_docs.shape[1]
-    candidates, reading = make_room(queries.offsets, first, last, k, np.int64(MANY_GROUPS))
-    bounding = Bounding(
-        np.zeros(WINDOW, np.uint16),
-        np.empty(MANY_GROUPS, np.uint16),
-        np.zeros(postings.n_docs, np.int32),
-        np.zeros(1 + len(candidates.docs)),
-    )
-    for q in range(first, last):
-        mine = queries.terms[queries.offsets[q] : queries.offsets[q + 1]]
-        floor, size, done = begin_query(postings, mine, reading), NONE, NONE
-        if bounds_pay(postings, frequent, mine, k):
-            size, done = _collect_by_bounds(postings, frequent, mine, k, candidates, reading.cursors, bounding)
-            _add_exactly(postings, frequent, mine, floor, candidates, size, bounding)
-            if size > k:
-                size = keep_best(candidates.docs, candidates.scores, size, k, kth_score(candidates, size, k))
-        if done < postings.n_docs:
-            for i in range(len(mine)):
-                reading.cursors[i] = _find(postings.docs, postings.starts[mine[i]], postings.ends[mine[i]], done)
-            size = scan(postings, reading, len(mine), floor, k, candidates, size)
-        fill_row(candidates, size, k, top_docs[q], top_scores[q])
-
-
-@helper
-def bounds_pay(postings, frequent, mine, k):
-    """Return whether a query can be searched by bounds, and that is estimated to be faster than exhaustively."""
-    highest, saved = 0.0, -QUERY_COST - EXACT_COST * k * len(mine)
-    for term in mine:
-        length = postings.ends[term] - postings.starts[term]
-        if length and postings.peaks[term] <= 0:  # negative scores have no bounds
-            return False
-        highest += postings.peaks[term] * frequent.scale + 1
-        if frequent.rows[term] >= 0:
-            saved += length - ROW_COST * postings.n_docs
-    return highest < HIGHEST and saved > 0
-
-
-@helper
-def _collect_by_bounds(postings, frequent, mine, k, candidates, cursors, bounding):
+@helper(inline="always")
+def collect_by_bounds(n_docs, docs, scores, frequent, queried, room, begin, end, k):
     """Collect the documents whose bounds are high enough. Return (their number, first document that was not read).
 
     Reading stops where so many documents have similar bounds that an exhaustive search is faster.
     """
-    size, least, n = NONE, NONE, len(mine)
-    for base in range(0, postings.n_docs, WINDOW):
-        sums = bounding.sums[: min(WINDOW, frequent.bounds.shape[1] - base)]
-        for i in range(n):
-            row = frequent.rows[mine[i]]
+    cursors, rows, found, scored, sums = queried.cursors, queried.rows, room.found, room.scored, room.bounds
+    size, least, n = NONE, NONE, end - begin
+    for base in range(0, n_docs, WINDOW):
+        count = min(WINDOW, frequent.padded - base)
+        for t in range(begin, end):
+            row = rows[t]
             if row >= 0:
-                _add_row(frequent.bounds[row, base : base + len(sums)], sums)
+                _add_row(frequent.bounds, row * frequent.padded + base, count, sums)
             else:
-                end = postings.ends[mine[i]]
-                cursors[i] = _add_bounds(postings.docs, postings.scores, cursors[i], end, base, frequent.scale, sums)
+                cursors[t] = _add_bounds(docs, scores, cursors[t], queried.ends[t], base, frequent.scale, sums)
         if base == 0:
-            least = _first_least(sums, k, n, candidates.values, bounding.best)
-        size, least, full = _collect(sums, base, least, k, n, candidates, size)
-        sums[:] = 0
+            least = _first_least(sums, count, k, n, room.values, room.best)
+        size, least, full = _collect(sums, count, base, least, k, n, found, scored, room.values, size)
+        for i in range(count):
+            sums[i] = 0
         if full:
-            while size > 0 and candidates.docs[size - 1] >= base:
+            while size > 0 and found[size - 1] >= base:
                 size -= 1
+            for t in range(begin, end):
+                if rows[t] >= 0:
+                    cursors[t] += frequent.ranks[(rows[t] * frequent.padded + base) >> 6]
+                while cursors[t] > queried.starts[t] and docs[cursors[t] - 1] >= base:
+                    cursors[t] -= 1
             return size, base
         if 2 * size > 3 * k:
-            size, least = _drop(candidates, size, k, n, least)
+            size, least = _drop(found, scored, room.values, size, k, n, least)
     if size > k:
-        size, least = _drop(candidates, size, k, n, least)
-    return size, postings.n_docs
+        size, least = _drop(found, scored, room.values, size, k, n, least)
+    return size, n_docs
 
 
 @helper
-def _add_row(row, sums):
-    for i in range(len(sums)):  # this becomes vector instructions
-        sums[i] += row[i]
+def _add_row(rows, start, count, sums):
+    for i in range(np.uint64(count)):  # this becomes vector instructions
+        sums[i] += rows[np.uint64(start) + i]
 
 
 @helper
@@ -154,113 +86,112 @@ def _add_bounds(docs, scores, at, end, base, scale, sums):
     return at
 
 
-@helper
-def _first_least(sums, k, n, values, best):
+@helper(inline="always")
+def _first_least(sums, count, k, n, values, best):
     """Return a sum of bounds that documents must exceed to be among the k best, from the first window."""
     groups = GROUPS if 2 * k <= GROUPS else MANY_GROUPS
     if 2 * k > groups:
         return NONE
-    best[:groups] = 0
-    for start in range(0, len(sums), groups):
-        _raise(best[:groups], sums[start : start + groups])
+    for i in range(groups):
+        best[i] = 0
+    for start in range(0, count, groups):
+        for i in range(np.uint64(min(groups, count - start))):
+            bound = sums[np.uint64(start) + i]
+            best[i] = bound if bound > best[i] else best[i]
     for i in range(groups):
         values[i] = best[i]
     return max(NONE, np.int64(select(values, np.int64(groups), k - 1)) - n - 1)
 
 
-@helper
-def _raise(best, sums):
-    for i in range(len(sums)):
-        best[i] = sums[i] if sums[i] > best[i] else best[i]
-
-
-@helper
-def _collect(sums, base, least, k, n, candidates, size):
+@helper(inline="always")
+def _collect(sums, count, base, least, k, n, docs, scores, values, size):
     """Add the documents of a window with sums above `least`. Return (size, least, whether they are too many)."""
-    docs, scores = candidates.docs, candidates.scores
-    for wide in range(0, len(sums), WIDE):
-        if _highest(sums[wide : wide + WIDE]) <= least:
+    for wide in range(0, count, WIDE):
+        if _highest(sums, wide, WIDE) <= least:
             continue
         for middle in range(wide, wide + WIDE, MIDDLE):
-            if _highest(sums[middle : middle + MIDDLE]) <= least:
+            if _highest(sums, middle, MIDDLE) <= least:
                 continue
             for narrow in range(middle, middle + MIDDLE, NARROW):
-                if _highest(sums[narrow : narrow + NARROW]) <= least:
+                if _highest(sums, narrow, NARROW) <= least:
                     continue
                 for i in range(narrow, narrow + NARROW):
                     docs[size], scores[size] = base + i, sums[i]  # a branch would be slower
                     size += sums[i] > least
         if size > len(docs) - WIDE:
-            size, least = _drop(candidates, size, k, n, least)
+            size, least = _drop(docs, scores, values, size, k, n, least)
             if size > len(docs) - WIDE - k - NARROW:
                 return size, least, True
     return size, least, False
 
 
 @helper
-def _highest(sums):
-    highest = np.uint16(0)
-    for i in range(len(sums)):
-        highest = sums[i] if sums[i] > highest else highest
-    return highest
+def _highest(sums, start, count):
+    found = np.uint16(0)
+    for i in range(np.uint64(start), np.uint64(start + count)):
+        found = sums[i] if sums[i] > found else found
+    return found
 
 
 @helper
-def _drop(candidates, size, k, n, least):
+def _drop(docs, scores, values, size, k, n, least):
     """Drop candidates, `size` > k of them, whose sums of bounds are too low. Return (size, least)."""
-    docs, scores, kept = candidates.docs, candidates.scores, 0
-    least = max(least, np.int64(kth_score(candidates, size, k)) - n - 1)
+    for i in range(size):
+        values[i] = scores[i]
+    least = max(least, np.int64(select(values, size, k - 1)) - n - 1)
+    kept = 0
     for i in range(size):
         docs[kept], scores[kept] = docs[i], scores[i]
         kept += scores[i] > least
     return kept, least
 
 
-@helper
-def _add_exactly(postings, frequent, mine, floor, candidates, size, bounding):
+@helper(inline="always")
+def add_exactly(docs, scores, frequent, queried, room, begin, end, size, floor):
     """Set the scores of the candidates, which ascend."""
-    docs, places, exact = candidates.docs[:size], bounding.places, bounding.exact[: size + 1]
+    found, places, exact = room.found, room.places, room.exact
     for i in range(size):
-        places[docs[i]], exact[i + 1] = i + 1, -0.0
-    for term in mine:
-        row, start, end = frequent.rows[term], postings.starts[term], postings.ends[term]
-        if end - start <= FEW * size:
-            _add_few(postings.docs[start:end], postings.scores[start:end], places, exact)
+        places[found[i]], exact[i + 1] = i + 1, -0.0
+    for t in range(begin, end):
+        row, start, stop = queried.rows[t], queried.starts[t], queried.ends[t]
+        if stop - start <= FEW * size:
+            _add_few(docs, scores, start, stop, places, exact)
         elif row >= 0:
-            _look_up_bits(frequent.bits[row], frequent.ranks[row], postings.scores[start:end], docs, exact[1:])
+            _look_up_bits(frequent, (row * frequent.padded) >> 6, scores, start, stop, found, size, exact)
         else:
-            _look_up(postings.docs[start:end], postings.scores[start:end], docs, exact[1:])
+            _look_up(docs, scores, start, stop, found, size, exact)
     for i in range(size):
-        places[docs[i]], candidates.scores[i] = 0, exact[i + 1] + floor
+        places[found[i]], room.scored[i] = 0, exact[i + 1] + floor
 
 
 @helper
-def _add_few(docs, scores, places, exact):
-    for i in range(len(docs)):
+def _add_few(docs, scores, start, stop, places, exact):
+    for i in range(np.uint64(start), np.uint64(stop)):
         exact[np.uint64(places[np.uint64(docs[i])])] += scores[i]
 
 
 @helper
-def _look_up_bits(bits, ranks, scores, docs, exact):
-    last = np.uint64(len(scores) - 1)
-    for i in range(len(docs)):
-        doc = np.uint64(docs[i])
-        word, bit = bits[doc >> WORD], ONE << (doc & BIT)
-        score = scores[min(last, np.uint64(ranks[doc >> WORD]) + _ones(word & (bit - ONE)))]
-        exact[i] += score if word & bit else -0.0  # no branch; adding -0.0 changes no bit
+def _look_up_bits(frequent, row, scores, start, stop, found, size, exact):
+    last = np.uint64(stop - 1)
+    for i in range(size):
+        doc = np.uint64(found[i])
+        place = np.uint64(row) + (doc >> WORD)
+        word, bit = frequent.bits[place], ONE << (doc & BIT)
+        score = scores[min(last, np.uint64(start) + np.uint64(frequent.ranks[place]) + _ones(word & (bit - ONE)))]
+        exact[i + 1] += score if word & bit else -0.0  # no branch; adding -0.0 changes no bit
 
 
 @helper
-def _look_up(own, scores, docs, exact):
+def _look_up(docs, scores, start, stop, found, size, exact):
     """Find the documents by steps that double, from the one before on."""
-    at = np.int64(0)
-    for i in range(len(docs)):
-        step = 1
-        while at + step < len(own) and own[at + step] < docs[i]:
+    at = start
+    for i in range(size):
+        doc, step = found[i], 1
+        while at + step < stop and docs[at + step] < doc:
             step *= 2
-        at = _find(own, at, min(len(own), at + step + 1), docs[i])
-        if at < len(own) and own[at] == docs[i]:
-            exact[i] += scores[at]
+        at = _find(docs, at, min(stop, at + step + 1), np.int64(doc))
+        if at < stop and docs[at] == doc:
+            exact[i + 1] += scores[at]
 
 
 @helper
@@ -284,25 +215,28 @@ def _ones(word):
 
 
 @kernel
-def fill_rows(starts, ends, docs, scores, terms, frequent):
-    """Fill the rows of `terms`. The postings of term t are those from starts[t] to ends[t] - 1."""
-    for term in terms:
-        row, at, end = frequent.rows[term], starts[term], ends[term]
-        bounds, bits, ranks = frequent.bounds[row], frequent.bits[row], frequent.ranks[row]
-        bounds[:] = 0
-        for place in range(len(bits)):
-            word, ranks[place] = np.uint64(0), at - starts[term]
-            while at < end and docs[at] < 64 * (place + 1):
+def fill_rows(starts, ends, docs, scores, terms, rows, bounds, bits, ranks, padded, scale):
+    """Fill the rows of `terms`. The postings of term t are those from starts[t] to ends[t] - 1. rows: of all terms.
+
+    bounds, bits, ranks, padded, scale: those of TermRows.
+    """
+    for i in range(len(terms)):
+        term = terms[i]
+        at, end, start = starts[term], ends[term], rows[term] * padded
+        for place in range(np.uint64(start), np.uint64(start + padded)):
+            bounds[place] = 0
+        for first in range(0, padded, 64):
+            word, place = np.uint64(0), (start + first) >> 6
+            ranks[place] = at - starts[term]
+            while at < end and docs[at] < first + 64:
                 word |= ONE << np.uint64(docs[at] & 63)
-                bounds[docs[at]] = np.uint8(scores[at] * frequent.scale + 1)
+                bounds[start + docs[at]] = np.uint8(scores[at] * scale + 1)
                 at += 1
             bits[place] = word
 
 
 def _warm():
     """Compile all kernels."""
-    postings, *others = tiny_search()
-    rows = np.full(1, -1), np.zeros((1, WIDE), np.uint8), np.zeros((1, 1), np.uint64), np.zeros((1, 1), np.int32)
-    search_bounded(postings, TermRows(*rows, 1.0), *others)
-    none = np.zeros(0, np.int64)
-    fill_rows(postings.starts, postings.ends, postings.docs, postings.scores, none, TermRows(*rows, 1.0))
+    one, docs, scores = np.zeros(1, np.int64), read_only(np.zeros(1, np.int32)), read_only(np.zeros(1))
+    rows = (np.zeros(1, kind) for kind in (np.uint8, np.uint64, np.int32))
+    fill_rows(read_only(one), read_only(one), docs, scores, one[:0], one, *rows, 0, 1.0)

@@ -57,8 +57,14 @@ def fill_postings(ids, offsets, first, low, places, docs, frequencies):
 
 
 @helper
-def keep_best(docs, scores, size, k, kth):
-    """Keep the k >= 1 best of `size` candidates, in document order, and return k. kth: the k-th best score."""
+def keep_best(docs, scores, values, size, k):
+    """Keep the k best of `size` >= k >= 1 candidates, in document order. Return the k-th best score.
+
+    values: float64, room to select it.
+    """
+    for i in range(size):
+        values[i] = scores[i]
+    kth = select(values, size, k - 1)
     ties = k
     for i in range(size):
         ties -= scores[i] > kth
@@ -68,7 +74,7 @@ def keep_best(docs, scores, size, k, kth):
         docs[kept], scores[kept] = docs[i], scores[i]  # no branch: a branch would often be mispredicted
         kept += tied | (scores[i] > kth)
         ties -= tied
-    return kept
+    return kth
 
 
 @helper

@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from retrievers.base import cores, in_parts, load_array, read_only
-from retrievers.lexical._bm25_frequent import Columns, FrequentTerms
+from retrievers.lexical._bm25_frequent import Columns, FrequentTerms, bounds_pay
 from retrievers.lexical._bm25_numpy import search_small, sorted_postings
 from retrievers.lexical.bm25_postings import PostingsSort, ScoredPostingsFiles, TermPostings, peaks_of
 from retrievers.lexical.tokenize import Tokens
@@ -291,19 +291,19 @@ class SparseEngine:
             search_small(columns, self._docs, self._scores, queries.ids, queries.offsets, docs, scores)
             return docs, scores
         from retrievers.lexical._bm25_kernels import order_rows
-        from retrievers.lexical._bm25_search import Queries, ScoredPostings, search_postings
+        from retrievers.lexical._bm25_search import query_terms, room_to_search, search_postings
 
-        threads, asked = self._threads or cores(), Queries(queries.ids, queries.offsets)
-        frequent = self._frequent.rows(columns, queries.ids, threads)
-        postings = ScoredPostings(self._n_docs, *columns, self._docs, self._scores)
-        search = functools.partial(search_postings, postings)
-        if frequent:
-            from retrievers.lexical._bm25_bounded import search_bounded
-
-            search = functools.partial(search_bounded, postings, frequent)
+        threads, frequent, n_docs = self._threads or cores(), self._frequent.table, self._n_docs
+        rows = self._frequent.rows(columns, queries.ids, added, threads)
+        if rows is None:
+            rows, bounded = np.full(len(columns.starts), -1), np.zeros(len(queries), bool)
+        else:
+            bounded = bounds_pay(columns, rows, queries, width, n_docs, frequent.scale)
+        queried = query_terms(columns, rows, queries, bounded)
 
         def run(first: int, last: int) -> None:
-            search(asked, first, last, docs, scores)
+            room = room_to_search(queried, width, n_docs)
+            search_postings(n_docs, self._docs, self._scores, frequent, queried, room, first, last, docs, scores)
             order_rows(docs, scores, first, last)
 
         # Several parts per thread balance the load, since queries differ in cost.

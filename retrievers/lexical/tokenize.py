@@ -57,6 +57,10 @@ class Tokens:
         ends = self.offsets.tolist()
         return [terms[start:end] for start, end in pairwise(ends)]
 
+    def texts(self) -> np.ndarray:
+        """Return the number of the text that each term is in, int64 [T]."""
+        return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
     def save(self, folder: Path) -> None:
         np.save(folder / "ids.npy", self.ids)
         np.save(folder / "offsets.npy", self.offsets)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from retrievers.base import Document
-from retrievers.lexical import _bm25_bounded, _bm25_frequent, _bm25_kernels, _bm25_search, bm25_index
+from retrievers.lexical import _bm25_bounded, _bm25_frequent, _bm25_kernels, bm25_index
 from retrievers.lexical.bm25 import BM25, DocIds
 from retrievers.lexical.tokenize import Tokens
 
@@ -133,7 +133,7 @@ def test_these_searches_use_bounds(tmp_path, monkeypatch):
     use(monkeypatch, "bounds")
     index = searched(tmp_path)
     index.rows(ASKED, 10)
-    index.engine._frequent._bounds //= 4
+    index.engine._frequent.table.bounds[:] //= 4
     lost = [(index.rows([asked], 10)[0] != index.expected([asked], 10)[0]).any() for asked in ASKED]
     assert sum(lost) >= 3
 
@@ -166,20 +166,20 @@ def test_the_last_block_ends_with_the_corpus(n_docs, tmp_path, monkeypatch):
 def test_bounds_are_used_where_they_are_possible_and_pay(frequent, peak, pays):
     # Term 1 has a row. Adding up this row costs 0.02 * 1,000 = 20, instead of the term's postings. The query costs
     # 1,200, and its candidates 4.5 * 2 terms * 120 = 1,080.
-    starts, ends, none = np.array([0, 10]), np.array([10, 10 + frequent]), np.zeros(0)
-    postings = _bm25_search.ScoredPostings(1000, starts, ends, np.zeros(2), np.array([peak, 1.0]), none, none)
-    rows = _bm25_bounded.TermRows(np.array([-1, 0]), none, none, none, 1.0)
-    assert _bm25_bounded.bounds_pay.py_func(postings, rows, np.array([1, 0]), 120) == pays
+    columns = _bm25_frequent.Columns(*np.array([[0, 10], [10, 10 + frequent]]), np.zeros(2), np.array([peak, 1.0]))
+    queries = Tokens(names(2), np.array([1, 0, 0], np.int32), np.array([0, 2, 2, 3]))  # the others have no row
+    found = _bm25_frequent.bounds_pay(columns, np.array([-1, 0]), queries, 120, 1000, 1.0)
+    assert found.tolist() == [pays, False, False]
 
 
 def test_searches_at_the_same_time_fill_rows_once(tmp_path, monkeypatch):
     use(monkeypatch, "bounds")
     index, filled, fill = searched(tmp_path), [], _bm25_bounded.fill_rows
 
-    def slow(starts, ends, docs, scores, terms, frequent):
+    def slow(starts, ends, docs, scores, terms, rows, *table):
         time.sleep(0.01)
-        filled.extend(frequent.rows[terms])
-        fill(starts, ends, docs, scores, terms, frequent)
+        filled.extend(rows[terms])
+        fill(starts, ends, docs, scores, terms, rows, *table)
 
     monkeypatch.setattr(_bm25_bounded, "fill_rows", slow)
     with ThreadPoolExecutor(4) as pool:
