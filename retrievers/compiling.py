@@ -38,7 +38,8 @@ KERNELS = (
     "harness.corpus._near_duplicate_kernels",
     "harness.tasks._alignment_kernels",
 )
-NOT_FROM_PYTHON: dict[str, Any] = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+FROM_PYTHON: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True}
+NOT_FROM_PYTHON = FROM_PYTHON | {"no_cpython_wrapper": True}
 READY = "ready"  # the file that exists once all kernels are compiled
 UNUSED = 30 * 24 * 3600  # seconds after which code that no process has opened is removed
 
@@ -51,7 +52,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     folder, before = code_folder(), config.CACHE_DIR
     config.CACHE_DIR = str(folder)  # read only while Numba wraps the function
     try:
-        return numba.njit(cache=folder is not None, nogil=True, no_cfunc_wrapper=True)(function)
+        return numba.njit(cache=folder is not None, **FROM_PYTHON)(function)
     finally:
         config.CACHE_DIR = before
 

@@ -100,8 +100,6 @@ class _Signed:
 
     def similarities(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Return the similarity of each pair (left[i], right[i]), float64 [pairs]."""
-        from harness.corpus._near_duplicate_kernels import similarities
-
         sizes = np.cumsum(np.diff(self._offsets)[np.stack([left, right])].sum(axis=0))
         borders = np.searchsorted(sizes, np.arange(0, sizes[-1] if len(sizes) else 0, BLOCK)).tolist()
         parts = [np.zeros(0)]
@@ -115,7 +113,7 @@ class _Signed:
                     texts.append(file.read(size).decode("utf-8", "surrogatepass"))
                 characters, starts = _flat(texts)
                 ours, theirs = places.reshape(2, -1)
-                parts.append(similarities(characters, starts, ours, theirs))
+                parts.append(_similarities(characters, starts, ours, theirs))
         return np.concatenate(parts)
 
 
@@ -197,12 +195,32 @@ def _keys(texts: list[str], factors: np.ndarray, pool: ThreadPoolExecutor) -> np
     from harness.corpus._near_duplicate_kernels import sign
 
     characters, starts = _flat(texts)
+    scale, shift = np.ascontiguousarray(factors.T)
     keys = np.empty((len(texts), BANDS), np.uint64)
     borders = np.searchsorted(starts, np.linspace(0, starts[-1], 4 * cores() + 1))
     borders[0], borders[-1] = 0, len(texts)
     firsts, lasts = borders[:-1].tolist(), borders[1:].tolist()
-    list(pool.map(lambda first, last: sign(characters, starts, factors, first, last, keys), firsts, lasts))
+
+    def sign_some(first: int, last: int) -> None:
+        lows = np.empty(np.diff(starts).max(), np.uint32)
+        sign(characters, starts, scale, shift, lows, first, last, keys)
+
+    list(pool.map(sign_some, firsts, lasts))
     return keys
+
+
+def _similarities(characters: np.ndarray, starts: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    from harness.corpus._near_duplicate_kernels import SHINGLE, similarities
+
+    lengths = np.diff(starts)
+    shingles = np.maximum(lengths - SHINGLE + 1, lengths > 0)
+    rooms = np.maximum(
+        4, 1 << np.frexp(2 * shingles - 1)[1].astype(np.int64)
+    )  # the least power of two for twice as many
+    borders, found = np.concatenate([[0], np.cumsum(rooms)]), np.zeros(len(left))
+    tables, sizes = np.zeros(borders[-1], np.uint64), np.zeros(len(lengths), np.int64)
+    similarities(characters, starts, tables, borders, sizes, left, right, found)
+    return found
 
 
 def _flat(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:

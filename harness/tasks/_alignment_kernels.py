@@ -14,67 +14,70 @@ TP, FP, FN, FR = 1, 2, 3, 4  # verdicts on a place; 0: neither reference nor pre
 
 
 @kernel
-def align(source, source_starts, target, target_starts):
-    """Return the position of the target word that each source word matches, int32 [source words]; -1 for no match."""
-    matched = np.full(len(source), -1, np.int32)
-    for r in range(len(source_starts) - 1):
-        first, end = source_starts[r], source_starts[r + 1]
-        _match(source[first:end], target[target_starts[r] : target_starts[r + 1]], matched[first:end])
-    return matched
+def align(source, source_starts, target, target_starts, matched, longest, bits, text):
+    """Set `matched` of the texts from number `text` on: the position of the target word that each source word matches.
+
+    matched: int32 [source words], -1 for no match. longest: int32, longer than any target. bits: uint8, 8 for a byte.
+    Return the number of texts, and 0. If `bits` are too few, return the number of a text, and the bytes that it needs.
+    """
+    for r in range(text, len(source_starts) - 1):
+        first, last, begin, end = source_starts[r], source_starts[r + 1], target_starts[r], target_starts[r + 1]
+        while first < last and begin < end and source[first] == target[begin]:
+            matched[first] = begin - target_starts[r]
+            first, begin = first + 1, begin + 1
+        while first < last and begin < end and source[last - 1] == target[end - 1]:
+            last, end = last - 1, end - 1
+            matched[last] = end - target_starts[r]
+        needed = (last - first) * ((end - begin + 7) >> 3)
+        if needed > len(bits):
+            return r, needed
+        if needed:
+            _walk(source, target, matched, (first, last, begin, end), target_starts[r], longest, bits)
+    return len(source_starts) - 1, 0
 
 
-@helper
-def _match(source, target, matched):
-    head, n, m = 0, len(source), len(target)
-    while head < min(n, m) and source[head] == target[head]:
-        matched[head] = head
-        head += 1
-    while head < min(n, m) and source[n - 1] == target[m - 1]:
-        n, m = n - 1, m - 1
-        matched[n] = m
-    if head < min(n, m):
-        _walk(source[head:n], target[head:m], matched[head:n], head)
-
-
-@helper
-def _walk(source, target, matched, shift):
+@helper(inline="always")
+def _walk(source, target, matched, differing, start, longest, bits):
     """Fill Wagner and Fischer's table from the end, keeping one row of lengths, and one bit for each cell.
 
     The bit of (i, j) is set if the longest common subsequence of source[i:] and target[j:] does not need source word i.
+    longest[j]: length of a longest common subsequence of source[i:] and target[j:].
+    differing: (first source word, last + 1, first target word, last + 1). start: the text's first target word.
     """
-    n, m = len(source), len(target)
-    longest = np.zeros(m + 1, np.int32)  # index j: length of a longest common subsequence of source[i:] and target[j:]
-    leave_out = np.zeros((n, (m + 7) // 8), np.uint8)
-    for i in range(n - 1, -1, -1):
-        after_both = np.int32(0)
+    first, last, begin, end = differing
+    m, width = end - begin, (end - begin + 7) >> 3
+    for j in range(m + 1):
+        longest[j] = 0
+    for i in range((last - first) * width):
+        bits[i] = 0
+    for i in range(last - 1, first - 1, -1):
+        word, row, after_both = source[i], (i - first) * width, np.int32(0)
         for j in range(m - 1, -1, -1):
             after_source = longest[j]
-            if source[i] == target[j]:
+            if word == target[begin + j]:
                 longest[j] = after_both + 1
             elif after_source >= longest[j + 1]:
-                leave_out[i, j >> 3] |= np.uint8(1 << (j & 7))
+                bits[row + (j >> 3)] |= np.uint8(1 << (j & 7))
             else:
                 longest[j] = longest[j + 1]
             after_both = after_source
-    i = j = 0
-    while i < n and j < m:
-        if source[i] == target[j]:
-            matched[i] = shift + j
+    i, j = first, 0
+    while i < last and j < m:
+        if source[i] == target[begin + j]:
+            matched[i] = begin + j - start
             i, j = i + 1, j + 1
-        elif leave_out[i, j >> 3] >> (j & 7) & 1:
+        elif bits[(i - first) * width + (j >> 3)] >> (j & 7) & 1:
             i += 1
         else:
             j += 1
 
 
 @kernel
-def place_edits(matched, source_starts, target_starts, merge_gap):
-    """Return for each word the place of the edit that changes it, or -1: int32 [source words], int32 [target words].
+def place_edits(matched, source_starts, target_starts, merge_gap, of_source, of_target):
+    """Set the place of the edit that changes each word: int32 [source words], int32 [target words], initially -1.
 
     merge_gap: under scheme `span`, changes that begin at most this many words apart share an edit. -1: scheme `token`.
     """
-    of_source = np.full(len(matched), -1, np.int32)
-    of_target = np.full(target_starts[-1], -1, np.int32)
     for r in range(len(source_starts) - 1):
         first, into = source_starts[r], target_starts[r]
         n, m = source_starts[r + 1] - first, target_starts[r + 1] - into
@@ -92,20 +95,18 @@ def place_edits(matched, source_starts, target_starts, merge_gap):
             for k in range(j, until):
                 of_target[into + k] = min(i + k - j, max(i, kept - 1)) if merge_gap < 0 else here
             i, j = kept + 1, until + 1
-    return of_source, of_target
 
 
 @kernel
 def judge_places(
-    starts, wanted_source, wanted, wanted_starts, wanted_at, made_source, made, made_starts, made_at, merge_gap
+    starts, wanted_source, wanted, wanted_starts, wanted_at, made_source, made, made_starts, made_at, verdicts
 ):
-    """Return the verdict on each place, int8 [source words + N]. The first place of text r is at `starts[r] + r`.
+    """Set the verdict on each place, int8 [source words + N], initially 0. Text r has its first at `starts[r] + r`.
 
     wanted, made: the words of references and of predictions. wanted_starts, made_starts: where each text begins.
     wanted_source, made_source: for each source word, the place of the edit that changes it; -1 without an edit.
     wanted_at, made_at: for each target word, the place of the edit that adds it; -1 without an edit.
     """
-    verdicts = np.zeros(starts[-1] + len(starts) - 1, np.int8)
     for r in range(len(starts) - 1):
         first, n = starts[r], starts[r + 1] - starts[r]
         w, m = wanted_starts[r], made_starts[r]
@@ -132,12 +133,12 @@ def judge_places(
                 verdicts[first + r + p] = FN
             elif is_made:
                 verdicts[first + r + p] = FR
-    return verdicts
 
 
 def _warm():
     """Compile all kernels."""
-    words, starts = np.zeros(1, np.int32), np.arange(2)
-    of_source, of_target = place_edits(align(words, starts, words, starts), starts, starts, -1)
-    side = of_source, words, starts, of_target
-    judge_places(starts, *side, *side, -1)
+    words, starts, edits = np.zeros(1, np.int32), np.arange(2), np.zeros((2, 1), np.int32)
+    align(words, starts, words, starts, *np.zeros((2, 2), np.int32), np.zeros(1, np.uint8), 0)
+    place_edits(words, starts, starts, -1, *edits)
+    side = edits[0], words, starts, edits[1]
+    judge_places(starts, *side, *side, np.zeros(2, np.int8))

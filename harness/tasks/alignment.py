@@ -29,6 +29,7 @@ from harness.tasks.task import nfc
 Scheme = Literal["token", "span"]
 VERDICTS = ("", "tp", "fp", "fn", "fr")  # index: the verdict's code in `_alignment_kernels`
 NOTHING = "∅"
+BITS = 1 << 16  # number of bytes for the first alignments; texts that differ much need more
 
 Pieces = list[tuple[str, str]]
 
@@ -149,18 +150,35 @@ def judge_edits(
     gap = merge_gap if scheme == "span" else -1
     vocabulary: defaultdict[str, int] = defaultdict(count().__next__)
     source, *targets = (_numbered(texts, vocabulary) for texts in (sources, references, predictions))
-    aligned = []
-    for texts in targets:
-        matched = _alignment_kernels.align(source.words, source.starts, texts.words, texts.starts)
-        aligned.append(_Aligned(texts, *_alignment_kernels.place_edits(matched, source.starts, texts.starts, gap)))
-    reference, prediction = aligned
-    sides = (part for one in aligned for part in (one.of_source, *one.texts, one.of_target))
-    verdicts = _alignment_kernels.judge_places(*[source.starts, *sides, gap])
+    reference, prediction = (_aligned(source, texts, gap) for texts in targets)
+    sides = (part for one in (reference, prediction) for part in (one.of_source, *one.texts, one.of_target))
+    verdicts = np.zeros(len(source.words) + len(sources), np.int8)
+    _alignment_kernels.judge_places(*[source.starts, *sides, verdicts])
     firsts = source.starts[:-1] + np.arange(len(sources))  # A sentence of n words has n + 1 places.
     tp, fp, fn, fr = (np.add.reduceat(verdicts == one, firsts, dtype=np.int64) for one in range(1, len(VERDICTS)))
     counts = np.stack([tp, fp + fr if scheme == "token" else fp, fn, fr], axis=1)
     wanted, made = tp + fp + fn > 0, tp + fp + fr > 0
     return JudgedEdits(counts, wanted, made, list(vocabulary), source, reference, prediction, verdicts)
+
+
+def _aligned(source: _Texts, target: _Texts, gap: int) -> _Aligned:
+    from harness.tasks import _alignment_kernels
+
+    edits = [np.full(len(texts.words), -1, np.int32) for texts in (source, target)]
+    _alignment_kernels.place_edits(_matched(source, target), source.starts, target.starts, gap, *edits)
+    return _Aligned(target, *edits)
+
+
+def _matched(source: _Texts, target: _Texts) -> np.ndarray:
+    """Return the position of the target word that each source word matches, int32 [source words]; -1 for no match."""
+    from harness.tasks import _alignment_kernels
+
+    matched, longest = np.full(len(source.words), -1, np.int32), np.empty(len(target.words) + 1, np.int32)
+    bits, text = np.empty(BITS, np.uint8), 0
+    while text < len(source.starts) - 1:
+        text, needed = _alignment_kernels.align(*source, *target, matched, longest, bits, text)
+        bits = bits if needed <= len(bits) else np.empty(needed, np.uint8)
+    return matched
 
 
 def _numbered(texts: Sequence[str], vocabulary: defaultdict[str, int]) -> _Texts:

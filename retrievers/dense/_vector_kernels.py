@@ -35,8 +35,8 @@ class ScoringRoom(NamedTuple):
 
 
 def room_to_score(candidates: int, dimensions: int) -> ScoringRoom:
-    values = np.empty((2, candidates))
-    return ScoringRoom(np.empty(candidates, np.int32), *values, np.empty(dimensions), np.empty(LANES))
+    found, scored, values = np.empty(candidates, np.int32), np.empty(candidates), np.empty(candidates)
+    return ScoringRoom(found, scored, values, np.empty(dimensions), np.empty(LANES))
 
 
 @kernel

@@ -195,8 +195,8 @@ def _collect(sums, count, floor, base, k, docs, scores, values, size, threshold)
 
 def _warm():
     """Compile all kernels."""
-    docs, scores = read_only(np.zeros(1, np.int32)), read_only(np.zeros(1))
-    queried = QueryTerms(np.arange(2), *np.zeros((4, 1), np.int64), np.zeros(1), np.zeros(1, bool))
-    frequent = TermRows(*(np.zeros(1, kind) for kind in (np.uint8, np.uint64, np.int32)), 1, 1.0)
+    one, docs, scores = np.zeros(1, np.int64), read_only(np.zeros(1, np.int32)), read_only(np.zeros(1))
+    queried = QueryTerms(np.arange(2), one, one, one, one, np.zeros(1), np.zeros(1, bool))
+    frequent = TermRows(np.zeros(1, np.uint8), np.zeros(1, np.uint64), np.zeros(1, np.int32), 1, 1.0)
     room, top = room_to_search(queried, 1, 1), (np.zeros((1, 1), np.int32), np.zeros((1, 1)))
     search_postings(1, docs, scores, frequent, queried, room, 0, 1, *top)

@@ -166,7 +166,9 @@ def test_the_last_block_ends_with_the_corpus(n_docs, tmp_path, monkeypatch):
 def test_bounds_are_used_where_they_are_possible_and_pay(frequent, peak, pays):
     # Term 1 has a row. Adding up this row costs 0.02 * 1,000 = 20, instead of the term's postings. The query costs
     # 1,200, and its candidates 4.5 * 2 terms * 120 = 1,080.
-    columns = _bm25_frequent.Columns(*np.array([[0, 10], [10, 10 + frequent]]), np.zeros(2), np.array([peak, 1.0]))
+    columns = _bm25_frequent.Columns(
+        np.array([0, 10]), np.array([10, 10 + frequent]), np.zeros(2), np.array([peak, 1.0])
+    )
     queries = Tokens(names(2), np.array([1, 0, 0], np.int32), np.array([0, 2, 2, 3]))  # the others have no row
     found = _bm25_frequent.bounds_pay(columns, np.array([-1, 0]), queries, 120, 1000, 1.0)
     assert found.tolist() == [pays, False, False]

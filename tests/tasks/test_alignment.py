@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.tasks import _alignment_kernels
+from harness.tasks import alignment
 from harness.tasks.alignment import Change, Edit, judge_edits
 
 quick = settings(max_examples=80, deadline=None, derandomize=True)
@@ -220,9 +220,8 @@ def test_no_sentences_and_columns_of_unequal_length():
 
 def matches(source, target):
     """The kernel's alignment of two lists of numbers."""
-    both = [np.array(numbers, np.int32) for numbers in (source, target)]
-    starts = [np.array([0, len(numbers)], np.int64) for numbers in both]
-    found = _alignment_kernels.align(both[0], starts[0], both[1], starts[1]).tolist()
+    both = [alignment._Texts(np.array(one, np.int32), np.array([0, len(one)])) for one in (source, target)]
+    found = alignment._matched(*both).tolist()
     return [(i, j) for i, j in enumerate(found) if j >= 0]
 
 
