@@ -100,6 +100,6 @@ def similarities(characters, starts, tables, borders, sizes, left, right, found)
 
 def _warm():
     """Compile all kernels."""
-    characters, starts, one = read_only(np.zeros(1, np.uint32)), np.arange(2), np.zeros(1, np.int64)
+    characters, starts = read_only(np.zeros(1, np.uint32)), np.arange(2)
     sign(characters, starts, *np.ones((3, 1), np.uint32), 0, 1, np.empty((1, 1), np.uint64))
-    similarities(characters, starts, np.zeros(4, np.uint64), 4 * starts, one, one, one, np.zeros(1))
+    similarities(characters, starts, np.zeros(4, np.uint64), 4 * starts, *np.zeros((3, 1), np.int64), np.zeros(1))

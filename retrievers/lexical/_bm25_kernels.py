@@ -13,15 +13,16 @@ import numpy as np
 from retrievers.base import read_only
 from retrievers.compiling import helper, kernel
 
+NONE = np.int64(0)  # unlike 0, it does not make numba compile a helper for this number alone
 LANES = 8  # number of rows that are sorted side by side, with vector instructions
 
 
 @kernel
-def count_postings(ids, offsets, first, last, counts):
-    """Count in how many of the documents first to last - 1 each term occurs. counts: int32 [V], all 0."""
-    seen_in = np.empty(len(counts), np.int32)
-    for term in range(len(counts)):
-        seen_in[term] = -1
+def count_postings(ids, offsets, first, last, counts, seen_in):
+    """Count in how many of the documents first to last - 1 each term occurs.
+
+    counts: int32 [V], all 0. seen_in: int32 [V], all -1; the last document with each term.
+    """
     for doc in range(first, last):
         for i in range(offsets[doc], offsets[doc + 1]):
             term = ids[i]
@@ -31,17 +32,15 @@ def count_postings(ids, offsets, first, last, counts):
 
 
 @kernel
-def fill_postings(ids, offsets, first, low, places, docs, frequencies):
+def fill_postings(ids, offsets, first, low, places, docs, frequencies, seen_in):
     """Write the postings of a block of terms in the documents from `first` on.
 
     low: the first term. places: int64 [terms], the place of the first of these postings of each term; moved to the end
     of the postings.
     docs, frequencies: all postings of these terms, documents and how often the term occurs in them.
+    seen_in: int32 [terms], all -1; the last document with each term.
     """
     terms = np.uint32(len(places))
-    seen_in = np.empty(len(places), np.int32)
-    for i in range(len(places)):
-        seen_in[i] = -1
     for doc in range(first, len(offsets) - 1):
         for i in range(offsets[doc], offsets[doc + 1]):
             term = np.uint32(ids[i] - low)  # a term below `low` becomes a large number
@@ -103,29 +102,40 @@ def select(values, size, place):
         low = equal
 
 
-@kernel
 def order_rows(docs, scores, first, last):
     """Sort rows first..last-1 by descending score. They are in document order, and tied documents stay so.
 
-    Rows are padded with document -1 and score -inf, which becomes 0. The keys are scores whose last bits hold places in
-    the row. Scores that differ only in these bits may come out in the wrong order, and are then inserted elsewhere.
+    Rows are padded with document -1 and score -inf, which becomes 0.
     """
     width = docs.shape[1]
+    keys = np.empty(width * LANES, np.int64)
+    sort_rows(docs, scores, first, last, keys, keys.view(np.float64), np.empty(width, np.int32), np.empty(width))
+
+
+@kernel
+def sort_rows(docs, scores, first, last, keys, values, own_docs, own_scores):
+    """Do the work of `order_rows`. keys, values: int64 and float64 [LANES * width], the same memory.
+
+    The keys are scores whose last bits hold places in the row. Scores that differ only in these bits may come out in
+    the wrong order, and are then inserted elsewhere.
+    """
+    width = len(own_docs)
     mask = np.int64(1)
     while mask < width:
         mask *= 2
     mask -= 1
-    keys, own_docs, own_scores = np.empty(width * LANES, np.int64), np.empty(width, np.int32), np.empty(width)
     for start in range(first, last, LANES):
         lanes = min(LANES, last - start)
-        longest = _fill_keys(docs, scores, start, lanes, mask, keys)
+        longest = _fill_keys(docs, scores, start, lanes, mask, keys, values)
         _sort_lanes(keys, longest)
         for lane in range(lanes):
             row_docs, row_scores = docs[start + lane], scores[start + lane]
             for i in range(longest):
                 place = mask - (keys[i * LANES + lane] & mask)
                 doc, score, at = row_docs[place], row_scores[place], i
-                while at > 0 and (score, -doc) > (own_scores[at - 1], -own_docs[at - 1]):
+                while at > 0 and (
+                    score > own_scores[at - 1] or (score == own_scores[at - 1] and doc < own_docs[at - 1])
+                ):
                     own_docs[at], own_scores[at] = own_docs[at - 1], own_scores[at - 1]
                     at -= 1
                 own_docs[at], own_scores[at] = doc, score
@@ -134,14 +144,13 @@ def order_rows(docs, scores, first, last):
                 row_scores[i] = own_scores[i] if row_docs[i] >= 0 else 0.0
 
 
-@helper
-def _fill_keys(docs, scores, start, lanes, mask, keys):
+@helper(inline="always")
+def _fill_keys(docs, scores, start, lanes, mask, keys, values):
     """Write the key of place i of row start + lane to keys[i * LANES + lane]. Return the number of places filled."""
-    longest = 0
+    longest = NONE
     for q in range(start, start + lanes):
         while longest < docs.shape[1] and docs[q, longest] >= 0:
             longest += 1
-    values = keys.view(np.float64)
     for i in range(longest):
         for lane in range(LANES):  # adding 0.0 turns -0.0 into 0.0
             values[i * LANES + lane] = scores[start + lane, i] + 0.0 if lane < lanes else -np.inf
@@ -152,7 +161,7 @@ def _fill_keys(docs, scores, start, lanes, mask, keys):
     return longest
 
 
-@helper
+@helper(inline="always")
 def _sort_lanes(keys, count):
     """Sort each column of int64 [count, LANES] (flat) in descending order, by Batcher's merge exchange.
 
@@ -178,8 +187,9 @@ def _sort_lanes(keys, count):
 
 def _warm():
     """Compile all kernels."""
-    ids, offsets = read_only(np.zeros(1, np.int32)), read_only(np.arange(2))
-    count_postings(ids, offsets, 0, 1, np.zeros(1, np.int32))
+    ids, offsets, unseen = read_only(np.zeros(1, np.int32)), read_only(np.arange(2)), np.full(1, -1, np.int32)
+    count_postings(ids, offsets, 0, 1, np.zeros(1, np.int32), unseen.copy())
     for kind in (np.uint16, np.uint32):
-        fill_postings(ids, offsets, 0, 0, np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, kind))
+        places, docs, frequencies = np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, kind)
+        fill_postings(ids, offsets, 0, 0, places, docs, frequencies, unseen.copy())
     order_rows(np.zeros((1, 1), np.int32), np.zeros((1, 1)), 0, 1)

@@ -60,12 +60,12 @@ def number_words(letters, text_ends, inside, ids, offsets, words, slots, text, p
 
 
 @kernel
-def add_words(letters, added, known, words, slots, count):
-    """Add words to a table of `count` words that has room for them. Return the number of each word, int32.
+def add_words(letters, added, known, words, slots, count, numbers):
+    """Add words to a table of `count` words that has room for them. Return how many words it then has.
 
+    numbers: int32, set to the number of each word.
     letters, added: the words of a block. known, words, slots: the table and its letters, with a space after each word.
     """
-    numbers = np.empty(len(added), np.int32)
     free = words[count - 1, 1] + 1 if count else np.int64(0)
     for word in range(len(added)):
         begin, end, key = added[word, 0], added[word, 1], added[word, 2]
@@ -80,7 +80,7 @@ def add_words(letters, added, known, words, slots, count):
             free += 1
             count += 1
         numbers[word] = slots[slot, 1]
-    return numbers
+    return count
 
 
 @kernel
@@ -95,20 +95,18 @@ def fill_slots(words, count, slots):
 
 
 @kernel
-def expand(ids, offsets, terms, ends):
-    """Replace each word by its terms. Return (ids, offsets). Word w has the terms `terms[ends[w]:ends[w + 1]]`."""
-    size = 0
-    for i in range(len(ids)):
-        size += ends[ids[i] + 1] - ends[ids[i]]
-    found, found_offsets = np.empty(size, np.int32), np.empty(len(offsets), np.int64)
-    found_offsets[0], count = 0, 0
+def expand(ids, offsets, terms, ends, found, found_offsets):
+    """Replace each word by its terms. Word w has the terms `terms[ends[w]:ends[w + 1]]`.
+
+    found, found_offsets: int32 and int64, set to the ids and the offsets of the terms; the first offset is 0.
+    """
+    count = 0
     for text in range(len(offsets) - 1):
         for i in range(offsets[text], offsets[text + 1]):
             for term in range(ends[ids[i]], ends[ids[i] + 1]):
                 found[count] = terms[term]
                 count += 1
         found_offsets[text + 1] = count
-    return found, found_offsets
 
 
 @helper(inline="always")
@@ -171,5 +169,5 @@ def _warm():
     words, slots = np.zeros((1, 3), np.int64), np.zeros((2, 2), np.int64)
     number_words(letters, ends, inside, ids, offsets, words, slots, 0, 0, 0, 0)
     fill_slots(words, 0, slots)
-    add_words(letters, words, np.zeros(2, np.uint8), np.zeros((1, 3), np.int64), np.zeros((2, 2), np.int64), 0)
-    expand(ids, offsets, read_only(np.zeros(1, np.int32)), read_only(np.zeros(2, np.int64)))
+    add_words(letters, words, np.zeros(2, np.uint8), np.zeros((1, 3), np.int64), np.zeros((2, 2), np.int64), 0, ids)
+    expand(ids, offsets, read_only(np.zeros(1, np.int32)), read_only(np.zeros(2, np.int64)), ids, offsets)

@@ -49,7 +49,8 @@ class PostingsSort:
         self._counts = np.zeros((self._parts, n_terms), np.int32)
 
         def count(part: int, _: int) -> None:
-            count_postings(self._ids, self._offsets, *self._borders[part : part + 2], self._counts[part])
+            first, last = self._borders[part : part + 2]
+            count_postings(self._ids, self._offsets, first, last, self._counts[part], unseen(n_terms))
 
         in_parts(self._parts, self._parts, threads, count)
         self.starts = np.zeros(n_terms + 1, np.int64)
@@ -75,7 +76,8 @@ class PostingsSort:
 
             def fill(part: int, _: int, low: int = low, places: np.ndarray = places) -> None:
                 begin, end = self._borders[part : part + 2]
-                fill_postings(self._ids, self._offsets[: end + 1], begin, low, places[part], docs, frequencies)
+                offsets, mine = self._offsets[: end + 1], places[part]
+                fill_postings(self._ids, offsets, begin, low, mine, docs, frequencies, unseen(len(mine)))
 
             in_parts(self._parts, self._parts, self._threads, fill)
             size = int(self.starts[high]) - first
@@ -88,6 +90,11 @@ class PostingsSort:
             end = int(np.searchsorted(self.starts, self.starts[low] + most, "right")) - 1
             borders.append(max(low + 1, end))
         return borders
+
+
+def unseen(terms: int) -> np.ndarray:
+    """Return -1 for each term: no document has been seen."""
+    return np.full(terms, -1, np.int32)
 
 
 class ScoredPostingsFiles:

@@ -147,8 +147,8 @@ class _Table:
         if words is not self._words:
             self._words, self._slots = words, _places(len(words))
             _word_kernels.fill_slots(words, count, self._slots)
-        numbers = _word_kernels.add_words(block.letters, block.words, self._letters, words, self._slots, count)
-        self._count = max(count, int(numbers.max(initial=-1)) + 1)
+        numbers, mine = np.empty(new, np.int32), (block.letters, block.words)
+        self._count = _word_kernels.add_words(*mine, self._letters, words, self._slots, count, numbers)
         return numbers
 
     def texts(self, first: int = 0) -> list[str]:
@@ -188,7 +188,15 @@ class _Terms:
         from retrievers.lexical import _word_kernels
 
         terms, ends = self._terms.values, self._ends.values
-        return lambda: _word_kernels.expand(numbers.take(block.ids), block.offsets, terms, ends)
+
+        def expanded() -> tuple[np.ndarray, np.ndarray]:
+            ids = numbers.take(block.ids)
+            found = np.empty(int(np.diff(ends).take(ids).sum()), np.int32)
+            offsets = np.zeros_like(block.offsets)
+            _word_kernels.expand(ids, block.offsets, terms, ends, found, offsets)
+            return found, offsets
+
+        return expanded
 
 
 class _Grown:

@@ -167,7 +167,9 @@ def test_kernels_tell_words_of_equal_hashes_apart():
     letters = np.frombuffer(b"abcdefgh abcdefgi abcdefgh", np.uint8)
     words, slots, known = np.zeros((4, 3), np.int64), np.zeros((8, 2), np.int64), np.zeros(64, np.uint8)
     added = np.array([[0, 8, -5], [9, 17, -5], [18, 26, -5]])
-    assert _word_kernels.add_words(letters, added, known, words, slots, 0).tolist() == [0, 1, 0]
+    numbers = np.zeros(3, np.int32)
+    assert _word_kernels.add_words(letters, added, known, words, slots, 0, numbers) == 2
+    assert numbers.tolist() == [0, 1, 0]
 
 
 def test_kernels_report_progress_after_each_block_and_pass_errors_on():
