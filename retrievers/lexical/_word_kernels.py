@@ -33,7 +33,7 @@ def number_words(letters, text_ends, inside, ids, offsets, words, slots, text, p
     while text < len(text_ends):
         end = text_ends[text]
         while place < end:
-            begin, short = place, np.int64(0)
+            begin, short, size = place, np.int64(0), 0
             while place < end:
                 point, size = _code_point(letters, place)
                 if not inside[point]:
@@ -53,7 +53,7 @@ def number_words(letters, text_ends, inside, ids, offsets, words, slots, text, p
                 ids[found] = slots[slot, 1]
                 found += 1
             if place < end:
-                place += _code_point(letters, place)[1]
+                place += size  # of the character that ended the word
         text += 1
         offsets[text] = found
     return text, place, found, used
