@@ -6,7 +6,7 @@ BASE := $(if $(wildcard .venv/.dev),.venv-base,.venv)
 TESTS = env -u PYTHONDONTWRITEBYTECODE OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help run base test check bench ui
+.PHONY: help run base test check docs bench ui
 
 help:  ## these lines
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ test: .venv/.dev  ## set up on a fresh machine and pass the whole suite
 
 check: .venv/.dev  ## lint, types and the fast tests
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(TESTS) -m 'not slow' $(ARGS)
+
+docs: .venv/.dev  ## build the documentation's site in outputs/site; ARGS=serve shows it at http://127.0.0.1:8000
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs $(or $(ARGS),build) -f scripts/site/mkdocs.yml
 
 bench: .venv/.dev  ## measure against the libraries people use today, as ratios in one run
 	@for what in bm25 metrics encode "encode --light" search; do $(BIN)/python scripts/benchmark.py $$what || exit 1; done

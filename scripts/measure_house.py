@@ -32,8 +32,8 @@ from measuring import ROOT, called
 BOUNDS = {
     "product, lines": 57_400,
     "product, modules": 292,
-    "tests, lines": 43_350,
-    "scripts, lines": 5_750,
+    "tests, lines": 43_450,
+    "scripts, lines": 6_250,
     "dict configs": 15,
     "class names in >= 2 modules": 0,
     "way of config, rooms": 12,

@@ -246,7 +246,7 @@ def check_value(value: Any, key: Key, name: str) -> None:
     if not _fits(value, key.hint):
         choices = key.values
         several = "a list of" if key.is_texts else "one of"
-        expected = f"{several} {', '.join(choices)}" if choices else _type_text(key.hint)
+        expected = f"{several} {', '.join(choices)}" if choices else type_text(key.hint)
         shown = _number(value) if isinstance(value, int) else f"{value!r:.200}"
         wrong = next((one for one in value if one not in choices), None) if isinstance(value, list) else value
         near = did_you_mean(wrong, choices) if isinstance(wrong, str) else ""
@@ -331,7 +331,7 @@ def _choices(hint: Any) -> list[Any]:
     return [c for one in typing.get_args(hint) for c in _choices(one)]
 
 
-def _type_text(hint: Any) -> str:
+def type_text(hint: Any) -> str:
     names = {int: "a whole number", float: "a finite number", str: "text", bool: "true or false", type(None): "null"}
     if hint is Path:
         return "text"
@@ -340,6 +340,6 @@ def _type_text(hint: Any) -> str:
     if _is_mapping(hint):
         return "a group of keys"
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return " or ".join(_type_text(one) for one in typing.get_args(hint))
+        return " or ".join(type_text(one) for one in typing.get_args(hint))
     inner = typing.get_args(hint)
-    return f"a list of {_type_text(inner[0])}" if inner else str(hint)
+    return f"a list of {type_text(inner[0])}" if inner else str(hint)

@@ -96,6 +96,8 @@ README = Page(
 )
 PAGES = (
     README,
+    Page("docs/index.md", files=CONTEST),
+    Page("docs/install.md", left_out={"make run": INSTALLATION, "pip install": INSTALLATION}),
     Page("docs/board.md"),
     Page(
         "docs/gates.md",

@@ -57,4 +57,5 @@ def test_the_two_commands_are_what_ci_runs():
 def test_links_of_the_documents_lead_somewhere():
     for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
         for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", path.read_text("utf-8")):
-            assert (path.parent / target).exists(), f"{path.name}: {target}"
+            if "reference/" not in target:  # generated; the build of the site checks these links
+                assert (path.parent / target).exists(), f"{path.name}: {target}"

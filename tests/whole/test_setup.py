@@ -45,7 +45,7 @@ def test_what_stops_the_set_up_is_said(setup, tmp_path, programs, env, expected)
 
 def test_make_lists_its_targets():
     done = subprocess.run(["make", "-C", str(ROOT), "--no-print-directory"], capture_output=True, text=True)
-    for target in ("run", "base", "test", "check", "bench", "ui"):
+    for target in ("run", "base", "test", "check", "docs", "bench", "ui"):
         assert f"make {target}\t" in done.stdout
 
 
