@@ -61,43 +61,48 @@ class Page:
     chains: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
+INIT_HERE = "harness init dataset=contest dataset.path=data experiment_name=first"
 INIT = ".venv/bin/harness init dataset=contest dataset.path=data experiment_name=first"
 RUN = ".venv/bin/harness run"
 README = Page(
     "README.md",
-    files=CONTEST | TASKS,
-    texts={"my_search.py": FUNCTION, "model/config.json": "{}", "model/model.safetensors": ""} | TREC,
-    environment={"HARNESS_MILVUS_URI": "milvus.db"},
-    fills={
-        "https://localhost:9200/INDEX/_search": "{elasticsearch}",
-        "http://localhost:8000/search": "{fastapi}",
-        "http.url=URL": "http.url={own}",
-        "encoder.path=FOLDER": "encoder.path=model",
-        "search.trials=60": "search.trials=12",
-    },
+    files=CONTEST,
     left_out={"make run": INSTALLATION, "make test": "installs what the tests need"},
-    lacks={
-        "harness run ... retriever=dense   ": "[dense]",
-        "harness run ... retriever=dense encoder=local": "[dense]",
-        "harness run ... retriever=hybrid   ": "[dense]",
-        "harness run ... retriever=hybrid rerank": "[dense]",
-        "harness run ... retriever=bge_m3_sparse": "[dense]",
-        "harness run retriever=dense encoder=lsa index=milvus": "[milvus]",
-    },
     activated=False,
-    chains={
-        "No labels yet? From text files to a test set": (INIT,),
-        "Gates and comparisons": (INIT, RUN),
-        "Retrievers of your own": (INIT, RUN, ".venv/bin/harness export submission=first.csv"),
-        "Sweeps": (INIT,),
-        "From the best run to a submission, a service and a proof": (INIT,),
-        "Dense retrieval, hybrids, reranking": (INIT,),
-    },
+    chains={"No labels?": (INIT,), "Which run is better?": (INIT, RUN), "A submission": (INIT, RUN)},
 )
 PAGES = (
     README,
     Page("docs/index.md", files=CONTEST),
     Page("docs/install.md", left_out={"make run": INSTALLATION, "pip install": INSTALLATION}),
+    Page("docs/tutorials/first-run.md", left_out={"make run": INSTALLATION}),
+    Page("docs/tutorials/own-files.md", files=CONTEST),
+    Page("docs/tutorials/test-set.md"),
+    Page("docs/tutorials/compare.md", files=CONTEST, texts=TREC, before=(INIT_HERE,)),
+    Page(
+        "docs/tutorials/sweep.md",
+        files=CONTEST,
+        before=(INIT_HERE,),
+        fills={"search.trials=60": "search.trials=12"},
+    ),
+    Page("docs/tutorials/submit.md", files=CONTEST, before=(INIT_HERE,)),
+    Page("docs/tasks.md", files=TASKS),
+    Page(
+        "docs/dense.md",
+        files=CONTEST,
+        texts={"model/config.json": "{}", "model/model.safetensors": ""},
+        environment={"HARNESS_MILVUS_URI": "milvus.db"},
+        before=(INIT_HERE,),
+        fills={"encoder.path=FOLDER": "encoder.path=model"},
+        lacks={
+            "harness run ... retriever=dense   ": "[dense]",
+            "harness run ... retriever=dense encoder=local": "[dense]",
+            "harness run ... retriever=hybrid   ": "[dense]",
+            "harness run ... retriever=hybrid rerank": "[dense]",
+            "harness run ... retriever=bge_m3_sparse": "[dense]",
+            "harness run retriever=dense encoder=lsa index=milvus": "[milvus]",
+        },
+    ),
     Page("docs/board.md"),
     Page(
         "docs/gates.md",

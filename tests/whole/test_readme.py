@@ -16,9 +16,16 @@ def shown(name: str) -> list[str]:
     return [re.sub(r" +# .*", "", one.text) for one in commands(ROOT / name, name)]
 
 
-def test_the_readme_shows_every_command():
-    words = [command.split() for command in shown("README.md") if command.startswith("harness ")]
-    assert {" ".join(one[1:n]) for one in words for n in (2, 3)} >= set(cli.COMMANDS)
+def test_the_documents_show_every_command():
+    words = [command.split() for page in check_base.PAGES if not page.commands for command in shown(page.name)]
+    assert {" ".join(one[1:n]) for one in words for n in (2, 3) if one[0] == "harness"} >= set(cli.COMMANDS)
+
+
+def test_the_readmes_are_short():
+    for name in ("README.md", "README.ko.md"):
+        content = (ROOT / name).read_bytes()
+        assert len(content) <= 12_000, name
+        assert len(content.splitlines()) <= 150, name
 
 
 def test_every_document_with_commands_is_run_on_a_base_installation():
@@ -55,7 +62,7 @@ def test_the_two_commands_are_what_ci_runs():
 
 
 def test_links_of_the_documents_lead_somewhere():
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]:
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", path.read_text("utf-8")):
             if "reference/" not in target:  # generated; the build of the site checks these links
                 assert (path.parent / target).exists(), f"{path.name}: {target}"
