@@ -69,7 +69,11 @@ README = Page(
     files=CONTEST,
     left_out={"make run": INSTALLATION, "make test": "installs what the tests need"},
     activated=False,
-    chains={"No labels?": (INIT,), "Which run is better?": (INIT, RUN), "A submission": (INIT, RUN)},
+    chains={
+        "No labels?": (INIT,),
+        "Which run is better?": (INIT, RUN, f"{RUN} retriever=hybrid_lexical"),
+        "A submission": (INIT, RUN),
+    },
 )
 PAGES = (
     README,
@@ -91,7 +95,6 @@ PAGES = (
         "docs/dense.md",
         files=CONTEST,
         texts={"model/config.json": "{}", "model/model.safetensors": ""},
-        environment={"HARNESS_MILVUS_URI": "milvus.db"},
         before=(INIT_HERE,),
         fills={"encoder.path=FOLDER": "encoder.path=model"},
         lacks={
@@ -100,7 +103,6 @@ PAGES = (
             "harness run ... retriever=hybrid   ": "[dense]",
             "harness run ... retriever=hybrid rerank": "[dense]",
             "harness run ... retriever=bge_m3_sparse": "[dense]",
-            "harness run retriever=dense encoder=lsa index=milvus": "[milvus]",
         },
     ),
     Page("docs/board.md"),
