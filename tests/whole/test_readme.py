@@ -4,11 +4,15 @@ import re
 from pathlib import Path
 
 import check_base
+import pytest
 from base_check.shown import commands
 
 from harness import cli
 
 ROOT = Path(__file__).resolve().parents[2]
+TRANSLATED = ["README.md", "docs/gates.md"] + [
+    f"docs/tutorials/{path.name}" for path in sorted(ROOT.glob("docs/tutorials/*.md")) if ".ko." not in path.name
+]
 
 
 def shown(name: str) -> list[str]:
@@ -32,17 +36,25 @@ def test_every_document_with_commands_is_run_on_a_base_installation():
     assert check_base.unlisted() == []
 
 
-def test_both_readmes_show_the_same_commands():
-    assert shown("README.md") == shown("README.ko.md")
+def korean(path: Path) -> Path:
+    return path.with_suffix(".ko.md")
 
 
-def test_both_guides_to_gates_show_the_same_code_and_figures():
-    """Code but for comments; in each section the numbers and names; each table as many rows and columns."""
-    english, korean = ((ROOT / "docs" / name).read_text("utf-8") for name in ("gates.md", "gates.ko.md"))
+def linked(path: Path, text: str) -> set[Path]:
+    """The files that a text of a document links to; the Korean one of two, but none for its other language."""
+    found = {(path.parent / target).resolve() for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)}
+    english = path.with_name(path.name.replace(".ko.", "."))
+    return {korean(one) if korean(one).exists() else one for one in found} - {english, korean(english)}
+
+
+@pytest.mark.parametrize("name", TRANSLATED)
+def test_the_korean_document_shows_what_the_english_one_shows(name):
+    """Code but for comments; in each section the numbers, names and links; each table as many rows and columns."""
+    english, translated = (path.read_text("utf-8") for path in (ROOT / name, korean(ROOT / name)))
     code, spans = (re.compile(pattern, re.S) for pattern in (r"```.*?\n(.*?)```", r"(?<!`)`[^`]+`"))
-    plain = [[re.sub(r" +# .*", "", block) for block in code.findall(text)] for text in (english, korean)]
+    plain = [[re.sub(r"(?m)(^| +)# .*", "", block) for block in code.findall(text)] for text in (english, translated)]
     assert plain[0] == plain[1]
-    sections = [re.split(r"^## .*$", code.sub("", text), flags=re.M) for text in (english, korean)]
+    sections = [re.split(r"^## .*$", code.sub("", text), flags=re.M) for text in (english, translated)]
     assert len(sections[0]) == len(sections[1])
     for one, other in zip(*sections, strict=True):
         found = [{re.sub(r"\s+", " ", span) for span in spans.findall(text)} for text in (one, other)]
@@ -52,6 +64,7 @@ def test_both_guides_to_gates_show_the_same_code_and_figures():
         assert [line.count("|") for line in one.splitlines() if line.lstrip().startswith("|")] == [
             line.count("|") for line in other.splitlines() if line.lstrip().startswith("|")
         ]
+        assert linked(ROOT / name, one) == linked(korean(ROOT / name), other)
 
 
 def test_the_two_commands_are_what_ci_runs():
