@@ -1,4 +1,4 @@
-"""Give a package the addresses of the GitHub repository whose workflow builds it; other builds know none."""
+"""Give a package the addresses of its repository, which REPOSITORY_URL names as for the documentation's site."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ class Addresses(MetadataHookInterface):
     def update(self, metadata: dict[str, Any]) -> None:
         text = (Path(self.root) / "README.md").read_text("utf-8")
         metadata["urls"] = {}
-        if repository := os.environ.get("GITHUB_REPOSITORY"):
-            home = f"{os.environ['GITHUB_SERVER_URL']}/{repository}"
-            at = os.environ["GITHUB_REF_NAME"]
-            text = re.sub(r"(!\[[^]]*\]\()(?![a-z]+:|#)", rf"\1{home}/raw/{at}/", text)
-            text = re.sub(r"((?<!!)\[(?:[^][]|\[[^]]*\])*\]\()(?![a-z]+:|#)", rf"\1{home}/blob/{at}/", text)
+        if home := os.environ.get("REPOSITORY_URL"):
+            tag = f"v{metadata['version']}"
+            text = re.sub(r"(!\[[^]]*\]\()(?![a-z]+:|#)", rf"\1{home}/raw/{tag}/", text)
+            text = re.sub(r"((?<!!)\[(?:[^][]|\[[^]]*\])*\]\()(?![a-z]+:|#)", rf"\1{home}/blob/{tag}/", text)
             metadata["urls"] = {
                 "Repository": home,
-                "Documentation": f"{home}/tree/{at}/docs",
-                "Changelog": f"{home}/blob/{at}/CHANGELOG.md",
+                "Documentation": f"{home}/tree/{tag}/docs",
+                "Changelog": f"{home}/blob/{tag}/CHANGELOG.md",
                 "Issues": f"{home}/issues",
                 "Security": f"{home}/security/policy",
             }

@@ -27,16 +27,15 @@ def test_the_changelog_has_its_form_and_its_latest_release_is_the_version_of_pac
     assert citation["version"] == package["version"]
 
 
-def test_a_package_has_the_addresses_of_the_repository_that_builds_it(monkeypatch):
-    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+def test_a_package_has_the_addresses_of_its_repository_if_the_builder_names_it(monkeypatch):
+    monkeypatch.delenv("REPOSITORY_URL", raising=False)
     readme = (ROOT / "README.md").read_text("utf-8")
     assert (core := ProjectMetadata(str(ROOT), PluginManager()).core).urls == {}
     assert core.readme == readme
-    for name, value in {"SERVER_URL": "https://github.com", "REPOSITORY": "owner/name", "REF_NAME": "v1"}.items():
-        monkeypatch.setenv(f"GITHUB_{name}", value)
+    monkeypatch.setenv("REPOSITORY_URL", HOME)
     core = ProjectMetadata(str(ROOT), PluginManager()).core
-    assert core.urls["Changelog"] == f"{HOME}/blob/v1/CHANGELOG.md"
-    assert f"({HOME}/blob/v1/docs/" in core.readme
+    assert core.urls["Changelog"] == f"{HOME}/blob/v{core.version}/CHANGELOG.md"
+    assert f"({HOME}/blob/v{core.version}/docs/" in core.readme
     assert not re.search(rf"\]\((?!#|\w+:)|!\[[^]]*\]\({HOME}/blob/", core.readme)
 
 
