@@ -108,7 +108,8 @@ def order_rows(docs, scores, first, last):
     Rows are padded with document -1 and score -inf, which becomes 0.
     """
     width = docs.shape[1]
-    keys = np.empty(width * LANES, np.int64)
+    keys = np.empty((width + 1) * LANES, np.int64)
+    keys = keys[-(keys.ctypes.data >> 3) % LANES :]  # the keys of a place fill a cache line
     sort_rows(docs, scores, first, last, keys, keys.view(np.float64), np.empty(width, np.int32), np.empty(width))
 
 
@@ -131,7 +132,7 @@ def sort_rows(docs, scores, first, last, keys, values, own_docs, own_scores):
         for lane in range(lanes):
             row_docs, row_scores = docs[start + lane], scores[start + lane]
             for i in range(longest):
-                place = mask - (keys[i * LANES + lane] & mask)
+                place = np.uint64(mask - (keys[i * LANES + lane] & mask))
                 doc, score, at = row_docs[place], row_scores[place], i
                 while at > 0 and (
                     score > own_scores[at - 1] or (score == own_scores[at - 1] and doc < own_docs[at - 1])

@@ -69,7 +69,9 @@ class SearchRoom(NamedTuple):
 def query_terms(columns: Columns, rows: np.ndarray, queries: Tokens, bounded: np.ndarray) -> QueryTerms:
     """Return what `search_postings` reads. rows: of each term in `columns`, as `FrequentTerms.rows` returns them."""
     starts, ends, mine = columns.starts[queries.ids], columns.ends[queries.ids], rows[queries.ids]
-    floors = np.bincount(queries.texts(), columns.floors[queries.ids], len(queries))  # added up in order
+    floors = np.zeros(len(queries))
+    if columns.floors.any():
+        floors = np.bincount(queries.texts(), columns.floors[queries.ids], len(queries))  # added up in order
     return QueryTerms(queries.offsets, starts, ends, starts.copy(), mine, floors, bounded)
 
 
