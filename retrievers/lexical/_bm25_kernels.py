@@ -13,7 +13,6 @@ import numpy as np
 from retrievers.base import read_only
 from retrievers.compiling import helper, kernel
 
-NONE = np.int64(0)  # unlike 0, it does not make numba compile a helper for this number alone
 LANES = 8  # number of rows that are sorted side by side, with vector instructions
 
 
@@ -148,7 +147,7 @@ def sort_rows(docs, scores, first, last, keys, values, own_docs, own_scores):
 @helper(inline="always")
 def _fill_keys(docs, scores, start, lanes, mask, keys, values):
     """Write the key of place i of row start + lane to keys[i * LANES + lane]. Return the number of places filled."""
-    longest = NONE
+    longest = 0
     for q in range(start, start + lanes):
         while longest < docs.shape[1] and docs[q, longest] >= 0:
             longest += 1

@@ -16,7 +16,7 @@ import numpy as np
 
 from retrievers.base import read_only
 from retrievers.compiling import helper, kernel
-from retrievers.lexical._bm25_bounded import MANY_GROUPS, WINDOW, add_exactly, collect_by_bounds
+from retrievers.lexical._bm25_bounded import MANY_GROUPS, NONE, WINDOW, add_exactly, collect_by_bounds
 from retrievers.lexical._bm25_frequent import Columns, TermRows
 from retrievers.lexical._bm25_kernels import keep_best, select
 from retrievers.lexical.tokenize import Tokens
@@ -25,7 +25,6 @@ BLOCK = 4096  # number of documents scored together; their sums (32 KB) fit into
 STRIPE = 8  # number of documents that are compared with the threshold at a time
 GROUPS = 512  # number of groups of documents in a block; the best score of each group helps to find the first threshold
 NO_DOC = np.int64(np.iinfo(np.int32).max)
-NONE = np.int64(0)  # unlike 0, it does not make numba compile a helper for this number alone
 
 
 class QueryTerms(NamedTuple):
@@ -69,9 +68,8 @@ class SearchRoom(NamedTuple):
 def query_terms(columns: Columns, rows: np.ndarray, queries: Tokens, bounded: np.ndarray) -> QueryTerms:
     """Return what `search_postings` reads. rows: of each term in `columns`, as `FrequentTerms.rows` returns them."""
     starts, ends, mine = columns.starts[queries.ids], columns.ends[queries.ids], rows[queries.ids]
-    floors = np.zeros(len(queries))
-    if columns.floors.any():
-        floors = np.bincount(queries.texts(), columns.floors[queries.ids], len(queries))  # added up in order
+    added = columns.floors[queries.ids]  # bincount adds up in order
+    floors = np.bincount(queries.texts(), added, len(queries)) if added.any() else np.zeros(len(queries))
     return QueryTerms(queries.offsets, starts, ends, starts.copy(), mine, floors, bounded)
 
 

@@ -191,8 +191,7 @@ class _Terms:
 
         def expanded() -> tuple[np.ndarray, np.ndarray]:
             ids = numbers.take(block.ids)
-            found = np.empty(int(np.diff(ends).take(ids).sum()), np.int32)
-            offsets = np.zeros_like(block.offsets)
+            found, offsets = np.empty(int(np.diff(ends).take(ids).sum()), np.int32), np.zeros_like(block.offsets)
             _word_kernels.expand(ids, block.offsets, terms, ends, found, offsets)
             return found, offsets
 
