@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from harness import interruption
-from harness.config.command_list import COMMANDS
+from harness.config.command_list import COMMANDS, GROUPS
 
 if TYPE_CHECKING:  # at run time, the import would load numpy and slow down --help
     from harness.config.composing import Request
+
+TITLE = "harness COMMAND [key=value ...]: which retriever is really better on your own corpus?"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -26,7 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(_complete(words))
     if words[:1] == ["help"] and words[1:]:
         words = [*words[1:], "--help"]
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not words:
+        sys.exit(_next_steps())
+    if words[0] in ("-h", "--help", "help"):
         sys.exit(_say(_overview()))
     if words[0] == "--version":
         import importlib.metadata
@@ -69,16 +73,16 @@ def call(command: str, words: Sequence[str]) -> int:
         from harness import children
 
         children.protect()
-        from harness.config.composing import Request
-        from harness.config.messages import check_words
-        from harness.progress import stage
-
         if {"-h", "--help"} & {*words}:
             from harness.config.help import help_page
 
             given = [word for word in words if word not in ("-h", "--help")]
             print(help_page(command, given), flush=True)  # noqa: T201
         else:
+            from harness.config.composing import Request
+            from harness.config.messages import check_words
+            from harness.progress import stage
+
             check_words(command, words, COMMANDS)
             with stage(f"harness {command}"):
                 _run(Request.of(command, words))
@@ -153,16 +157,39 @@ def _complete(words: Sequence[str]) -> int:
     return 2
 
 
+def _next_steps() -> int:
+    """Print what to do next in the working folder. Return the exit code."""
+    import textwrap
+
+    from harness.config.text import runnable
+    from harness.errors import BadInput
+    from harness.reports.next_steps import next_here
+
+    try:
+        said, commands = next_here()
+    except (BadInput, OSError) as error:
+        _print_error(str(error))
+        return 2
+    lines = [TITLE, "", *textwrap.wrap(said, 100)]
+    for line in commands:
+        about = next(one.about for name, one in COMMANDS.items() if f"{line} ".startswith(f"harness {name} "))
+        lines += [f"  {line}", f"      {about}"]
+    return _say(runnable("\n".join([*lines, "", "`harness --help` lists all commands."])))
+
+
 def _overview() -> str:
     width = max(map(len, COMMANDS))
-    lines = ["harness COMMAND [key=value ...]: which retriever is really better on your own corpus?", ""]
-    for name, command in COMMANDS.items():
-        lines += [
-            f"  {name:<{width}}  {command.about}",
-            f"  {'':<{width}}    harness {name} {command.example}".rstrip(),
-        ]
+    lines = [TITLE]
+    for heading, commands in GROUPS.items():
+        lines += ["", heading]
+        for name, command in commands.items():
+            lines += [
+                f"  {name:<{width}}  {command.about}",
+                f"  {'':<{width}}    harness {name} {command.example}".rstrip(),
+            ]
     lines += [
         "",
+        "harness, without a command, says what to do next in this folder.",
         "harness COMMAND --help shows a command's keys and choices; --cfg job shows its config; -m runs a grid.",
         'Tab completion: eval "$(harness -sc install=bash)"',
     ]

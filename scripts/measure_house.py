@@ -30,9 +30,9 @@ from pathlib import Path
 from measuring import ROOT, called
 
 BOUNDS = {
-    "product, lines": 57_400,
+    "product, lines": 57_525,
     "product, modules": 292,
-    "tests, lines": 43_450,
+    "tests, lines": 43_540,
     "scripts, lines": 6_250,
     "dict configs": 15,
     "class names in >= 2 modules": 0,

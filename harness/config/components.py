@@ -24,7 +24,6 @@ from harness.config.manual import choice_files, read_manual
 from harness.config.places import conf_folder, is_address
 from harness.config.schema import Key, Node, Role, absolute_path, check_value, keys
 from harness.errors import BadInput, did_you_mean
-from retrievers.base import AtMost
 
 LEASH = ("retrievers.", "harness.")
 RECORDED = re.compile(r"[a-z]+/[a-z0-9_]+")
@@ -280,6 +279,8 @@ def argument_keys(cls: type) -> dict[str, Key]:
     hints, found = typing.get_type_hints(cls.__init__), {}  # type: ignore[misc]
     for name, annotated in typing.get_type_hints(cls.__init__, include_extras=True).items():  # type: ignore[misc]
         notes = list(_notes(annotated))
+        from retrievers.base import AtMost
+
         bounds = next((one for one in notes if isinstance(one, AtMost)), None)
         roles = functools.reduce(or_, (one for one in notes if isinstance(one, Role)), Role.LINES)
         found[name] = Key(hints[name], roles=roles)

@@ -199,7 +199,10 @@ def shown_config(request: Request) -> str:
         config = OmegaConf.select(config, flags.package)
         if config is None:
             raise BadInput(f"--package {flags.package}: the config has no such key.")
-    return OmegaConf.to_yaml(config, resolve=flags.resolve)
+    words = [*flags.overrides, *(f"--config-dir={folder}" for folder in flags.folders)]
+    of_file = Defaults() if request.command == "init" else command_defaults(primary(request.command), words)
+    origins = "".join(f"# from {one.where}: {one.key}={one.text}\n" for one in of_file.settings)
+    return origins + OmegaConf.to_yaml(config, resolve=flags.resolve)
 
 
 @dataclass

@@ -141,7 +141,8 @@ def config_folders(words: Sequence[str]) -> tuple[Path, ...]:
 def _said(words: Sequence[str]) -> tuple[dict[str, str], set[str]]:
     """Return what a command line and its recipes set: (group -> choices, joined by commas; all keys)."""
     folders = config_folders(words)
-    pairs = [(key.lstrip("+~"), value) for key, _, value in (word.partition("=") for word in words)]
+    said = (word.partition("=") for word in words if "=" in word or word.startswith("~"))  # not the values of flags
+    pairs = [(key.lstrip("+~"), value) for key, _, value in said]
     chosen: dict[str, str] = {}
     given: set[str] = set()
     for group, choice in pairs:

@@ -18,7 +18,6 @@ from typing import Any
 from harness.config import yaml_files
 from harness.config.places import conf_folder
 from harness.errors import BadInput, did_you_mean
-from retrievers.external.function import open_here, spec_of
 
 GROUP = "retrieval_harness.components"
 # The groups to which plug-ins may add choices.
@@ -86,6 +85,8 @@ def _described(entry: importlib.metadata.EntryPoint) -> Plugin:
         return replace(plugin, problem=f"its entry point names {entry.value!r}, but must name a package")
     if entry.module.partition(".")[0] in OURS:
         return replace(plugin, problem=f"the package {entry.module} is the harness's own")
+    from retrievers.external.function import spec_of  # imports numpy, which help does not need
+
     spec = spec_of(entry.module)
     if spec is None or not spec.submodule_search_locations:
         return replace(plugin, problem=f"there is no package {entry.module!r}")
@@ -121,6 +122,8 @@ def _without_clash(plugin: Plugin, others: Sequence[Plugin]) -> Plugin:
 
 def permit(modules: Iterable[str]) -> None:
     """Let configs in this thread name functions of these modules, and of no others."""
+    from retrievers.external.function import open_here
+
     _allowed.set(named := tuple(modules))
     open_here(named)
 

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from harness.config import manual
+from harness.config import manual, yaml_files
 from harness.config.check import Invocation, primary
-from harness.config.defaults import command_defaults
+from harness.config.defaults import FILE, command_defaults, read_defaults
 from harness.config.schema import Config
-from harness.experiment.plan import Plan
+
+if TYPE_CHECKING:  # at run time, the import would load numpy and slow down `harness`
+    from harness.experiment.plan import Plan
 
 RETRIEVAL = "retrieval"
+DATASETS = {  # choice of dataset -> the files by which a folder is recognised
+    "contest": ("documents.jsonl", "eval.jsonl"),
+    "beir": ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"),
+    "autorag": ("corpus.parquet", "qa.parquet"),
+}
+TEXTS = (".txt", ".text", ".md", ".markdown", ".html", ".htm", ".xhtml", ".pdf", ".hwpx")  # what `prepare` reads
+NAMES, FOLDERS, LATEST = 1000, 50, 5  # the maximum number of names in a folder, of folders, and of runs to look at
+EMPTY = (
+    "No runs and no data are here yet. Try the Korean sample, which is installed. For your own data, copy text files, "
+    "or documents.jsonl and eval.jsonl, into a folder here, and type `harness` again."
+)
 
 
 @dataclass(frozen=True)
@@ -68,3 +84,56 @@ class Place:
 def flag(config_dir: str | None) -> list[str]:
     """Return [`--config-dir=FOLDER`]; [] without a folder."""
     return [f"--config-dir={config_dir}"] if config_dir else []
+
+
+def next_here(config_dir: str | None = None) -> tuple[str, list[str]]:
+    """Return what the working folder has, and the commands to run next in it. Look at names, not into data."""
+    settings = {one.key: one.text for one in read_defaults(Path(FILE), [Path(config_dir)] if config_dir else [])}
+    outputs = Path(settings.get("outputs", "outputs"))
+    runs = [*outputs.glob("runs/*[0-9]/config.yaml"), *outputs.glob("sweeps/*/best/config.yaml")]
+    if runs:
+        return _after(sorted(runs, key=lambda file: file.stat().st_mtime)[-LATEST:], str(outputs), config_dir)
+    if (outputs / "testset" / "testset.json").is_file():
+        words = ["dataset=testset", f"dataset.path={outputs / 'testset'}"]
+        return "A test set is here, but no run.", [shlex.join(["harness", "run", *flag(config_dir), *words])]
+    if (outputs / "documents" / "manifest.json").is_file():
+        return "Prepared documents are here, but no queries.", ["harness testset draft model=NAME dry_run=true"]
+    if settings:
+        words = ["score", "predictions=FILE", "references=FILE"] if "task" in settings else ["run"]
+        line = shlex.join(["harness", words[0], *flag(config_dir), *words[1:]])
+        return f"{FILE} has the defaults. No run is here yet.", [line]
+    return _before(outputs)
+
+
+def _after(runs: Sequence[Path], outputs: str, config_dir: str | None) -> tuple[str, list[str]]:
+    """Return what to do after the runs of these config files, the latest last."""
+    configs = [yaml_files.load_yaml(file) | {"format": ""} for file in runs]
+    name = configs[-1]["experiment_name"]
+    place = Place({"outputs": outputs, "experiment_name": name, "tracking": {}}, {}, config_dir)
+    said = f"The latest run is of experiment {name!r}."
+    if not runs[-1].with_name("scores.csv").is_file():
+        if not runs[-1].with_name("items.csv").is_file():  # the scores of a text task
+            said += " It has no scores: its queries have no labels. `harness testset draft` makes some."
+        return said, [place.command("runs"), place.command("ui")]
+    others = (one for one in configs if one["experiment_name"] == name and one != configs[-1])
+    several = runs[-1].parent.name == "best" or any(others)
+    return said, [place.command(verb) for verb in ("runs", *["board"] * several, "advise")]
+
+
+def _before(outputs: Path) -> tuple[str, list[str]]:
+    """Return what to do with the data in the working folder and in its folders."""
+    inner = [one for one in islice(Path().iterdir(), NAMES) if one.is_dir() and one.name[0] != "." and one != outputs]
+    folders = [Path(), *(one for one in sorted(inner)[:FOLDERS] if os.access(one, os.R_OK | os.X_OK))]
+    for folder in folders:
+        for choice, files in DATASETS.items():
+            if all((folder / name).is_file() for name in files):
+                words = ["harness", "init", f"dataset={choice}", f"dataset.path={folder}"]
+                found = " and ".join(str(folder / name) for name in files)
+                return f"Found {found}, as dataset={choice} reads them.", [shlex.join(words), "harness run"]
+    for folder in folders:
+        names = Counter(Path(one.name).suffix for one in islice(os.scandir(folder), NAMES))
+        suffix = max(names, key=lambda one: (one.lower() in TEXTS, names[one]), default="")
+        if suffix.lower() in TEXTS and names[suffix] > 1:
+            pattern = f"{folder}/**/*{suffix}" if folder != Path() else f"*{suffix}"
+            return f"Found {names[suffix]} files {pattern}.", [shlex.join(["harness", "prepare", f"files={pattern}"])]
+    return EMPTY, ["harness run"]

@@ -145,6 +145,10 @@ def test_runs_and_sweeps_use_the_file_and_their_names_do_not_repeat_it(harness, 
     assert done.err.splitlines()[0] == "Defaults: harness.yaml"
     run = tracker.run(done.json["run_id"])
     assert (run.name, run.params["top_k"]) == ("bm25-word-none depth=50", "2")
-    assert "top_k: 1" in harness("run", "--cfg", "job", "top_k=1").out
+    shown = harness("run", "--cfg", "job", "top_k=1").out
+    assert shown.startswith("# from harness.yaml:1: dataset=contest\n# from harness.yaml:2: dataset.path=toy\n")
+    assert "top_k: 1" in shown
+    assert "top_k: 2" not in shown
+    assert "\npath: toy\n" in harness("run", "--cfg", "job", "-p", "dataset").out, "-p names a key, and sets none"
     (tmp_path / "harness.yaml").write_text(lines + "gate: score\ngate.threshold: 3\n")
     assert harness("sweep", "sweep=threshold", "dry_run=true", "format=json").json["trials"] == 41

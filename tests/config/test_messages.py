@@ -129,7 +129,7 @@ KEYS = [
     ("run gate.treshold gate=score", r"Did you mean 'gate\.threshold'\?"),
     ("run retriever.k1", r"Did you mean 'retriever\.bm25\.k1'\?"),
     ("run top_kk", r"Did you mean 'top_k'\?"),
-    ("run port", r"It is a key of `harness testset review`, `harness ui`\."),
+    ("run port", r"It is a key of `harness ui`, `harness testset review`\."),
     ("run search.trials", r"It is a key of `harness sweep`\."),
     ("run llm.modell", r"Did you mean 'llm\.model'\?"),
     ("run hydra.launcher.n_job", r"Did you mean 'hydra\.launcher\.n_jobs'\?"),

@@ -1,10 +1,12 @@
 """The commands that are printed to go on with."""
 
 import shlex
+from pathlib import Path
 
 import pytest
 
-from harness.reports.next_steps import Place
+from harness.corpus.extraction import READERS
+from harness.reports.next_steps import EMPTY, TEXTS, Place, next_here
 
 
 @pytest.fixture(autouse=True)
@@ -62,3 +64,52 @@ def test_the_environment_and_passwords_are_not_printed(monkeypatch):
     assert place(**secret).command("ui") == "harness ui"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5001")
     assert place(tracking={"uri": "http://127.0.0.1:5001"}).command("ui") == "harness ui"
+
+
+def made(*names, text=""):
+    for name in names:
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+
+
+RUN = "outputs/runs/2026-01-01_00-00-0"
+
+
+@pytest.mark.parametrize(
+    ("names", "commands"),
+    [
+        ([], ["run"]),
+        (["notes.md", ".git/a.txt", ".git/b.txt"], ["run"]),
+        (["my data/documents.jsonl", "my data/eval.jsonl"], ["init dataset=contest 'dataset.path=my data'", "run"]),
+        (["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], ["init dataset=beir dataset.path=.", "run"]),
+        (["d/corpus.parquet", "d/qa.parquet", "a.txt", "b.txt"], ["init dataset=autorag dataset.path=d", "run"]),
+        (["corpus/a.PDF", "corpus/b.PDF", "corpus/c.md"], ["prepare 'files=corpus/**/*.PDF'"]),
+        (["a.txt", "b.txt", "outputs/documents/manifest.json"], ["testset draft model=NAME dry_run=true"]),
+        (["outputs/testset/testset.json"], ["run dataset=testset dataset.path=outputs/testset"]),
+        ([f"{RUN}1.failed/config.yaml", f"{RUN}1.unfinished/config.yaml"], ["run"]),
+        ([f"{RUN}1/config.yaml", f"{RUN}1/scores.csv"], ["runs", "advise"]),
+        ([f"{RUN}1/config.yaml"], ["runs", "ui"]),
+        (["outputs/sweeps/a1/best/config.yaml", "outputs/sweeps/a1/best/scores.csv"], ["runs", "board", "advise"]),
+    ],
+)
+def test_the_names_in_a_folder_say_what_to_do_next(names, commands):
+    made(*names, text="experiment_name: retrieval\nformat: text\n")
+    said, steps = next_here()
+    assert steps == [f"harness {one}" for one in commands]
+    assert (said == EMPTY) == (steps == ["harness run"])
+
+
+def test_after_runs_the_next_commands_are_about_the_latest_experiment():
+    for number, more in enumerate(["format: json", "format: text", "top_k: 5"], 1):
+        made(f"{RUN}{number}/config.yaml", text=f"experiment_name: '007'\n{more}\n")
+        made(f"{RUN}{number}/scores.csv")
+        boards = ["harness board experiment_name=007"] * (number == 3)  # the others differ only in their output
+        assert next_here()[1] == ["harness runs experiment_name=007", *boards, "harness advise experiment_name=007"]
+    made("harness.yaml", text="experiment_name: '007'\n")
+    assert next_here()[1] == ["harness runs", "harness board", "harness advise"]
+    made("harness.yaml", text="outputs: elsewhere\n")
+    assert next_here() == ("harness.yaml has the defaults. No run is here yet.", ["harness run"])
+
+
+def test_texts_are_the_files_that_prepare_reads():
+    assert {*TEXTS} == {suffix for reader in READERS for suffix in reader.suffixes} - {""}

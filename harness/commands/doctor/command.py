@@ -31,6 +31,7 @@ from harness.experiment.steps import is_precomputed
 from harness.progress import watch
 from harness.recording.recording import open_tracker
 from harness.reports import figure
+from harness.reports.next_steps import next_here
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Cell, Column, Table
@@ -169,8 +170,10 @@ def doctor(config: DoctorConfig, invocation: Invocation) -> CommandAnswer:
     lines = []
     for one in findings:
         lines += [f"{one.state:<9}{one.about}: {one.said}", *([f"{'':<9}{one.remedy}"] if one.remedy else [])]
-    broken = any(finding.state == "error" for finding in findings)
-    return CommandAnswer({"findings": findings}, Report("", files=lines), failed="" if broken else None)
+    if any(finding.state == "error" for finding in findings):
+        return CommandAnswer({"findings": findings}, Report("", files=lines), failed="")
+    said, steps = next_here(invocation.config_dir)
+    return CommandAnswer({"findings": findings}, Report("", files=[*lines, said], steps=steps))
 
 
 @dataclass(frozen=True)

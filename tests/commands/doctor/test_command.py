@@ -28,6 +28,7 @@ def test_a_sound_set_up(harness):
     assert {one["state"] for name, one in found.items() if name not in ("model hub", "disk", "fonts")} == {"ok"}
     assert found["model hub"]["state"] == "warning"
     assert "HF_ENDPOINT" in found["model hub"]["remedy"]
+    assert harness("doctor").commands == [["run"]]
 
 
 @pytest.fixture
