@@ -33,7 +33,7 @@ BOUNDS = {
     "product, lines": 57_525,
     "product, modules": 292,
     "tests, lines": 43_540,
-    "scripts, lines": 6_250,
+    "scripts, lines": 6_600,
     "dict configs": 15,
     "class names in >= 2 modules": 0,
     "way of config, rooms": 12,

@@ -75,6 +75,8 @@ README = Page(
         "A submission": (INIT, RUN),
     },
 )
+RUN_POOLED = "harness run dataset=testset dataset.path=ts dataset.documents=outputs/documents experiment_name=pooled"
+POOL = "harness testset pool testset=ts documents=outputs/documents experiment_name=pooled"
 PAGES = (
     README,
     Page("docs/index.md", files=CONTEST),
@@ -105,6 +107,15 @@ PAGES = (
             "harness run ... retriever=bge_m3_sparse": "[dense]",
         },
     ),
+    Page("docs/explanation/out-of-fold.md"),
+    Page("docs/explanation/intervals.md"),
+    Page("docs/explanation/winners.md"),
+    Page(
+        "docs/explanation/labels.md",
+        files={"ts": "testset"},
+        before=("harness prepare", RUN_POOLED, f"{RUN_POOLED} retriever=hybrid_lexical", POOL),
+    ),
+    Page("docs/explanation/identity.md"),
     Page("docs/board.md"),
     Page(
         "docs/gates.md",

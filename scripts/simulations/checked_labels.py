@@ -22,7 +22,7 @@ from harness.statistics.prediction_powered import CheckedSample, Estimate, diffe
 from harness.testset.audit.auditing import apportion
 
 POPULATION, QUERIES, DOCUMENTS = 100_000, 300, 20
-CHECKED = (20, 30, 60)
+CHECKED = (20, 30, 40, 60)
 Found = tuple[float, float]  # the coverage of intervals, and their mean width
 
 
@@ -95,26 +95,35 @@ def drawn(generator: np.random.Generator, strata: np.ndarray, count: int) -> np.
 def simulate(whole: Population, count: int, draws: int, stratified: bool, seed: int = 1) -> dict[str, dict[str, Found]]:
     """Return measure -> way to an interval -> its coverage and mean width. count: number of checked queries."""
     ends: dict[str, dict[str, list[tuple[float, float, float]]]] = {}
+    for number, parts in enumerate(drawn_sets(whole, count, draws, stratified, seed)):
+        for what, (sample, found, truth) in parts.items():
+            for way, low, high in ways(sample, found, number):
+                ends.setdefault(what, {}).setdefault(way, []).append((low, high, truth))
+    return {what: {way: _found(rows) for way, rows in of.items()} for what, of in ends.items()}
+
+
+def drawn_sets(
+    whole: Population, count: int, draws: int, stratified: bool, seed: int = 1
+) -> Iterator[dict[str, tuple[CheckedSample, Estimate, float]]]:
+    """Yield measure -> values of run A, or differences of A and B, their estimate, and the true mean."""
     truths = {name: np.nanmean(values[0], axis=1) for name, values in whole.scores.items()}
     generator = np.random.default_rng(seed)
-    for number in range(draws):
+    for _ in range(draws):
         rows = generator.choice(len(whole.strata), QUERIES, replace=False)
         strata = whole.strata[rows] if stratified else np.zeros(QUERIES, int)
         checked = drawn(generator, strata, count)
+        parts = {}
         for name, truth in truths.items():
             by_people, by_model = whole.scores[name][:, :, rows]
             by_people = np.where(checked, by_people, np.nan)
             samples = [CheckedSample(*of, checked, strata) for of in zip(by_people, by_model, strict=True)]
             people, model = (-np.diff(one, axis=0)[0] for one in (by_people, by_model))
             between = CheckedSample(people, model, checked, strata), difference(*samples), truth[0] - truth[1]
-            parts = {name: (samples[0], estimate(samples[0]), truth[0]), f"{name}, A − B": between}
-            for what, (sample, found, mean) in parts.items():
-                for way, low, high in _ways(sample, found, number):
-                    ends.setdefault(what, {}).setdefault(way, []).append((low, high, mean))
-    return {what: {way: _found(rows) for way, rows in ways.items()} for what, ways in ends.items()}
+            parts |= {name: (samples[0], estimate(samples[0]), truth[0]), f"{name}, A − B": between}
+        yield parts
 
 
-def _ways(sample: CheckedSample, found: Estimate, seed: int) -> Iterator[tuple[str, float, float]]:
+def ways(sample: CheckedSample, found: Estimate, seed: int) -> Iterator[tuple[str, float, float]]:
     low, high, _ = bootstrap_means(sample.model[None], seed, resamples=500)
     yield "the model's labels alone", low[0], high[0]
     nothing = replace(sample, model=np.where(np.isnan(sample.model), np.nan, 0.0))  # labels that say nothing
@@ -134,7 +143,7 @@ def _found(rows: list[tuple[float, float, float]]) -> Found:
 
 def checked_labels(draws: int = 3000) -> None:
     """Count how often intervals from labels that people checked in part cover the truth; about two minutes."""
-    ways = ("the model's labels alone", "checked queries alone", "estimate")
+    names = ("the model's labels alone", "checked queries alone", "estimate")
     for whole, title in (
         (population(), "All queries need retrieval"),
         (population(none=0.15, wrong=0.05), "15 % of the queries need none; the drafts are wrong about 5 %"),
@@ -150,7 +159,7 @@ def checked_labels(draws: int = 3000) -> None:
             how = "drawn by stratum" if stratified else "drawn at random"
             about = f"{draws} draws of {QUERIES} queries, those to check {how}"
             print(f"\n{about}: coverage of the 95 % interval, mean width")
-            table = Table("measure", "checked", *ways, "its width / alone")
+            table = Table("measure", "checked", *names, "its width / alone")
             for count in CHECKED:
                 for what, found in simulate(whole, count, draws, stratified).items():
                     if not math.isnan(found["estimate"][0]):
