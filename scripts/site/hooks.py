@@ -81,7 +81,8 @@ def _contents(pages: Mapping[str, str], repository: str) -> Iterator[tuple[str, 
             yield _place(path), content
     for place, text in pages.items():
         yield place, page(text, DOCS / place, repository).encode("utf-8")
-    yield "site.css", (Path(__file__).parent / "site.css").read_bytes()
+    for path in (Path(__file__).with_name("site.css"), Path(__file__).with_name("site.js")):
+        yield path.name, path.read_bytes()
 
 
 def _place(path: Path) -> str:
