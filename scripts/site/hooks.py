@@ -75,9 +75,7 @@ def _contents(pages: Mapping[str, str], repository: str) -> Iterator[tuple[str, 
         if path.is_file():
             content = path.read_bytes()
             if path.suffix == ".md":
-                text, english = content.decode("utf-8"), path.with_name(path.name.replace(".ko.md", ".md"))
-                text = text if path == english else _with_english_anchors(text, english.read_text("utf-8"))
-                content = page(text, path, repository).encode("utf-8")
+                content = page(content.decode("utf-8"), path, repository).encode("utf-8")
             yield _place(path), content
     for place, text in pages.items():
         yield place, page(text, DOCS / place, repository).encode("utf-8")
@@ -89,20 +87,6 @@ def _place(path: Path) -> str:
     if path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix()
     return SHOWN[path.name]
-
-
-def _with_english_anchors(text: str, english: str) -> str:
-    """Give the headings of a translation also the anchors of the English page, whose headings are the same in number.
-
-    So a link with an anchor leads to the right place in each language.
-    """
-    slug, outside = slugify(case="lower"), re.compile(r"^```.*?^```|^#+ (?P<title>[^\n]*)", re.M | re.S)
-    titles = [found["title"] for found in outside.finditer(english) if found["title"]]
-
-    def anchored(found: re.Match[str]) -> str:
-        return found[0] if not found["title"] else f'<a id="{slug(titles.pop(0), "-")}"></a>\n\n{found[0]}'
-
-    return outside.sub(anchored, text)
 
 
 def page(text: str, path: Path, repository: str) -> str:

@@ -13,7 +13,7 @@ import harness
 from harness import api, cli
 from harness.config import manual, yaml_files
 from harness.config.check import primary
-from harness.config.command_list import COMMANDS, PRIMARY
+from harness.config.command_list import COMMANDS, GROUPS, PRIMARY
 from harness.config.components import argument_keys, target_class
 from harness.config.help import REFUSED
 from harness.config.manual import Entry
@@ -56,13 +56,11 @@ def modules() -> list[str]:
 def navigation(found: Mapping[str, str]) -> list[Any]:
     """Return MkDocs' `nav` of the generated pages."""
 
-    def below(folder: str) -> list[str]:
-        return [path for path in found if path.startswith(f"reference/{folder}/")]
-
+    commands = [{heading: [f"reference/commands/{_file(one)}" for one in group]} for heading, group in GROUPS.items()]
     return [
         "reference/index.md",
-        {"Commands": below("commands")},
-        {"Components": below("components")},
+        {"Commands": ["reference/commands/index.md", *commands]},
+        {"Components": [path for path in found if path.startswith("reference/components/")]},
         {"Measures": "reference/measures.md"},
         {"Files of a run": "runs.md"},
         {"Environment variables": "environment.md"},
@@ -92,7 +90,10 @@ def _file(command: str) -> str:
 
 
 def _command_line() -> str:
-    rows = [(f"[`{name}`]({_file(name)})", one.about) for name, one in COMMANDS.items()]
+    head, tables = ("command", "what it does"), ""
+    for heading, group in GROUPS.items():
+        rows = [(f"[`{name}`]({_file(name)})", one.about) for name, one in group.items()]
+        tables += f"## {heading}\n\n{_table(head, rows)}\n"
     codes = re.findall(r"(\d+) ([^;.]+)", str(cli.__doc__).partition("Exit codes: ")[2])
     return f"""# Commands
 
@@ -100,10 +101,11 @@ def _command_line() -> str:
 harness COMMAND [KEY=VALUE ...]
 ```
 
-{_table(("command", "what it does"), rows)}
-`harness.yaml` in the working folder sets defaults for all commands; the command line overrides it.
+Without a command, `harness` says what to do next in the working folder.
 
-## Flags
+{tables}## Flags
+
+`harness.yaml` in the working folder sets defaults for all commands; the command line overrides it.
 
 {_table(("flag", "what it does"), FLAGS.items())}
 ## Exit codes

@@ -10,7 +10,7 @@ from base_check.shown import commands
 from harness import cli
 
 ROOT = Path(__file__).resolve().parents[2]
-TRANSLATED = ["README.md", "docs/gates.md"] + [
+TRANSLATED = ["README.md", "docs/gates.md", "docs/index.md", "docs/install.md"] + [
     f"docs/tutorials/{path.name}" for path in sorted(ROOT.glob("docs/tutorials/*.md")) if ".ko." not in path.name
 ]
 
