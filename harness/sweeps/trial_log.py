@@ -22,7 +22,7 @@ from harness.tracking.mlflow_client import Unreachable, asked, hurried, without_
 from harness.tracking.outbox import UNFINISHED
 from harness.tracking.tracker import CLAIM, PARENT, TRIAL, EndedRun, LoggedRun, RunRecord, Tracker
 
-GROUP = 50  # trials that are logged together
+GROUP = 200  # trials that are logged together
 GROUP_SECONDS = 1.0  # longest time that a trial waits for others to be logged with
 
 log = logging.getLogger(__name__)
