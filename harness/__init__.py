@@ -48,43 +48,11 @@ if TYPE_CHECKING:
     from harness.reports.result import CommandResult
 
 __all__ = [
-    "BadInput",
-    "CommandResult",
-    "Compared",
-    "Dataset",
-    "Evaluation",
-    "Failed",
-    "Hits",
-    "Result",
-    "advise",
-    "board",
-    "compare",
-    "doctor",
-    "doctor_cache",
-    "doctor_sync",
-    "doctor_warm",
-    "evaluate",
-    "export",
-    "export_history",
-    "export_record",
-    "init",
-    "load_dataset",
-    "power",
-    "prepare",
-    "reproduce",
-    "run",
-    "runs",
-    "score",
-    "search",
-    "sweep",
-    "testset_audit",
-    "testset_draft",
-    "testset_freeze",
-    "testset_judge",
-    "testset_pool",
-    "testset_review",
-    "ui",
-]
+    "BadInput", "CommandResult", "Compared", "Dataset", "Evaluation", "Failed", "Hits", "Result", "advise", "board",
+    "compare", "doctor", "doctor_cache", "doctor_sync", "doctor_warm", "evaluate", "export", "export_history",
+    "export_record", "init", "load_dataset", "power", "prepare", "reproduce", "run", "runs", "score", "search", "sweep",
+    "testset_audit", "testset_draft", "testset_freeze", "testset_judge", "testset_pool", "testset_review", "ui",
+]  # fmt: skip
 
 
 if not TYPE_CHECKING:  # type checkers do not see the function, so they report unknown names

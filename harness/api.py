@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -174,7 +175,7 @@ def _overrides(command: str, words: Sequence[Any]) -> list[str]:
 def _explained(command: str, words: Sequence[str], call: Callable[[], T]) -> T:
     """Return the result of a call. If the call fails, raise an error with the message of the command line."""
     try:
-        return call()
+        return copy_context().run(call)  # so a module that a call imports may make calls that allow other modules
     except (BadInput, Failed):
         raise
     except Exception as error:

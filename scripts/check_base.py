@@ -51,7 +51,7 @@ def main(*documents: str) -> int:
 
 def unlisted() -> list[str]:
     """Return the documents with commands but without a page. Korean ones repeat the English ones."""
-    files = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    files = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     shown = [str(file.relative_to(ROOT)) for file in files if any(commands(file, "")) and ".ko." not in file.name]
     return [name for name in shown if name not in {page.name for page in PAGES}]
 

@@ -220,6 +220,9 @@ def test_runs_are_compared_by_result_by_id_and_by_experiment(harness, toy):
     assert json.loads((compared.folder / "comparison.json").read_text("utf-8")) == document
     assert f"A: {better.run_id[:8]}" in repr(compared)
     assert "&lt;b&gt;worse&lt;/b&gt;" in compared._repr_html_()
+    assert compared.table("latex") == harness("compare", *place, "format=latex").out
+    with pytest.raises(package.BadInput, match="style is 'html': choose one of markdown, latex, csv"):
+        compared.table("html")
     by_id, ranked = package.compare(better.run_id[:12], worse.run_id, *place), package.compare(*place, "top=2")
     command = harness("compare", *place, "format=json").json
     for other in (compared_document(by_id), compared_document(ranked), command):

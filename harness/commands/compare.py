@@ -31,8 +31,10 @@ from harness.recording import provenance, recording, run_files
 from harness.recording.run_kind import RunKind, require_kind
 from harness.reports import report
 from harness.reports.result import CommandAnswer
+from harness.reports.tables import FORMATS, rendered
 from harness.storage.atomic import write_text
 from harness.tracking.tracker import LoggedRun, RunRecord, Tracker
+from retrievers.base import check_choice
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -64,13 +66,17 @@ def _compared(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """A comparison, and where it is logged. run_id, experiment: None if files of rankings were compared."""
+    """A comparison, and where it is logged. run_id, experiment: None if files of rankings were compared.
+
+    failure: with `fail_if`, why the command line would exit with code 1; None if it would not.
+    """
 
     comparison: Comparison
     run_id: str | None
     experiment: str | None
     folder: Path
     private_peeks: int
+    failure: str | None = None
 
     @property
     def verdicts(self) -> list[str]:
@@ -83,6 +89,11 @@ class Compared:
         import pandas
 
         return pandas.DataFrame([one.as_json(False) | one.as_json(True) for one in self.comparison.differences])
+
+    def table(self, style: str) -> str:
+        """Return what `format=STYLE` prints: a table to paste, in the style "latex", "markdown" or "csv"."""
+        check_choice("style", style, FORMATS)
+        return rendered(page.pasted(self.comparison, style), style)
 
     @property
     def files(self) -> dict[str, str]:
@@ -107,7 +118,7 @@ def compare(config: CompareConfig, invocation: Invocation) -> CommandAnswer:
     worse = f"{new.run.named} is worse than {base.run.named} in {compared.comparison.metric} (fail_if=worse)."
     failed = worse if gated and compared.comparison.in_metric[0].better == base.label else None
     pasted = partial(page.pasted, compared.comparison)
-    return CommandAnswer(compared_document(compared), said, pasted, compared, failed)
+    return CommandAnswer(compared_document(compared), said, pasted, replace(compared, failure=failed), failed)
 
 
 def compare_and_log(config: CompareConfig, invocation: Invocation) -> Compared:

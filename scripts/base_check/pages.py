@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from measuring import ROOT
+
 CONTEST = {f"data/{name}": name for name in ("documents.jsonl", "eval.jsonl", "qrels.jsonl")}
 FILES = ("corrections/references.csv", "corrections/careful.csv", "corrections/eager.csv", "answers/references.json",
          "answers/first.json")  # fmt: skip
@@ -192,6 +194,13 @@ PAGES = (
             "mlflow server": "serves until it is stopped",
             "export ": CLUSTER,
         },
+    ),
+    Page(
+        "examples/README.md",
+        files={"corpus": "profiles"},
+        texts={f"examples/{path.name}": path.read_text("utf-8") for path in (ROOT / "examples").glob("*.py")},
+        fills={"http://localhost:8000/v1": "{chat}"},
+        left_out={"pip install": INSTALLATION},
     ),
     Page("docs/testsets.md", files={"corpus": "profiles"}, lacks={"chunk.unit=tokens": "[dense]"}),
     Page(

@@ -1,18 +1,22 @@
-"""The notebook and the page about Python run as they are written."""
+"""The examples and the page about Python run as they are written."""
 
 import ast
 import json
 import re
+import runpy
 import shutil
+import sys
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import pytest
-
-import harness as package
+import scripted_drafts
+from chat_server import ChatServer
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = ROOT / "harness" / "sample"
-NOTEBOOK = json.loads((ROOT / "docs" / "python.ipynb").read_text("utf-8"))
+EXAMPLES = ROOT / "examples"
+NOTEBOOK = json.loads((EXAMPLES / "notebook.ipynb").read_text("utf-8"))
 README = (ROOT / "README.md").read_text("utf-8")
 PAGE = (ROOT / "docs" / "python.md").read_text("utf-8")
 
@@ -48,36 +52,71 @@ def folder(undrawn, fresh_store, tmp_path, monkeypatch):
         shutil.copyfile(SAMPLE / name, tmp_path / "data" / name)
 
 
+@pytest.fixture
+def example(folder, monkeypatch, capsys):
+    """Run an example as from a shell: example("latex_table", "qrels.txt", ...) -> (exit code, what it prints)."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+
+    def run(name, *words):
+        monkeypatch.setattr(sys, "argv", [name, *words])
+        code = None
+        try:
+            runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+        except SystemExit as end:
+            code = end.code
+        return code, capsys.readouterr().out
+
+    return run
+
+
 @pytest.mark.slow
-def test_the_notebook_runs_as_written(folder, capsys):
+def test_a_service_and_a_langchain_retriever_are_compared_with_bm25(example):
+    _, out = example("http_service")
+    assert re.search(r"\nB: \w{8} \(service\)\nA is better than B by 0\.231 .*\nHalf of .* than \d+\.\d ms\.$", out)
+    _, out = example("langchain_retriever")
+    assert out.startswith("ndcg@10 0.2807 ")
+    assert re.search(r"\(bm25\)\nB: \w{8} \(shortest\)\nA is better than B by 0\.489 .* in ndcg@10", out)
+
+
+def test_a_table_is_made_of_trec_files(example):
+    _, out = example("latex_table")
+    assert r"\caption{2 runs of trec on 48 queries" in out
+    assert r"A: bm25.run & 0.713 & 0.770 & \textbf{0.969} \\" in out
+    assert example("latex_table", "qrels.txt", "bm25.run", "hybrid_lexical.run") == (None, out)
+
+
+def test_a_night_fails_only_if_it_is_worse(example):
+    assert example("nightly_check")[0] is None
+    assert example("nightly_check", "retriever=hybrid_lexical")[0] is None
+    code, _ = example("nightly_check", "gate=score", "gate.threshold=20")
+    assert re.fullmatch(r"\w{8} \(bm25-kiwi-score .*\) is worse than .* in modified_map@3 \(fail_if=worse\)\.", code)
+
+
+@pytest.mark.slow
+def test_texts_become_a_test_set(example):
+    with ChatServer(model=scripted_drafts.draft) as server:
+        _, out = example("testset_from_folder", str(SAMPLE / "profiles"), "model=any", f"llm.base_url={server.url}")
+    assert re.match(r"16 documents of 2 files\noutputs/testset: 25 queries\.(?s:.*) on 20 queries: .* is 0\.133 ", out)
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_as_written(folder):
     outputs = [*shown(cells())]
+    plt.close("all")
     assert "<b>sample</b>: 130 documents, 60 queries, 60 labelled" in outputs[0]
     assert "<td>modified_map@3</td><td>0.5750</td>" in outputs[1]  # as in docs/results.md
-    assert "<td>oof/modified_map@3</td>" in outputs[2]
-    assert any("<b>2 runs of notebook on 60 queries</b>" in one for one in outputs)
-    assert "<td>hit@3</td>" in outputs[-3]
-    assert capsys.readouterr().out == "retreiver is unknown here. Did you mean 'retriever'?\n"
+    assert "<b>2 runs of notebook on 60 queries</b>" in outputs[3]
+    assert outputs[4].count("<tr>") == 1 + 10
 
 
 def test_the_notebook_is_kept_without_outputs():
-    kinds = {cell["cell_type"] for cell in NOTEBOOK["cells"]}
-    assert kinds == {"code", "markdown"}
-    for cell in NOTEBOOK["cells"]:
-        assert cell.get("outputs", []) == []
-        assert cell.get("execution_count") is None
+    kept = [(cell["outputs"], cell["execution_count"]) for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
+    assert kept == [([], None)] * len(cells())
 
 
 @pytest.mark.slow
 def test_the_code_of_the_readme_and_the_page_runs_in_order(folder):
     of_readme, *of_page = code(README) + code(PAGE)
     [*_, last] = shown([of_readme, *of_page])
-    assert "<td>ndcg@10</td>" in last
+    assert "<td>mrr@1</td>" in last
     assert code(README) == code((ROOT / "README.ko.md").read_text("utf-8")) == [of_readme]
-
-
-def test_the_page_names_every_function_and_every_part_of_a_result():
-    for name in package.__all__:
-        assert f"`harness.{name}" in PAGE or f"`{name}" in PAGE, name
-    for name in ("Result", "Evaluation"):
-        parts = [one for one in dir(getattr(package, name)) if not one.startswith("_") and one != "to_json"]
-        assert all(f"`{one}`" in PAGE for one in parts if isinstance(getattr(package.Result, one), property))

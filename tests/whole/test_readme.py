@@ -74,7 +74,7 @@ def test_the_two_commands_are_what_ci_runs():
 
 
 def test_links_of_the_documents_lead_somewhere():
-    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/*.md")]:
         for target in linked(path, path.read_text("utf-8")):
             # The reference is generated; the build of the site checks links to it.
             assert "reference" in target.parts or target.exists(), f"{path.name}: {target}"
