@@ -56,8 +56,10 @@ def quoted_override(word: str, key_of: KeyOf, multirun: bool = False) -> str:
 
 
 def unquoted(word: str) -> str:
-    """Return an override without the quotation marks around its whole value."""
+    """Return an override without the quotation marks around its whole value, and around names in a list."""
     key, _, value = word.partition("=")
+    if value[:1] == "[":
+        return f"{key}={_NAMES.sub(lambda name: name[1] if name[1].lower() not in _WORDS else name[0], value)}"
     if len(value) < 2 or value[0] != "'" or value[-1] != "'":
         return word
     return f"{key}=" + re.sub(r"\\+(?='|$)", lambda slashes: slashes.group()[: len(slashes.group()) // 2], value[1:-1])
@@ -82,6 +84,7 @@ def _is_plain(value: str) -> bool:
     return re.fullmatch(r"[A-Za-z_/][A-Za-z_/.-]*[A-Za-z_/-]", value) is not None and value.lower() not in _WORDS
 
 
+_NAMES = re.compile(r"(?<=[\[,])'([A-Za-z_][\w@.-]*)'(?=[\],])", re.ASCII)
 _WORDS = ("null", "true", "false", "nan", "inf")
 
 

@@ -244,7 +244,7 @@ def paired_sums(first: Tallies, second: Tallies, seed: int, resamples: int) -> l
     gaps = apart(both.table)
     wins, losses = (gaps > EQUAL).sum(axis=1), (gaps < -EQUAL).sum(axis=1)
     differ = int((first.table != second.table).any(axis=1).sum())
-    few = f"only {differ} items differ: trust p, not the interval" if differ < FEW else ""
+    few = f"fewer than {FEW} items differ: trust p, not the interval" if differ < FEW else ""
     return [
         Difference(
             n=n,
@@ -268,7 +268,7 @@ def _note(n: int, differ: int, effect: float, interval_note: str) -> str:
     if n > 1 and math.isnan(effect):
         return "all differences are equal: no effect size and no t-test"
     if not interval_note and differ < FEW:
-        return f"only {differ} queries differ: trust p, not the interval"
+        return f"fewer than {FEW} queries differ: trust p, not the interval"
     return interval_note
 
 

@@ -187,7 +187,7 @@ def test_two_submissions_of_which_one_wins_in_public_and_the_other_in_private(ha
     assert (one["n"], one["wins"], one["ties"], one["losses"]) == (20, 6, 10, 4)
     assert one["mean"] == pytest.approx(0.1)
     assert one["low"] < 0 < one["high"]
-    assert one["note"] == "only 10 items differ: trust p, not the interval"
+    assert one["note"] == "fewer than 20 items differ: trust p, not the interval"
     [test] = of_recall(found["tests"])
     assert (test["p"], test["p_holm"], test["exact"], test["pairs"]) == (1 - 252 / 1024, 1 - 252 / 1024, True, 1)
     assert found["verdicts"][0].startswith("No difference between A and B can be told on 20 items: correction_recall")

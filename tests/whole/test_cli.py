@@ -58,7 +58,9 @@ def test_values_arrive_as_they_were_typed(word, value):
 
 
 def test_metrics_lists_need_no_quotes():
-    assert parsed("metrics=[modified_map@3,ndcg@10]") == ["modified_map@3", "ndcg@10"]
+    assert parsed(word := "metrics=[modified_map@3,ndcg@10]") == ["modified_map@3", "ndcg@10"]
+    assert overrides.unquoted(overrides.quoted_override(word, key_of)) == word
+    assert overrides.unquoted("runs=['007','true','a b',map]") == "runs=['007','true','a b',map]"
 
 
 def test_ids_of_runs_are_no_numbers():

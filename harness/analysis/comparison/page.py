@@ -150,10 +150,11 @@ def _paired(comparison: Comparison, rows: Sequence[PairedResult], corrected: boo
 
 def _reasons(rows: Sequence[PairedResult]) -> list[str]:
     notes: dict[str, list[str]] = {}
-    several = len({one.measure for one in rows}) > 1
+    measures, pairs = len({one.measure for one in rows}) > 1, len({str(one.pair) for one in rows}) > 1
     for one in rows:
         if note := one.estimate.found.note if one.estimate else one.found.note:
-            notes.setdefault(note, []).append(f"{one.pair} {one.measure}" if several else str(one.pair))
+            names = [str(one.pair)] * (pairs or not measures) + [one.measure] * measures
+            notes.setdefault(note, []).append(" ".join(names))
     return [f"{', '.join(at[:PLACES])}{' …' if len(at) > PLACES else ''}: {note}." for note, at in notes.items()]
 
 

@@ -132,7 +132,8 @@ class CostModel:
         reranked = any("rerank" in work.plan.active for work in works)
         doing = [f"{counted(missing, 'ranking')} to compute"] if missing else ["all rankings are cached"]
         doing += ["pairs of a query and a document to score"] if reranked else []
-        doing += [f"a guess, since {', '.join(guessed)} has not been timed on this machine yet"] if guessed else []
+        verb = "has" if len(guessed) == 1 else "have"
+        doing += [f"a guess, since {', '.join(guessed)} {verb} not been timed on this machine yet"] if guessed else []
         return Cost(total, "; ".join(doing))
 
     def learning(self, name: str) -> float:
