@@ -32,7 +32,7 @@ from measuring import ROOT, called
 BOUNDS = {
     "product, lines": 57_525,
     "product, modules": 292,
-    "tests, lines": 43_540,
+    "tests, lines": 43_600,
     "scripts, lines": 6_600,
     "dict configs": 15,
     "class names in >= 2 modules": 0,
