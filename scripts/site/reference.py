@@ -17,7 +17,7 @@ from harness.config.command_list import COMMANDS, GROUPS, PRIMARY
 from harness.config.components import argument_keys, target_class
 from harness.config.help import REFUSED
 from harness.config.manual import Entry
-from harness.config.schema import LARGEST, REQUIRED, Key, Role, keys, type_text
+from harness.config.schema import REQUIRED, Key, Role, keys, type_text
 from harness.measures.judged import Judged
 from harness.measures.measures import LONGEST
 from harness.measures.ranking_measures import MEASURES, Measure, MeasureFamily
@@ -62,7 +62,6 @@ def navigation(found: Mapping[str, str]) -> list[Any]:
         {"Commands": ["reference/commands/index.md", *commands]},
         {"Components": [path for path in found if path.startswith("reference/components/")]},
         {"Measures": "reference/measures.md"},
-        {"Files of a run": "runs.md"},
         {"Environment variables": "environment.md"},
         {"Python": "reference/python.md"},
     ]
@@ -198,15 +197,14 @@ def _type(key: Key) -> str:
 
 def _bounds(key: Key) -> str:
     why = f" ({key.why})" if key.why else ""
-    if key.least is None and key.most is None:
-        return ""
-    if key.most in (None, LARGEST):
-        return f"at least {key.least:,}"
+    least, most = (f"{one:,.15g}" if one is not None else "" for one in (key.least, key.most))
+    if key.most is None:
+        return f"at least {least}" if least else ""
     if key.least is None:
-        return f"at most {key.most:,} characters{why}"
-    if key.least == -(key.most or 0):
-        return f"at most {key.most:,} in size{why}"
-    return f"{key.least:,} to {key.most:,}{why}"
+        return f"at most {most} characters{why}"
+    if key.least == -key.most and why:  # an argument of a component, whose class also checks the smallest value
+        return f"at most {most}{why}"
+    return f"{least} to {most}{why}"
 
 
 def _roles(key: Key | None) -> str:
@@ -334,12 +332,9 @@ def _path(cls: type) -> str:
 
 
 def _table(head: Sequence[str], rows: typing.Iterable[Sequence[str]]) -> str:
-    lines = [
-        " | ".join(head),
-        " | ".join("---" for _ in head),
-        *(" | ".join(_cell(one) for one in row) for row in rows),
-    ]
-    return "".join(f"| {line} |\n" for line in lines)
+    """Return a Markdown table; "" without rows."""
+    lines = [" | ".join(_cell(one) for one in row) for row in (head, ["---"] * len(head), *rows)]
+    return "".join(f"| {line} |\n" for line in lines) if len(lines) > 2 else ""
 
 
 def _cell(text: str) -> str:
