@@ -18,6 +18,7 @@ COLUMN = 27  # the column where comments begin
 CHOICES = 17  # the column where descriptions of choices begin
 ONLY_WITH = {"encoder": "${encoder}", "index": "${index}", "llm": "${llm}"}  # group -> how components refer to it
 REFUSED = (("run", "task"),)  # (command, group): help leaves out the group, since only one choice is possible
+LAST = ("outputs", "format", "store.path")  # keys that help lists after all others
 LONGEST = 40  # the maximum number of characters of a value that is shown in full
 
 
@@ -42,7 +43,7 @@ def help_page(command: str, words: Sequence[str]) -> str:
     if first := [key for key in main if key in plain]:
         lines += ["", *(line for key in first for line in _row(key, plain.pop(key), given))]
     lines += ["", "All other keys, with their values:" if main else "Keys, with their values:"]
-    for key in sorted(plain, key=lambda one: one in ("outputs", "format", "store.path")):
+    for key in sorted(plain, key=LAST.__contains__):
         lines += _row(key, plain[key], given)
     if others := {group: entry for group, entry in groups.items() if group not in main}:
         text = "Components and recipes; * marks the choice. GROUP=CHOICE chooses another. To list its keys, use"

@@ -15,7 +15,7 @@ from harness.config import manual, yaml_files
 from harness.config.check import primary
 from harness.config.command_list import COMMANDS, GROUPS, PRIMARY
 from harness.config.components import argument_keys, target_class
-from harness.config.help import REFUSED
+from harness.config.help import LAST, REFUSED
 from harness.config.manual import Entry
 from harness.config.schema import REQUIRED, Key, Role, keys, type_text
 from harness.measures.judged import Judged
@@ -128,10 +128,10 @@ def _command(command: str) -> str:
     groups = {group: one for group, one in own.groups.items() if (command, group) not in REFUSED}
     plain = {key: one for key, one in own.keys.items() if key.partition(".")[0] not in own.groups}
     inner = {key: one for key, one in own.keys.items() if key not in plain}
-    first = {key: plain.pop(key) for key in entry.first if key in plain}
+    order = dict.fromkeys([*(key for key in entry.first if key in plain), *sorted(plain, key=LAST.__contains__)])
     parts = [f"# harness {command}\n", f"{entry.about}\n"]
     parts += ["```", f"harness {command} {entry.example}".rstrip(), "```\n"]
-    parts += ["## Output\n", _output(command, known), "## Keys\n", _keys(first | plain, known)]
+    parts += ["## Output\n", _output(command, known), "## Keys\n", _keys({key: plain[key] for key in order}, known)]
     if groups:
         rows = [
             (f"[`{group}`](../components/{_group_file(group)})", f"`{one.value}`", _choices(group), one.comment)
