@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -163,15 +164,17 @@ def _returned(command: str) -> str:
 
 
 def _guides(command: str) -> dict[str, str]:
-    """Return path -> title of the pages in docs/ that show a command."""
-    found = {}
+    """Return path -> title of the pages in docs/ that show a command most often."""
+    titles, counts = {}, Counter[str]()
     for path in sorted((ROOT / "docs").rglob("*.md")):
-        text = path.read_text("utf-8")
-        words = set(re.findall(r"harness ([a-z]+(?: [a-z]+)?)", text))
-        named = {one if one in COMMANDS else one.split()[0] for one in words}
-        if command in named and not path.stem.endswith(".ko"):
-            found[path.relative_to(ROOT / "docs").as_posix()] = text.partition("\n")[0].lstrip("# ")
-    return found
+        text, name = path.read_text("utf-8"), path.relative_to(ROOT / "docs").as_posix()
+        titles[name] = text.partition("\n")[0].lstrip("# ")
+        words = re.findall(r"harness ([a-z]+(?: [a-z]+)?)", text)
+        if ".ko." not in name and (
+            shown := sum((one if one in COMMANDS else one.split()[0]) == command for one in words)
+        ):
+            counts[name] = shown
+    return {name: titles[name] for name, _ in counts.most_common(6)}
 
 
 def _choices(group: str) -> str:
