@@ -208,6 +208,7 @@ PAGES = (
         files=CONTEST | {"corpus": "profiles", "ts": "testset"},
         texts={"corpus/broken.pdf": "no PDF"},
         commands=(
+            "harness",
             "! harness init",
             "! harness compare",
             "! harness board",
@@ -234,6 +235,7 @@ PAGES = (
             "! harness compare experiment_name=by_map metric=ndcg@10",
             "! harness board experiment_name=by_map",
             "! harness runs experiment_name=by_mpa",
+            "harness",
         ),
     ),
 )
