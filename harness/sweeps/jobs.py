@@ -128,11 +128,11 @@ class Helpers:
         self._running = []
 
     def start(self, count: int) -> None:
-        """Start so many processes, at most one per further core. Do nothing if some run."""
+        """Start so many processes, at most one per core. Do nothing if some run."""
         if not self._running:
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
             words = ["-m", "harness.sweeps.jobs"]
-            few = range(min(count, cores() - 1))
+            few = range(min(count, cores()) if cores() > 1 else 0)
             self._running = [children.start(words, stderr=subprocess.DEVNULL, **pipes) for _ in few]
 
     def run(self, runner: Runner, blocks: TrialBlocks, request: str) -> bool:
@@ -143,7 +143,8 @@ class Helpers:
         began = time.monotonic()
         asked = self._ask(request)
         try:
-            for part in blocks.run(runner):
+            # With a process on each core, this one only logs: its trials would keep the log waiting.
+            for part in blocks.run(runner) if len(asked) < cores() else ():
                 left = (time.monotonic() - began) * (1 - part) / part
                 if not asked and left > LONG:
                     self.start(int(left / LONG))

@@ -131,8 +131,9 @@ def test_a_helper_runs_the_trials_that_no_process_has_taken(shared, monkeypatch)
 
 
 @pytest.mark.slow
-def test_a_process_helps(shared, monkeypatch):
-    """This process waits in its sixth trial until the helper has run the other block."""
+@pytest.mark.parametrize(("count", "here"), [(1, range(10)), (2, ())])
+def test_processes_help(shared, monkeypatch, count, here):
+    """This process waits in its sixth trial until the helper has run the other block. With one on each core, it waits."""
     job, mine, request = shared
     ran, plain = [], trials.Runner.run
 
@@ -145,10 +146,10 @@ def test_a_process_helps(shared, monkeypatch):
 
     monkeypatch.setattr(trials.Runner, "run", run)
     with Helpers() as helpers:
-        helpers.start(1)
+        helpers.start(count)
         run_job(job, mine, 0, helpers, request)
     assert sorted(numbers_of(mine)) == [*range(12)]
-    assert ran == [*range(10)]
+    assert ran == [*here]
 
 
 def test_the_trials_of_a_helper_that_dies_run_here(shared, monkeypatch, caplog):
