@@ -133,7 +133,7 @@ def test_a_helper_runs_the_trials_that_no_process_has_taken(shared, monkeypatch)
 @pytest.mark.slow
 @pytest.mark.parametrize(("count", "here"), [(1, range(10)), (2, ())])
 def test_processes_help(shared, monkeypatch, count, here):
-    """This process waits in its sixth trial until the helper has run the other block. With one on each core, it waits."""
+    """This process waits in its sixth trial until the other block has run; with a helper on each core, it runs none."""
     job, mine, request = shared
     ran, plain = [], trials.Runner.run
 
