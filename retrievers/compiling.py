@@ -21,7 +21,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ KERNELS = (
 # Kernels allocate no memory, so they need no runtime that counts references. This takes less time to compile.
 FROM_PYTHON: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "_nrt": False}
 NOT_FROM_PYTHON = FROM_PYTHON | {"no_cpython_wrapper": True}
+BM25 = KERNELS[1:4]  # compiling these takes about as long as compiling all others
 READY = "ready"  # the file that exists once all kernels are compiled
 UNUSED = 30 * 24 * 3600  # seconds after which code that no process has opened is removed
 
@@ -76,15 +77,19 @@ def all_compiled() -> bool:
     return folder is not None and (folder / READY).is_file()
 
 
-def compile_kernels(progress: Callable[[int, int, str], None]) -> None:
-    """Compile all kernels that are not compiled yet. Remove code of other versions that has long not been used."""
+def compile_kernels(progress: Callable[[int, int, str], None], modules: Collection[str]) -> None:
+    """Compile the kernels of these modules that are not compiled yet."""
     gc.disable()  # the objects of the compiler stay in use; looking for unused ones would take a tenth of the time
     try:
-        for done, name in enumerate(KERNELS):
-            progress(done, len(KERNELS), "modules")
+        for done, name in enumerate(modules):
+            progress(done, len(modules), "modules")
             vars(importlib.import_module(name))["_warm"]()
     finally:
         gc.enable()
+
+
+def mark_compiled() -> None:
+    """Note that all kernels are compiled. Remove code of other versions that has long not been used."""
     if folder := code_folder():
         (folder / READY).touch()
         for other in folder.parent.glob(f"kernels-{'[0-9a-f]' * 16}"):

@@ -66,15 +66,35 @@ def test_a_process_that_cannot_start_is_no_error(folder, monkeypatch):
 
 def test_kernels_are_compiled_once(folder, monkeypatch):
     monkeypatch.setattr(compiling, "KERNELS", ())
+    monkeypatch.setattr(kernels, "cores", lambda: 1)
     assert kernels.compile_now()
     assert compiling.all_compiled()
     assert not kernels.compile_now()
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_another_process_compiles_half_of_the_kernels(folder, monkeypatch, code):
+    started, here, start = [], [], children.start
+
+    def instead(words, **options):
+        started.extend(words)
+        return start(["-c", f"raise SystemExit({code})"], **options)
+
+    monkeypatch.setattr(children, "start", instead)
+    monkeypatch.setattr(kernels, "compile_kernels", lambda _, modules: here.extend(modules))
+    monkeypatch.setattr(kernels, "cores", lambda: 2)
+    assert kernels.compile_now()
+    assert started == ["-m", "harness.storage.kernels", *compiling.BM25]
+    assert sorted([*here, *({} if code else compiling.BM25)]) == sorted(compiling.KERNELS), "those of a failure too"
+    assert compiling.all_compiled()
+
+
 def test_the_background_process_compiles_with_low_priority(folder, monkeypatch):
     levels = []
     monkeypatch.setattr(os, "nice", levels.append)
+    monkeypatch.setattr("sys.argv", ["kernels"])
     monkeypatch.setattr(compiling, "KERNELS", ())
+    monkeypatch.setattr(kernels, "cores", lambda: 1)
     with FileLock(folder / "lock"):
         began = time.monotonic()
         kernels._main()
