@@ -217,7 +217,7 @@ class Judged:
     def at_best(self) -> Judged:
         """The same lists, as if all their unjudged documents were relevant with grade 1. Needs `holes`.
 
-        `ideal` does not change, so these lists are only for measures that do not read `ideal`.
+        `ideal` keeps the known labels, so these lists are only for measures that do not read it.
         """
         assert self.holes is not None
         gains = np.where(self.holes.first & ~self.known, 1.0, self.gains)
