@@ -30,9 +30,9 @@ from pathlib import Path
 from measuring import ROOT, called
 
 BOUNDS = {
-    "product, lines": 57_525,
+    "product, lines": 57_620,
     "product, modules": 292,
-    "tests, lines": 43_600,
+    "tests, lines": 43_665,
     "scripts, lines": 6_600,
     "dict configs": 15,
     "class names in >= 2 modules": 0,

@@ -203,6 +203,11 @@ def is_same(one: LoggedRun, other: LoggedRun) -> bool:
     return not {*identities(one)}.isdisjoint(identities(other))
 
 
+def _equality(one: LoggedRun, other: LoggedRun) -> str:
+    same = identities(one, by_lists=False) == identities(other, by_lists=False)
+    return "has the same configuration" if same else "returned equal lists"
+
+
 def best_run(tracker: Tracker, wanted: Wanted) -> LoggedRun:
     """Return the best finished run; of equal runs, the earliest. Raise BadInput if there is none."""
     return distinct(rank(tracker, wanted).runs)[0].run
@@ -346,8 +351,8 @@ def chosen_runs(tracker: Tracker, asked: Wanted) -> Chosen:
     once = distinct(found.runs)
     notes = [*found.notes]
     if count := sum(len(one.also) for one in once):
-        why = "left out, since another run has the same configuration or returned equal lists"
-        notes.append(f"{counted(count, 'run')} {why}.")
+        equal = {_equality(one.run, other) for one in once for other in one.also}
+        notes.append(f"{counted(count, 'run')} left out, since another run {' or '.join(sorted(equal))}.")
     if len(once) == 1 and asked.runs is not None and len(asked.runs) > 1:
         raise BadInput(
             f"{_place(asked)} are the same: they return the same documents for every query, or repeat one "

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.analysis.proposals.catalogue import Setup
 from harness.analysis.proposals.command_lines import NextCommands
-from harness.config import defaults
+from harness.analysis.ranking import GET_LABELS
+from harness.config import defaults, yaml_files
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
 from harness.config.commands import InitConfig
+from harness.data.files import some
 from harness.data.scripts import Better, Writing
 from harness.errors import BadInput
 from harness.experiment.plan import Plan
 from harness.experiment.session import open_dataset
-from harness.reports.next_steps import flag
+from harness.reports.next_steps import flag, label_files
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.storage.atomic import write_text
@@ -30,29 +32,61 @@ HEADER = """\
 
 
 def init(config: InitConfig, invocation: Invocation) -> CommandAnswer:
-    """Write the given keys to `harness.yaml`. Raise BadInput if `harness run` could not work with them."""
+    """Write the given keys to `harness.yaml`, or add those that it lacks.
+
+    Raise BadInput if `harness run` could not work with them, or if the file has other keys or values.
+    """
     settings = _settings(config, invocation)
     rows, better, commands = _read_data(config, invocation) if config.task is None else ({}, None, ())
-    if better:
-        settings.setdefault("tokenizer", better.name)
+    if better and "tokenizer" not in settings:
+        settings["tokenizer"] = better.name
+        data = [f"{better.reason}, so tokenizer={better.name} was chosen."]
+    else:
+        data = [better.why] if better else []
+    unlabelled = bool(rows) and not rows["labelled"]
+    labels = _labels_beside(config, invocation) if unlabelled else []
+    if unlabelled:
+        where = f"{some(labels, 3)} may have them." if labels else GET_LABELS
+        data.insert(0, f"No labels: nothing will be scored. {where}")
     path = Path(defaults.FILE)
-    text = HEADER + "".join(f"{key}: {_yaml(value)}\n" for key, value in settings.items())
     folders = [Path(invocation.config_dir)] if invocation.config_dir else []
+    old = {one.key: one.value for one in defaults.read_defaults(path, folders)}
+    added = "".join(f"{key}: {_yaml(value)}\n" for key, value in settings.items() if key not in old)
+    before = yaml_files.text_of(path) if path.exists() else HEADER
+    text = before + "\n" * (before[-1:] not in ("", "\n")) + added
     defaults.parse_defaults(text, path, folders)
-    if path.exists() and {one.key: one.value for one in defaults.read_defaults(path, folders)} != settings:
-        raise BadInput(f"{path} exists and has other contents: edit it, or delete it and repeat this command.")
-    if not path.exists():
+    if any(key not in settings or settings[key] != value for key, value in old.items()):
+        raise BadInput(_other_contents(path, old, settings))
+    if added:
         write_text(path, text)
     counts = ", ".join(f"{count:,} {name}" for name, count in rows.items())
     lines = [
         f"Every command in this folder now takes its defaults from {path}{f' ({counts})' if counts else ''}:",
         *(f"  {key}: {_yaml(value)}" for key, value in settings.items()),
-        *([f"Data: {better.why}"] if better else []),
+        *(f"Data: {one}" for one in data),
     ]
     verb, *words = ["run"] if config.task is None else ["score", "predictions=FILE", "references=FILE"]
-    first = shlex.join(["harness", verb, *flag(invocation.config_dir), *words])
+    folder = flag(invocation.config_dir)
+    again = ["harness", "init", *folder, *invocation.overrides]
+    steps = [shlex.join([*again, f"dataset.qrels={one}"]) for one in labels]
+    steps += [shlex.join(["harness", verb, *folder, *words]), *commands]
     document = {"file": str(path.absolute()), "defaults": settings, "rows": rows}
-    return CommandAnswer(document, Report("", files=lines, steps=[first, *commands]))
+    return CommandAnswer(document, Report("", files=lines, steps=steps))
+
+
+def _other_contents(path: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    values = {key: [_yaml(one[key]) if key in one else "(none)" for one in (old, new)] for key in {**old, **new}}
+    lines = [f"\n  {key}: {before} → {after}" for key, (before, after) in values.items() if before != after]
+    what = "exists and has other contents: edit it, or delete it and repeat this command."
+    return f"{path} {what} The lines that differ:{''.join(lines)}"
+
+
+def _labels_beside(config: InitConfig, invocation: Invocation) -> list[str]:
+    """Return the files beside a contest's documents that may be its labels, if no labels are named."""
+    node = config.document["dataset"]
+    if invocation.choices["dataset"] != "contest" or node["qrels"]:
+        return []
+    return [*map(str, label_files(Path(node["path"] or Path(node["documents"]).parent)))]
 
 
 def _settings(config: InitConfig, invocation: Invocation) -> dict[str, Any]:

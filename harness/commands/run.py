@@ -25,7 +25,7 @@ from harness.recording import recording, retrieval_run, traces
 from harness.reports import terminal
 from harness.reports.evaluation import Evaluation
 from harness.reports.markup import number
-from harness.reports.next_steps import Place
+from harness.reports.next_steps import Place, sample_note
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Table
@@ -173,7 +173,8 @@ def run_document(one: Result) -> dict[str, Any]:
 
 def run_report(result: Result) -> Report:
     """Return a report of the result, with the most important facts first, followed by the next commands."""
-    whole = any(word.startswith("metrics=") for word in (*result.invocation.defaults, *result.invocation.overrides))
+    words = (*result.invocation.defaults, *result.invocation.overrides)
+    whole = any(word.startswith("metrics=") for word in words)
     scores, held_out, objective = result.scores, result.held_out, result.objective
     tables: list[Table] = []
     verdict, notes, steps = [], [], []
@@ -194,7 +195,7 @@ def run_report(result: Result) -> Report:
     tables += [terminal.gate_table(result.gate, whole)] if result.gate else []
     tables += [Table("To try next, the best first", notes=result.next_commands)]
     notes += [*terminal.measured_lines(result.measured)] if whole else _beside(result)
-    notes += [f"Data: {note}" for note in result.data_notes]
+    notes += [f"Data: {note}" for note in (*sample_note(result.plan.document, words), *result.data_notes)]
     if result.run_id:
         place = Place.of(result.plan, result.invocation)
         steps = [place.command("ui"), place.command("export", f"run={short_id(result.run_id)}")]

@@ -19,6 +19,7 @@ from harness.data.source import grade_of
 from harness.data.testset import check_kind
 from harness.errors import BadInput
 
+ROW = '{"eval_id": 7, "needs": true, "relevant": {"d1": 2}, "not_relevant": ["d2"]}'  # for messages
 UNANSWERABLE = "unanswerable"  # the kind of a query that needs retrieval, but has no answer in the documents
 
 
@@ -47,7 +48,7 @@ def read_label(row: Mapping[str, Any], where: str, query_id: str) -> Label:
             there = "not_relevant" if "not_relevant" in row else "kind"
             raise BadInput(
                 f"{where}: the row has the field {there}, but lacks the field needs. Add needs: true, or needs: false "
-                "if the query needs no retrieval."
+                f"if the query needs no retrieval, as in {ROW}"
             )
         return Label(query_id, bool(relevant), relevant)
     label = Label(
@@ -68,7 +69,7 @@ def _relevant(row: Mapping[str, Any], where: str) -> dict[str, float]:
         return dict.fromkeys(_ids(relevant, "relevant", where), 1.0)
     if not isinstance(relevant, dict):
         raise BadInput(f"{where}: relevant is {relevant!r:.60}, but must be a list of ids or {{docid: grade}}.")
-    remedy = " Put documents judged not relevant into not_relevant, and leave out those that were not judged."
+    remedy = f" Put documents judged not relevant into not_relevant, and leave out those that were not judged: {ROW}"
     for doc_id in relevant:
         as_id(doc_id, "an id in relevant", where)
     return {

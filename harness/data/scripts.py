@@ -50,8 +50,14 @@ def language(texts: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Better:
+    """A tokenizer that suits the documents better. reason: why the other one does not."""
+
     name: str
-    why: str
+    reason: str
+
+    @property
+    def why(self) -> str:
+        return f"{self.reason}: tokenizer={self.name} suits them better."
 
 
 @dataclass(frozen=True)
@@ -80,8 +86,7 @@ class Writing:
             return None  # snowball also stems other European languages
         known = f"in {self.language}" if self.language else f"mostly in {self.script.capitalize()} letters"
         suits = STEMMERS.get(self.language) or ("char_ngram" if self.script in UNSPACED else "word")
-        why = f"The documents are {known}, but tokenizer={own} is for {knows}: tokenizer={suits} suits them better."
-        return Better(suits, why)
+        return Better(suits, f"The documents are {known}, but tokenizer={own} is for {knows}")
 
 
 def _sample(texts: Sequence[str]) -> list[str]:

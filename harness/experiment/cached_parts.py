@@ -117,7 +117,8 @@ class CachedEncoder:
         """Return the cache folder with the embeddings of these texts and whatever the encoder learnt from the texts."""
 
         def encode(into: Path) -> None:
-            what = f"{recorded_name(target_class(self._node, 'encoder'))}: encoding {len(texts):,} documents"
+            unit = getattr(texts, "unit", "documents")
+            what = f"{recorded_name(target_class(self._node, 'encoder'))}: encoding {len(texts):,} {unit}"
             with stage(what), timing.reads(self._cache, self._node, letters):
                 self._encoder().encode_documents(texts, into, progress)
 

@@ -6,6 +6,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -26,6 +27,7 @@ DATASETS = {  # choice of dataset -> the files by which a folder is recognised
     "beir": ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"),
     "autorag": ("corpus.parquet", "qa.parquet"),
 }
+SAMPLE = "harness.data.contest.Sample"  # the class of the default dataset
 TEXTS = (".txt", ".text", ".md", ".markdown", ".html", ".htm", ".xhtml", ".pdf", ".hwpx")  # what `prepare` reads
 NAMES, FOLDERS, LATEST = 1000, 50, 5  # the maximum number of names in a folder, of folders, and of runs to look at
 EMPTY = (
@@ -120,17 +122,49 @@ def _after(runs: Sequence[Path], outputs: str, config_dir: str | None) -> tuple[
     return said, [place.command(verb) for verb in ("runs", *["board"] * several, "advise")]
 
 
-def _before(outputs: Path) -> tuple[str, list[str]]:
-    """Return what to do with the data in the working folder and in its folders."""
+def label_files(folder: Path) -> list[Path]:
+    """Return the files that may be the labels of a contest's folder; [] if it has qrels.jsonl."""
+    usual = any((folder / name).is_file() for name in ("qrels.jsonl", "qrels.jsonl.gz"))
+    return [] if usual else sorted(folder.glob("*qrels*.jsonl"))
+
+
+def sample_note(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
+    """Return [a note] if a command used the shipped sample by default, and a dataset is here; otherwise [].
+
+    config: the command's resolved config. words: all its overrides, those of `harness.yaml` included.
+    """
+    if (config.get("dataset") or {}).get("_target_") != SAMPLE or any(word.startswith("dataset=") for word in words):
+        return []
+    found = None
+    with suppress(OSError):  # a folder here that cannot be read must not fail the command
+        found = _dataset(Path(config["outputs"]))
+    return [f"The shipped sample. {found[1]} are here, too: `{found[2]}` makes them the default."] if found else []
+
+
+def _folders(outputs: Path) -> list[Path]:
+    """Return the working folder and its folders that may have data."""
     inner = [one for one in islice(Path().iterdir(), NAMES) if one.is_dir() and one.name[0] != "." and one != outputs]
-    folders = [Path(), *(one for one in sorted(inner)[:FOLDERS] if os.access(one, os.R_OK | os.X_OK))]
-    for folder in folders:
+    return [Path(), *(one for one in sorted(inner)[:FOLDERS] if os.access(one, os.R_OK | os.X_OK))]
+
+
+def _dataset(outputs: Path) -> tuple[str, str, str] | None:
+    """Return the first dataset here: (choice of dataset, names of its files, the command that makes it the default)."""
+    for folder in _folders(outputs):
         for choice, files in DATASETS.items():
             if all((folder / name).is_file() for name in files):
                 words = ["harness", "init", f"dataset={choice}", f"dataset.path={folder}"]
-                found = " and ".join(str(folder / name) for name in files)
-                return f"Found {found}, as dataset={choice} reads them.", [shlex.join(words), "harness run"]
-    for folder in folders:
+                labels = label_files(folder)[:1] if choice == "contest" else []
+                words += [f"dataset.qrels={one}" for one in labels]
+                return choice, " and ".join(str(folder / name) for name in files), shlex.join(words)
+    return None
+
+
+def _before(outputs: Path) -> tuple[str, list[str]]:
+    """Return what to do with the data in the working folder and in its folders."""
+    if found := _dataset(outputs):
+        choice, files, command = found
+        return f"Found {files}, as dataset={choice} reads them.", [command, "harness run"]
+    for folder in _folders(outputs):
         names = Counter(Path(one.name).suffix for one in islice(os.scandir(folder), NAMES))
         suffix = max(names, key=lambda one: (one.lower() in TEXTS, names[one]), default="")
         if suffix.lower() in TEXTS and names[suffix] > 1:

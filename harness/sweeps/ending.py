@@ -122,7 +122,8 @@ class Ending:
         unsent = len(_unsent(self.execution.context)) + bool(self.record.unsent)
         document = self._document(summary, best, unsent)
         style, failure = self.execution.sweep.config.format, "" if failed or unsent else None
-        answer = CommandAnswer(document, sweep_report(summary, document, self._place), failed=failure, style=style)
+        report = sweep_report(summary, document, self._place, self.execution.sweep.launcher.overrides)
+        answer = CommandAnswer(document, report, failed=failure, style=style)
         if raised is not None:
             answer.emit(style)
         if interrupted:

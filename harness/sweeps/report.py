@@ -17,7 +17,7 @@ import numpy as np
 from harness.config.text import counted, short_id
 from harness.data.tables import csv_text
 from harness.progress import silent, watch
-from harness.reports.next_steps import Place
+from harness.reports.next_steps import Place, sample_note
 from harness.reports.report import Report
 from harness.reports.tables import Column, Number, Rows, Table
 from harness.reports.terminal import peeked
@@ -42,12 +42,14 @@ TRIAL, GOOD, BEST = "#8fa8c8", "#2e5eaa", "#d1495b"
 POLL_SECONDS = 0.2
 
 
-def sweep_report(summary: SweepSummary, document: Mapping[str, Any], place: Place) -> Report:
+def sweep_report(summary: SweepSummary, document: Mapping[str, Any], place: Place, words: Sequence[str]) -> Report:
+    """Return what a sweep prints. words: its overrides."""
     counts = summary.counts()
     statuses = ", ".join(f"{count} {name}" for name, count in counts.items() if count and name != "asked")
     asked = counted(counts["asked"], "trial")
     tables = [table for part in summary.parts for table in _ranking(part)]
-    notes = [f"failed: {' '.join(failed['overrides'])}: {failed['error']}" for failed in document["failed"]]
+    notes = [f"Data: {note}" for note in sample_note(place.config, words)]
+    notes += [f"failed: {' '.join(failed['overrides'])}: {failed['error']}" for failed in document["failed"]]
     notes += filter(None, [summary.without_run])
     if summary.select_on == "public" and summary.run_id:
         notes.insert(0, peeked(summary.experiment, document["private_peeks"]))

@@ -141,7 +141,7 @@ class Dense:
         report = self.progress
         if report is None or self._passages.kind == "none":
             return report
-        return lambda done, total, unit: report(done, total, "passages")
+        return lambda done, total, unit: report(done, total, PassageTexts.unit)
 
 
 def _embeddings(folder: Path, count: int) -> np.ndarray:
@@ -156,6 +156,12 @@ def _embeddings(folder: Path, count: int) -> np.ndarray:
 
 def _bad_vector(kind: str, name: str, error: BadVector) -> BadInput:
     return BadInput(f"the vector of {kind} {name!r} {error.reason}: check its text, or use another encoder.")
+
+
+class PassageTexts(list[str]):
+    """The texts of passages. unit: what to call them in progress."""
+
+    unit = "passages"
 
 
 @dataclass(frozen=True)
@@ -179,7 +185,7 @@ class Passages:
 
     def of(self, documents: Sequence[Document]) -> tuple[list[str], np.ndarray]:
         """Return passages (with titles) and `starts`: document n has the passages starts[n] to starts[n + 1] - 1."""
-        texts, ends = list[str](), [0]
+        texts, ends = list[str]() if self.kind == "none" else PassageTexts(), [0]
         for document in documents:
             title = f"{document.title} " if document.title else ""
             texts += [title + passage for passage in self.cut(document.text)]

@@ -19,6 +19,7 @@ from harness.analysis.ranking import (
 )
 from harness.commands.compare import choose_runs
 from harness.config.commands import CompareConfig, RankingConfig
+from harness.config.text import counted
 from harness.errors import BadInput
 from harness.measures.objective import Objective
 from harness.recording.run_kind import RunKind
@@ -249,6 +250,15 @@ def test_a_file_scored_on_other_queries_or_labels_is_left_out(runs, kept, left):
     found = chosen_runs(FakeTracker(*runs), Wanted("e", METRIC))
     assert [one.run.run_id for one in found.runs] == kept
     assert [note.removeprefix(OTHER).partition(".")[0] for note in found.notes] == ([left] if left else [])
+
+
+def test_why_an_equal_run_is_left_out_is_said():
+    own, other = twin(logged("own", all=0.9), "a", began=1), twin(logged("other", all=0.7), "b", "m", began=2)
+    again, late = twin(logged("again", all=0.9), "a", "n", began=3), twin(logged("late", all=0.9), "c", began=4)
+    configuration, lists = "has the same configuration", "returned equal lists"
+    for more, why in (([again], configuration), ([late], lists), ([again, late], f"{configuration} or {lists}")):
+        found = chosen_runs(FakeTracker(own, other, *more), Wanted("e", METRIC))
+        assert found.notes == [f"{counted(len(more), 'run')} left out, since another run {why}."]
 
 
 def test_fewer_than_two_such_runs_are_refused():

@@ -24,7 +24,7 @@ def test_the_board_of_an_experiment(harness, runs, tmp_path):
     first, second = found["rows"]
     assert (first["run_id"], first["short_name"], first["group"]) == (better, "bm25 · none", "best")
     assert (second["run_id"], second["short_name"], second["group"]) == (worse, "bm25 · score", "same")
-    assert found["notes"] == ["1 run left out, since another run has the same configuration or returned equal lists."]
+    assert found["notes"] == ["1 run left out, since another run has the same configuration."]
     assert (found["metric"], found["queries"], found["select_on"]) == ("modified_map@3", 3, "all")
     assert (second["p"], second["p_holm"], second["difference"]) == (0.5, 0.5, pytest.approx(-2 / 3))
     assert {"key": "gate", "above": "none", "here": "score"} in second["changed"]

@@ -18,7 +18,24 @@ def test_it_writes_what_every_command_then_uses(harness, toy, tmp_path):
     assert harness("init", *WORDS).code == 0
     refused = harness("init", "dataset=contest", "dataset.path=toy").refusal
     assert "harness.yaml exists and has other contents" in refused
+    assert refused.endswith("differ:\n  tokenizer: word → (none)\n  experiment_name: '007' → (none)\n")
     assert path.read_bytes() == before
+
+
+def test_labels_that_are_missing_are_named_and_may_be_added(harness, toy, tmp_path):
+    (toy / "qrels.jsonl").rename(tmp_path / "aside")
+    words = ("init", "dataset=contest", "dataset.path=toy")
+    told = harness(*words).text
+    assert "0 labelled" in told
+    assert "Data: No labels: nothing will be scored. If you have labels, name their file: dataset.qrels=FILE." in told
+    (tmp_path / "aside").rename(toy / "qrels_public.jsonl")
+    said = harness(*words)
+    assert "Data: No labels: nothing will be scored. toy/qrels_public.jsonl may have them." in said.text
+    assert said.commands[0] == [*words, "dataset.qrels=toy/qrels_public.jsonl"]
+    written = tmp_path / "harness.yaml"
+    written.write_text(before := written.read_text() + "# mine")
+    assert "3 labelled" in harness(*said.commands[0]).text
+    assert written.read_text() == f"{before}\ndataset.qrels: toy/qrels_public.jsonl\n"
 
 
 def test_what_a_run_would_refuse_is_not_written(harness, toy, tmp_path):
@@ -68,7 +85,7 @@ def test_a_tokenizer_for_the_language_of_the_documents_is_written(harness, tmp_p
     assert "Data: The documents are in English, but tokenizer=kiwi is for Korean: tokenizer=snowball" in run.out
     said = harness("init", *words).text
     assert "tokenizer: snowball" in written.read_text().splitlines()
-    assert "Data: The documents are in English" in said
+    assert "Data: The documents are in English, but tokenizer=kiwi is for Korean, so tokenizer=snowball was" in said
     assert harness("init", *words).code == 0, "the same again changes nothing"
     assert "  harness run retriever=hybrid encoder=lsa\n" in said, "bigrams help in Korean, not in English"
     assert "gate=auto" not in said, "every query needs documents"
@@ -76,4 +93,5 @@ def test_a_tokenizer_for_the_language_of_the_documents_is_written(harness, tmp_p
     written.unlink()
     told = harness("init", *words, "tokenizer=kiwi")
     assert "tokenizer: kiwi" in written.read_text().splitlines(), "what was asked for"
+    assert "tokenizer=snowball suits them better." in told.out
     assert "  harness run tokenizer=snowball\n" in told.out

@@ -34,7 +34,7 @@ def test_run_with_no_argument_scores_the_sample_and_logs_it(harness, tmp_path):
     assert rows == [("FINISHED", "bm25-kiwi-none")]
 
 
-def test_text_output_shows_scores_and_what_to_try_next(harness):
+def test_text_output_shows_scores_and_what_to_try_next(harness, toy):
     said = harness("run", "tracking=none", "tokenizer=word").text
     first, *others = said.splitlines()
     assert first == "modified_map@3 0.3750 (0.267 – 0.492 on 60 queries, in sample)"
@@ -42,7 +42,8 @@ def test_text_output_shows_scores_and_what_to_try_next(harness):
     assert "wrongly_withheld" not in said, "nothing is lost there"
     assert "hit@3" in said
     assert others[-1].startswith("Files:")
-    assert len(others) < 12
+    assert len(others) < 13
+    assert next(one for one in others if one.startswith("  Data: ")).startswith("  Data: The shipped sample. toy/doc")
     whole = harness("run", "tracking=none", "tokenizer=word", "metrics=[modified_map@3,recall@10]").out
     assert whole.startswith(first)
     for expected in ("recall@10", "oracle_gate", "60 labelled queries scored"):

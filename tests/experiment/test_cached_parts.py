@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from talks import rows
 import retrievers.combine.rerank
 import retrievers.dense.embeddings
 import retrievers.dense.encoders
+from harness.experiment import cached_parts
 
 TOY = ("dataset=contest", "dataset.path=toy", "tokenizer=word", "tracking=none", "format=json")
 LOCAL = ("encoder=local", "encoder.path=model", "retriever=dense")
@@ -195,6 +197,12 @@ def test_what_is_learnt_from_passages_is_not_taken_for_what_is_learnt_from_docum
         folder = harness("run", *TOY, "retriever=dense", "encoder=lsa", *more).json["files"]["folder"]
         return Path(folder, "run.trec").read_text("utf-8")
 
+    stages = []
+    monkeypatch.setattr(cached_parts, "stage", lambda label: nullcontext(stages.append(label)))
     whole, after = found(), found("retriever.dense.passages=sentences")
+    assert [one for one in stages if "encoding" in one] == [
+        "encoder/lsa: encoding 3 documents",
+        "encoder/lsa: encoding 6 passages",
+    ]
     monkeypatch.setenv("HARNESS_CACHE", "other")
     assert after == found("retriever.dense.passages=sentences") != whole

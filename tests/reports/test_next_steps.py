@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from harness.corpus.extraction import READERS
-from harness.reports.next_steps import EMPTY, TEXTS, Place, next_here
+from harness.data.contest import Sample
+from harness.reports.next_steps import EMPTY, TEXTS, Place, next_here, sample_note
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +84,14 @@ RUN = "outputs/runs/2026-01-01_00-00-0"
         (["my data/documents.jsonl", "my data/eval.jsonl"], ["init dataset=contest 'dataset.path=my data'", "run"]),
         (["corpus.jsonl", "queries.jsonl", "qrels/test.tsv"], ["init dataset=beir dataset.path=.", "run"]),
         (["d/corpus.parquet", "d/qa.parquet", "a.txt", "b.txt"], ["init dataset=autorag dataset.path=d", "run"]),
+        (
+            ["d/documents.jsonl", "d/eval.jsonl", "d/my_qrels.jsonl"],
+            ["init dataset=contest dataset.path=d dataset.qrels=d/my_qrels.jsonl", "run"],
+        ),
+        (
+            ["d/documents.jsonl", "d/eval.jsonl", "d/my_qrels.jsonl", "d/qrels.jsonl"],
+            ["init dataset=contest dataset.path=d", "run"],
+        ),
         (["corpus/a.PDF", "corpus/b.PDF", "corpus/c.md"], ["prepare 'files=corpus/**/*.PDF'"]),
         (["a.txt", "b.txt", "outputs/documents/manifest.json"], ["testset draft model=NAME dry_run=true"]),
         (["outputs/testset/testset.json"], ["run dataset=testset dataset.path=outputs/testset"]),
@@ -97,6 +106,17 @@ def test_the_names_in_a_folder_say_what_to_do_next(names, commands):
     said, steps = next_here()
     assert steps == [f"harness {one}" for one in commands]
     assert (said == EMPTY) == (steps == ["harness run"])
+
+
+def test_the_sample_is_not_taken_for_a_dataset_that_is_here():
+    config = {"outputs": "outputs", "dataset": {"_target_": f"{Sample.__module__}.{Sample.__name__}"}}
+    assert sample_note(config, []) == []
+    made("d/documents.jsonl", "d/eval.jsonl", "d/qrels.jsonl")
+    assert sample_note(config, ["top_k=5"]) == [
+        "The shipped sample. d/documents.jsonl and d/eval.jsonl are here, too: "
+        "`harness init dataset=contest dataset.path=d` makes them the default."
+    ]
+    assert sample_note(config, ["dataset=sample"]) == sample_note({"outputs": "outputs"}, []) == []
 
 
 def test_after_runs_the_next_commands_are_about_the_latest_experiment():

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from harness.analysis.board.expected import Expected
 from harness.measures.objective import Objective
-from harness.reports.next_steps import Place
+from harness.reports.next_steps import SAMPLE, Place
 from harness.reports.report import show_report
 from harness.reports.tables import Number
 from harness.storage.typed import encoded
@@ -121,10 +121,10 @@ def test_the_parent_carries_the_best():
     assert summary(["FAILED"]).parent_tags({}) == {}
 
 
-def said_of(found):
+def said_of(found, place=PLACE):
     document = found.document() | {"files": {"folder": "f"}, "seconds": 1.25, "private_peeks": 7}
     json.dumps(encoded(document), allow_nan=False)
-    return report.sweep_report(found, document, PLACE)
+    return report.sweep_report(found, document, place, ["x=1,2"])
 
 
 def test_what_is_shown():
@@ -142,6 +142,13 @@ def test_what_is_shown():
     out = io.StringIO()
     show_report(Console(file=out, width=200, highlight=False, markup=False), said)
     assert "[b]한글" in out.getvalue(), "text in square brackets is no markup"
+
+
+def test_the_sample_is_told_apart_from_a_dataset_that_is_here(toy, monkeypatch):
+    monkeypatch.chdir(toy.parent)
+    place = dataclasses.replace(PLACE, config={**PLACE.config, "dataset": {"_target_": SAMPLE}})
+    first, *_ = said_of(summary([{"mrr": 0.5}, "FAILED"]), place).notes
+    assert first.startswith("Data: The shipped sample. toy/documents.jsonl and toy/eval.jsonl are here, too: ")
 
 
 def apart(values, words, data, rules=None):
