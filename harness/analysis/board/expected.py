@@ -72,9 +72,9 @@ class Expected:
         if self.how == "unknown":
             return Words(self.reason, self.reason)
         ends, value, best = interval(self.low, self.high, absent=""), f"{self.value:.3f}", f"{self.best:.3f}"
-        luck = Words("the choice shows no sign of luck.", "고르는 데 운은 보이지 않습니다.")
+        luck = Words("the choice shows no sign of luck.", "운 좋게 뽑힌 흔적은 없습니다.")
         if self.best - self.value > LUCK:
-            chose, ko = ("public queries", "public 질의") if self.how == "private" else ("same labels", "같은 정답")
+            chose, ko = ("public queries", "public 질의") if self.how == "private" else ("same labels", "같은 라벨")
             luck = Words(
                 f"{best} is partly luck, because the {chose} chose it.",
                 f"{ko}로 골랐으므로 {best}에는 운이 섞여 있습니다.",
@@ -83,13 +83,13 @@ class Expected:
         if self.runs < self.of and self.how != "private":
             rests = Words(
                 f" It rests on {self.runs:,} of the {self.of:,} comparable runs.",
-                f" 비교되는 실행 {self.of:,}개 가운데 {self.runs:,}개에 근거합니다.",
+                f" 비교할 수 있는 실행 {self.of:,}개 가운데 {self.runs:,}개로 계산했습니다.",
             )
         return Words(
             f"Expect {'a raw value of ' if self.raw else ''}about {value} on new queries"
             f"{f' (95 % interval {ends})' if ends else ''}: {luck.en} ({found.en}){rests.en}",
-            f"새 질의에서는 {'보정하지 않은 값으로 ' if self.raw else ''}약 {value}"
-            f"{f'(95 % 구간 {ends})' if ends else ''}을(를) 기대하십시오. {luck.ko} ({found.ko}){rests.ko}",
+            f"새 질의에서 기대할 수 있는 {'보정하지 않은 ' if self.raw else ''}값은 약 {value}"
+            f"{f'(95 % 신뢰구간 {ends})' if ends else ''}입니다. {luck.ko} ({found.ko}){rests.ko}",
         )
 
     @property
@@ -101,9 +101,9 @@ class Expected:
                 f"선택에 쓰지 않은 private 질의 {self.private:,}개의 평균",
             )
         if self.how == "replay":
-            return Words("Replay of the whole sweep, out of fold.", "폴드마다 그 레이블 없이 스윕 전체를 되풀이한 값")
+            return Words("Replay of the whole sweep, out of fold.", "폴드마다 그 라벨 없이 스윕 전체를 되풀이한 값")
         among = f"{self.runs:,} trials of this sweep" if self.alone else f"{self.runs:,} runs"
-        return Words(f"Cross-validated choice among {among}.", f"실행 {self.runs:,}개 가운데 고르기를 교차 검증한 값")
+        return Words(f"Cross-validated choice among {among}.", f"실행 {self.runs:,}개 중 선택을 교차 검증한 값")
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,11 @@ INDEX = "index_mb"
 KOREAN = {"query": "질의", "item": "항목"}
 MUCH = 10  # a run this many times quicker than the recommended run is named beside it
 LOST = {
-    "wrongly_returned": Words("documents are returned where none are needed", "필요 없는 문서를 반환"),
-    "wrongly_withheld": Words("the gate withholds documents that are needed", "필요한 문서를 게이트가 막음"),
-    "not_found": Words("no relevant document is found", "관련 문서를 찾지 못함"),
-    "misranked": Words("relevant documents rank too low", "관련 문서의 순위가 낮음"),
-    MERGED: Words("relevant documents are not found or rank too low", "관련 문서를 찾지 못했거나 순위가 낮음"),
+    "wrongly_returned": Words("documents are returned where none are needed", "필요 없는 문서를 반환해서"),
+    "wrongly_withheld": Words("the gate withholds documents that are needed", "필요한 문서를 게이트가 막아서"),
+    "not_found": Words("no relevant document is found", "관련 문서를 찾지 못해서"),
+    "misranked": Words("relevant documents rank too low", "관련 문서의 순위가 낮아서"),
+    MERGED: Words("relevant documents are not found or rank too low", "관련 문서를 찾지 못했거나 순위가 낮아서"),
 }
 ESTIMATED = (
     "The labels come partly from a model. The runs are ordered by their raw means. Estimates show the scores that "
@@ -168,7 +168,7 @@ def pick(rows: Sequence[Row], metric: str, queries: int, unit: str = "query") ->
     said = [
         Words(
             f"{best.name} has the highest {metric} of {counted(runs, 'run')}, {best.value:.4f}",
-            f"실행 {runs:,}개 가운데 {best.name}의 {metric} 값이 {best.value:.4f}(으)로 가장 높습니다",
+            f"실행 {runs:,}개 가운데 {best.name}의 {metric} 값({best.value:.4f})이 가장 높습니다",
         )
     ]
     if len(equal) > 1:
@@ -180,7 +180,7 @@ def pick(rows: Sequence[Row], metric: str, queries: int, unit: str = "query") ->
     instead = next(iter(cheaper), None)
     if instead is not None:
         said.append(cheaper[instead])
-    reason = Words(*(f"{'; '.join(parts)}." for parts in zip(*((one.en, one.ko) for one in said), strict=True)))
+    reason = Words(f"{'; '.join(one.en for one in said)}.", " ".join(f"{one.ko}." for one in said))
     return Pick(place, reason, instead)
 
 
@@ -200,7 +200,7 @@ def _told_apart(tied: int, queries: int, unit: str) -> Words:
 def _among_equals(one: Row, others: Sequence[Row]) -> Words:
     same = Words(
         f"{counted(len(others), 'other')} score{'s' * (len(others) == 1)} the same",
-        f"점수가 같은 실행이 {len(others)}개 더 있고",
+        f"점수가 같은 실행이 {len(others)}개 더 있는데,",
     )
     if not one.asks_model and all(other.asks_model for other in others):
         why = Words("this one asks no language model", "이 실행은 언어 모델을 쓰지 않습니다")
@@ -217,13 +217,13 @@ def _cheaper(best: Row, other: Row) -> Words | None:
     if best.asks_model and not other.asks_model:
         return Words(
             f"of these, {other.name} ({other.value:.4f}) asks no language model",
-            f"그 가운데 {other.name}({other.value:.4f})은(는) 언어 모델을 쓰지 않습니다",
+            f"그 가운데 {other.name}({other.value:.4f}) 실행은 언어 모델을 쓰지 않습니다",
         )
     if best.asks_model == other.asks_model and best.ms and other.ms is not None and other.ms * MUCH <= best.ms:
         ours, its = f"{best.ms:.2g} ms", f"{other.ms:.2g} ms"
         return Words(
             f"of these, {other.name} ({other.value:.4f}) takes {its} per query instead of {ours}",
-            f"그 가운데 {other.name}({other.value:.4f})은(는) 질의당 {ours} 대신 {its}가 걸립니다",
+            f"그 가운데 {other.name}({other.value:.4f}) 실행은 질의당 {ours} 대신 {its}가 걸립니다",
         )
     return None
 
@@ -269,6 +269,6 @@ def _lost(runs: BoardRuns, place: int) -> list[Words]:
     return [
         Words(
             f"It {loses} on {counted(lost, 'query')}, most often because {words.en} ({many:,}).",
-            f"질의 {lost:,}개에서 {loses_ko}, 가장 흔한 까닭은 {words.ko}입니다({many:,}개).",
+            f"질의 {lost:,}개에서 {loses_ko}, 가장 흔한 이유는 {words.ko}입니다({many:,}개).",
         )
     ]

@@ -194,7 +194,7 @@ function speak(name) {
 function frame() {
   const { head } = DATA;
   $("skip").textContent = say({ en: "Skip to the content", ko: "본문으로 건너뛰기" });
-  const what = say({ en: "board of runs", ko: "실행 순위판" });
+  const what = say({ en: "board of runs", ko: "실행 보드" });
   document.title = head.title || `${head.experiment} · ${what}`;
   $("title").replaceChildren(...(head.title ? [head.title] : [head.experiment, " ", make("small", { class: "soft" }, what)]));
   $("verdicts").hidden = !head.verdicts.length;

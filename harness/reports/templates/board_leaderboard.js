@@ -104,7 +104,7 @@
   }
   function detail(row) {
     const run = runOf(row);
-    const told = row.run === 0 ? say({ en: "the best on the board", ko: "순위판에서 가장 좋은 실행" }) : row.p_holm === null ? null :
+    const told = row.run === 0 ? say({ en: "the best on the board", ko: "보드에서 가장 좋은 실행" }) : row.p_holm === null ? null :
       say({ en: `against the best: p = ${number(row.p_holm, 4)} (Holm, ${DATA.leaderboard.pairs} pairs), ${number(row.p, 4)} for this pair alone`,
         ko: `가장 좋은 실행과 비교: p = ${number(row.p_holm, 4)}(Holm, ${DATA.leaderboard.pairs}쌍), 이 쌍만 보면 ${number(row.p, 4)}` });
     return make("div", { class: "opened" },
@@ -143,7 +143,7 @@
       "Every other run is told apart from the best (paired randomisation tests, Holm-corrected, 5 %)."],
     ko: ["가장 좋은 실행과 구별되지 않음", others ? `${queriesOf(TELLING)}로는 가장 좋은 실행과 다른 ${grouped(others)}개의 우열을 가릴 수 없습니다(짝지은 무작위화 검정, Holm 보정, 5 %).` :
       "다른 모든 실행은 가장 좋은 실행과 구별됩니다(짝지은 무작위화 검정, Holm 보정, 5 %)."] } :
-      { en: ["Worse than the best", runsOf(count)], ko: ["가장 좋은 실행보다 나쁨", runsOf(count)] };
+      { en: ["Worse than the best", runsOf(count)], ko: ["가장 좋은 실행보다 뒤처짐", runsOf(count)] };
     const [title, sentence] = say(words);
     return make("tr", { class: `group ${group ? "same" : ""}` }, make("td", { colspan: WIDE }, make("b", {}, title), " ", make("span", { class: "soft" }, sentence)));
   }
@@ -164,7 +164,7 @@
       head.replaceChildren(make("th", { class: "box" }, make("span", { class: "spoken" }, say({ en: "Select", ko: "선택" }))),
         make("th", { class: "place" }, "#"), sorter("name", say({ en: "Run, and differences from the run above", ko: "실행, 그리고 위 실행과 다른 설정" })),
         make("th", { class: "picture" }, make("span", { class: "spoken" }, say({ en: "95 % interval", ko: "95 % 신뢰구간" })), axis()),
-        ...(ITEMS ? [] : [make("th", { class: "lost" }, say({ en: "what goes wrong", ko: "잘못된 질의" }))]), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
+        ...(ITEMS ? [] : [make("th", { class: "lost" }, say({ en: "what goes wrong", ko: "점수를 잃은 이유" }))]), ...COLUMNS.map((one) => sorter(one.name, one.title(), one.down)));
       const rows = [];
       mine.slice(0, state.limit).forEach((row, i) => {
         if (banded() && (!i || isSame(row) !== isSame(mine[i - 1]))) rows.push(heading(isSame(row), ROWS.filter((one) => isSame(one) === isSame(row)).length));

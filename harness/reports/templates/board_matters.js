@@ -103,8 +103,8 @@ if (DATA.matters) {
     const none = key.total?.low === 0 || (!key.total && !one.clear);
     if (none || !one.clear) return say({ en: `${none ? "No clear effect: from" : "From"} ${at(0)} to ${at(one.values.length - 1)}, scores differ no more than by chance${over}.`,
       ko: `${none ? "뚜렷한 효과 없음: " : ""}${at(0)}부터 ${at(one.values.length - 1)}까지의 차이는 우연과 구별되지 않습니다${over}.` });
-    const below = number(one.below[one.beside]), beyond = one.at_end ? say({ en: ` ${at(one.best)} is the ${one.at_end} value tried: go beyond it.`, ko: ` ${at(one.best)}은(는) 시도한 값 가운데 가장 ${one.at_end === "least" ? "작은" : "큰"} 값입니다. 그 너머도 시도해 보세요.` }) :
-      one.grows && one.best === one.values.length - 1 ? say({ en: " By construction, the measure rises with the key: larger values would show nothing.", ko: " 이 지표는 정의상 이 값과 함께 커지므로 그 너머를 시도할 까닭은 되지 않습니다." }) : "";
+    const below = number(one.below[one.beside]), beyond = one.at_end ? say({ en: ` ${at(one.best)} is the ${one.at_end} value tried: go beyond it.`, ko: ` 시도한 값 가운데 가장 ${one.at_end === "least" ? "작은" : "큰"} 값(${at(one.best)})입니다. 그 너머도 시도해 보세요.` }) :
+      one.grows && one.best === one.values.length - 1 ? say({ en: " By construction, the measure rises with the key: larger values would show nothing.", ko: " 이 지표는 정의상 이 값과 함께 커지므로 그 너머를 시도할 이유는 되지 않습니다." }) : "";
     return (one.shape === "spike" ? say({ en: `Spike at ${at(one.best)} alone; ${at(one.beside)} is ${below} below${over}.`, ko: `뾰족함: ${at(one.best)}에서만 이 점수가 나옵니다. ${at(one.beside)}에서는 ${below} 낮습니다${over}.` }) :
       say({ en: `Plateau from ${at(one.low)} to ${at(one.high)}, best at ${at(one.best)}; ${at(one.beside)} is ${below} below${over}.`,
         ko: `고원: ${at(one.low)}부터 ${at(one.high)}까지 비슷하며 ${at(one.best)}에서 가장 좋습니다. ${at(one.beside)}에서는 ${below} 낮습니다${over}.` })) + beyond;

@@ -179,7 +179,7 @@
       const name = shortName(state.run), fact = (value, words) => make("div", { class: "fact" }, make("b", { class: "number" }, value),
         make("span", { class: "soft" }, say(words)));
       ceiling.replaceChildren(
-        make("h2", {}, say({ en: "Scores that the runs could reach together", ko: "지금 있는 실행을 합치면 어디까지 가능한가" })),
+        make("h2", {}, say({ en: "Scores that the runs could reach together", ko: "실행들을 결합하면 점수가 어디까지 오를 수 있는가" })),
         make("div", { class: "facts-row" }, ...(one ? [
           fact(number(one.mine), { en: name, ko: name }),
           one.pair.run === null ? null : fact(number(one.pair.mean), { en: `with the better of this run and ${shortName(one.pair.run)} on each query`,
@@ -192,7 +192,7 @@
             { en: "these need something new", ko: "새로운 방법이 있어야 하는 몫" })),
         make("p", { class: "soft" }, `${DATA.head.metric}, `, say({ en: `mean of ${queriesOf(one?.n ?? 0)}. Solved means a value of 1. ` +
           "The choice among the runs knows the labels, so this is a ceiling, not a promise.", ko: `${queriesOf(one?.n ?? 0)}의 평균. 맞힘: 값이 1인 것. ` +
-          "정답을 알고 고른 것이므로 약속이 아니라 상한입니다." })));
+          "라벨을 알고 고른 것이므로 약속이 아니라 상한입니다." })));
     }
 
     // ---- A query that is open

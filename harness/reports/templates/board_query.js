@@ -54,7 +54,7 @@ let queryPanel, queryMarks, itemPanel;
         side(place, run, shown, { data, text, rule: rules[run], relevant }))),
       make("p", { class: "soft" }, say({ en: "Marked: the beginning of a word if a searched word begins in the same way, with at least two letters in Korean and four in other " +
         "scripts. The lists are those the runs wrote. If a gate was fitted on labels, values are out of fold and may differ from the list.",
-      ko: "표시: 검색한 낱말과 앞부분이 같은 곳(한글 두 글자, 다른 문자는 네 글자 이상)과 대문자나 숫자로 된 같은 낱말. 목록은 기록된 그대로이고, 게이트를 정답으로 학습한 " +
+      ko: "표시: 검색한 낱말과 앞부분이 같은 곳(한글 두 글자, 다른 문자는 네 글자 이상)과 대문자나 숫자로 된 같은 낱말. 목록은 기록된 그대로이고, 게이트를 라벨로 학습한 " +
         "실행의 값은 폴드 밖 값이므로 목록과 다를 수 있습니다." })));
   };
   const panel = (id, text, tools, ...inside) => make("section", { class: "query", id: "query", tabindex: -1, "aria-labelledby": "query-title" },
@@ -93,7 +93,7 @@ let queryPanel, queryMarks, itemPanel;
     const bounds = thresholds.map((one, i) => `${levels[i]}: ≥ ${short5(Number(one))}`).join(", ");
     const saw = signal === null ? null : `${name ?? say({ en: "signal", ko: "신호" })} ${short5(signal)}`;
     const set = bounds ? say({ en: `threshold ${thresholds.length > 1 ? bounds : short5(Number(thresholds[0]))}`,
-      ko: `문턱값 ${thresholds.length > 1 ? bounds : short5(Number(thresholds[0]))}` }) : null;
+      ko: `임계값 ${thresholds.length > 1 ? bounds : short5(Number(thresholds[0]))}` }) : null;
     return make("p", { class: "gate-line" }, make("span", { class: "soft" }, say({ en: "gate: ", ko: "게이트: " })),
       [saw, signal === null && name ? name : null, set, decided].filter(Boolean).join(" · "));
   }
