@@ -30,7 +30,7 @@ from pathlib import Path
 from measuring import ROOT, called
 
 BOUNDS = {
-    "product, lines": 57_620,
+    "product, lines": 57_625,
     "product, modules": 292,
     "tests, lines": 43_665,
     "scripts, lines": 6_600,

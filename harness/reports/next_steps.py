@@ -138,7 +138,14 @@ def sample_note(config: Mapping[str, Any], words: Sequence[str]) -> list[str]:
     found = None
     with suppress(OSError):  # a folder here that cannot be read must not fail the command
         found = _dataset(Path(config["outputs"]))
-    return [f"The shipped sample. {found[1]} are here, too: `{found[2]}` makes them the default."] if found else []
+    if not found:
+        return []
+    remedy = f"`{shlex.join(['harness', 'init', *found[2]])}` makes them the default."
+    if Path(FILE).exists():  # `init` would refuse to drop its lines
+        remedy = (
+            f"to make them the default, write {', '.join(one.replace('=', ': ', 1) for one in found[2])} in {FILE}."
+        )
+    return [f"The shipped sample. {found[1]} are here, too: {remedy}"]
 
 
 def _folders(outputs: Path) -> list[Path]:
@@ -147,23 +154,26 @@ def _folders(outputs: Path) -> list[Path]:
     return [Path(), *(one for one in sorted(inner)[:FOLDERS] if os.access(one, os.R_OK | os.X_OK))]
 
 
-def _dataset(outputs: Path) -> tuple[str, str, str] | None:
-    """Return the first dataset here: (choice of dataset, names of its files, the command that makes it the default)."""
+def _dataset(outputs: Path) -> tuple[str, str, list[str]] | None:
+    """Return the first dataset here: (choice of dataset, names of its files, words that name it)."""
     for folder in _folders(outputs):
         for choice, files in DATASETS.items():
             if all((folder / name).is_file() for name in files):
-                words = ["harness", "init", f"dataset={choice}", f"dataset.path={folder}"]
+                words = [f"dataset={choice}", f"dataset.path={folder}"]
                 labels = label_files(folder)[:1] if choice == "contest" else []
                 words += [f"dataset.qrels={one}" for one in labels]
-                return choice, " and ".join(str(folder / name) for name in files), shlex.join(words)
+                return choice, " and ".join(str(folder / name) for name in files), words
     return None
 
 
 def _before(outputs: Path) -> tuple[str, list[str]]:
     """Return what to do with the data in the working folder and in its folders."""
     if found := _dataset(outputs):
-        choice, files, command = found
-        return f"Found {files}, as dataset={choice} reads them.", [command, "harness run"]
+        choice, files, words = found
+        return f"Found {files}, as dataset={choice} reads them.", [
+            shlex.join(["harness", "init", *words]),
+            "harness run",
+        ]
     for folder in _folders(outputs):
         names = Counter(Path(one.name).suffix for one in islice(os.scandir(folder), NAMES))
         suffix = max(names, key=lambda one: (one.lower() in TEXTS, names[one]), default="")

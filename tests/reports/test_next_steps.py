@@ -116,6 +116,8 @@ def test_the_sample_is_not_taken_for_a_dataset_that_is_here():
         "The shipped sample. d/documents.jsonl and d/eval.jsonl are here, too: "
         "`harness init dataset=contest dataset.path=d` makes them the default."
     ]
+    made("harness.yaml", text="top_k: 5")
+    assert sample_note(config, [])[0].endswith("write dataset: contest, dataset.path: d in harness.yaml.")
     assert sample_note(config, ["dataset=sample"]) == sample_note({"outputs": "outputs"}, []) == []
 
 
