@@ -170,10 +170,8 @@ def _before(outputs: Path) -> tuple[str, list[str]]:
     """Return what to do with the data in the working folder and in its folders."""
     if found := _dataset(outputs):
         choice, files, words = found
-        return f"Found {files}, as dataset={choice} reads them.", [
-            shlex.join(["harness", "init", *words]),
-            "harness run",
-        ]
+        steps = [shlex.join(["harness", "init", *words]), "harness run"]
+        return f"Found {files}, as dataset={choice} reads them.", steps
     for folder in _folders(outputs):
         names = Counter(Path(one.name).suffix for one in islice(os.scandir(folder), NAMES))
         suffix = max(names, key=lambda one: (one.lower() in TEXTS, names[one]), default="")
