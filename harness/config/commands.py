@@ -51,7 +51,7 @@ class StoreKeys(Keys):
 
 
 class PluginKeys(Keys):
-    allow: tuple[str, ...] = key((), "modules that retriever=python may import; set it on the command line only")
+    allow: tuple[str, ...] = key((), "modules that retriever=python may import")
 
 
 class QueryKeys(Keys):
@@ -74,7 +74,7 @@ class PruneKeys(Keys):
 class ChunkKeys(Keys):
     splitter: Literal["regex", "kiwi"] = key("regex", "how sentences are found: regex (separator) | kiwi (Korean)")
     separator: str = key("[.!?][\"'”’)\\]]*\\s+|\\n\\s*\\n", "with splitter=regex: the pattern that ends a sentence")
-    size: int = key(400, "the maximum number of units per chunk; only a longer sentence is cut", least=1, most=10**6)
+    size: int = key(400, "the maximum number of units per chunk; a sentence is cut only if longer", least=1, most=10**6)
     overlap: int = key(80, "the maximum number of units shared with the previous chunk", least=0, most=10**6)
     unit: Literal["characters", "morphemes", "tokens"] = key(
         "characters", "the unit of size and overlap: characters | morphemes (kiwi) | tokens (tokenizer)"
@@ -104,7 +104,7 @@ class JudgeKeys(Keys):
 
 
 class AuditKeys(Keys):
-    queries: int = key(40, "the number of queries to draw: a pilot of ten, then the rest", least=1)
+    queries: int = key(40, "queries to draw in all: first a pilot of ten; the rest once the pilot is checked", least=1)
     seed: int = seeded(OF_DRAW)
 
 
