@@ -32,10 +32,11 @@ def compile_now() -> bool:
     with waiting, watch("kernels") as progress:
         if all_compiled():
             return False
-        beside = _start(*compiling.BM25) if cores() > 1 and is_lasting(folder) else None
-        compile_kernels(progress, [name for name in compiling.KERNELS if not beside or name not in compiling.BM25])
+        half = [name for name in compiling.KERNELS if name in compiling.BM25]
+        beside = _start(*half) if half and cores() > 1 and is_lasting(folder) else None
+        compile_kernels(progress, [name for name in compiling.KERNELS if not beside or name not in half])
         if beside and beside.wait():
-            compile_kernels(progress, compiling.BM25)
+            compile_kernels(progress, half)
         compiling.mark_compiled()
     return True
 

@@ -66,7 +66,6 @@ def test_a_process_that_cannot_start_is_no_error(folder, monkeypatch):
 
 def test_kernels_are_compiled_once(folder, monkeypatch):
     monkeypatch.setattr(compiling, "KERNELS", ())
-    monkeypatch.setattr(kernels, "cores", lambda: 1)
     assert kernels.compile_now()
     assert compiling.all_compiled()
     assert not kernels.compile_now()
@@ -94,7 +93,6 @@ def test_the_background_process_compiles_with_low_priority(folder, monkeypatch):
     monkeypatch.setattr(os, "nice", levels.append)
     monkeypatch.setattr("sys.argv", ["kernels"])
     monkeypatch.setattr(compiling, "KERNELS", ())
-    monkeypatch.setattr(kernels, "cores", lambda: 1)
     with FileLock(folder / "lock"):
         began = time.monotonic()
         kernels._main()
