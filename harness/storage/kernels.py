@@ -58,7 +58,7 @@ def compile_aside() -> None:
     folder = code_folder()
     if folder is None or not is_lasting(folder) or all_compiled() or not _is_free(folder):
         return
-    if child := _start(process_group=0):  # as a group of its own, it does not get the terminal's Ctrl-C
+    if child := _start(process_group=0):  # in a separate group, it does not get the terminal's Ctrl-C
         threading.Thread(target=child.wait, name="kernels", daemon=True).start()
 
 
