@@ -259,21 +259,24 @@ FIGURES: dict[str, Callable[[], Drawn]] = {
 
 
 def draw(name: str, folder: Path) -> list[str]:
-    """Draw a figure into a folder; return the numbers that its page lacks."""
+    """Draw a figure into a folder; say which of its numbers its English page and its Korean page lack."""
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch), rc_context(STYLE):
         figure, quoted = FIGURES[name]()
         figure.savefig(folder / f"{name}.svg", transparent=True, metadata={"Date": None})
-    page = (ROOT / "docs" / "explanation" / f"{name}.md").read_text("utf-8")
     print(f"{name}: {' '.join(quoted)}", flush=True)
-    return [number for number in quoted if number not in page]
+    said = []
+    for page in (f"docs/explanation/{name}.md", f"docs/explanation/{name}.ko.md"):
+        text = (ROOT / page).read_text("utf-8")
+        if lacking := [number for number in quoted if number not in text]:
+            said.append(f"{page} lacks {', '.join(lacking)}.")
+    return said
 
 
 def main(*names: str) -> int:
-    lacking = {name: draw(name, ROOT / "docs" / "pictures") for name in names or FIGURES}
-    for name, numbers in lacking.items():
-        if numbers:
-            print(f"docs/explanation/{name}.md lacks {', '.join(numbers)}.", file=sys.stderr)
-    return int(any(lacking.values()))
+    said = [line for name in names or FIGURES for line in draw(name, ROOT / "docs" / "pictures")]
+    for line in said:
+        print(line, file=sys.stderr)
+    return int(bool(said))
 
 
 if __name__ == "__main__":

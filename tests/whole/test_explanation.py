@@ -8,13 +8,16 @@ import pytest
 DOCS = draw_figures.ROOT / "docs"
 
 
-def test_each_explanation_shows_its_figure_and_says_what_it_shows():
-    assert {page.stem for page in DOCS.glob("explanation/*.md")} == {*draw_figures.FIGURES}
-    for name in draw_figures.FIGURES:
-        page = (DOCS / "explanation" / f"{name}.md").read_text("utf-8")
+def test_each_explanation_shows_its_figure_and_says_what_it_shows_in_both_languages():
+    pages = {f"{name}{suffix}" for name in draw_figures.FIGURES for suffix in (".md", ".ko.md")}
+    assert {page.name for page in DOCS.glob("explanation/*.md")} == pages
+    for name in pages:
+        page = (DOCS / "explanation" / name).read_text("utf-8")
         [(told, picture)] = re.findall(r"!\[([^\]]+)\]\(([^)]+)\)", page)
-        assert picture == f"../pictures/{name}.svg"
+        assert picture == f"../pictures/{name.partition('.')[0]}.svg"
         assert len(told) > 60, name
+        assert bool(re.search("[가-힣]", told)) == (".ko." in name)
+    for name in draw_figures.FIGURES:
         assert (DOCS / "pictures" / f"{name}.svg").stat().st_size < 60_000
 
 
@@ -24,8 +27,9 @@ def test_a_figure_is_drawn_again_and_a_page_with_another_number_is_named(tmp_pat
     assert (tmp_path / "labels.svg").read_text("utf-8").count("<path") > 36
     (tmp_path / "docs" / "pictures").mkdir(parents=True)
     (tmp_path / "docs" / "explanation").mkdir()
-    page = (DOCS / "explanation" / "labels.md").read_text("utf-8")
-    (tmp_path / "docs" / "explanation" / "labels.md").write_text(page.replace("0.90", "0.91"), "utf-8")
+    for name, number in (("labels.md", "0.91"), ("labels.ko.md", "0.90")):
+        page = (DOCS / "explanation" / name).read_text("utf-8")
+        (tmp_path / "docs" / "explanation" / name).write_text(page.replace("0.90", number), "utf-8")
     monkeypatch.setattr(draw_figures, "ROOT", tmp_path)
     assert draw_figures.main("labels") == 1
-    assert "labels.md lacks 0.90." in capsys.readouterr().err
+    assert capsys.readouterr().err == "docs/explanation/labels.md lacks 0.90.\n"

@@ -11,7 +11,9 @@ from harness import cli
 
 ROOT = Path(__file__).resolve().parents[2]
 TRANSLATED = ["README.md", "docs/gates.md", "docs/index.md", "docs/install.md"] + [
-    f"docs/tutorials/{path.name}" for path in sorted(ROOT.glob("docs/tutorials/*.md")) if ".ko." not in path.name
+    f"docs/{path.parent.name}/{path.name}"
+    for path in sorted(ROOT.glob("docs/*/*.md"))
+    if path.parent.name in ("explanation", "tutorials") and ".ko." not in path.name
 ]
 
 
