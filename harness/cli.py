@@ -23,6 +23,7 @@ TITLE = "harness COMMAND [key=value ...]: which retriever is really better on yo
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command, and end the process with its exit code."""
     gc.set_threshold(50_000, 10, 100)  # imports make little garbage, and collecting it would take half a second
+    gc.freeze()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words and words[0] in ("-sc", "--shell-completion", "--shell_completion"):
         sys.exit(_complete(words))

@@ -36,9 +36,7 @@ class Forecast:
         todo = [trial for key, trial in different.items() if key not in self._finished]
         depths = plan.depths(runnable)
         if runnable:
-            cache, rankings = plan.cache_of(runnable[0]), self._sweep.planner.rankings
-            known = {key: cache.holds_ranking(rankings[key], depth) for key, depth in depths.items()}
-            self._cached = known | self._cached
+            self._cached = self._sweep.planner.cached(runnable[0], depths) | self._cached
         jobs = plan.jobs(todo, depths, self._sweep.trials_per_job)
         unwritten = {digest: count for count, digest in (trial.unwritten for trial in todo)}
         return {
@@ -135,9 +133,14 @@ class Execution:
                 self.results[trial.number] = TrialResult(trial.number, trial.key, None, "FAILED", error=lost)
 
     def _launch(self, trials: list[Trial]) -> None:
-        planned = plan.jobs(trials, plan.depths(self.trials.values()), self.sweep.trials_per_job)
+        depths = plan.depths(self.trials.values())
+        planned = plan.jobs(trials, depths, self.sweep.trials_per_job)
+        cached, timed = self.sweep.planner.cached(trials[0], depths), bool(self.sweep.times)
         first, launcher = self._launched, self.sweep.launcher
-        jobs = {first + n: replace(job, timed=bool(self.sweep.times)) for n, job in enumerate(planned)}
+        jobs = {
+            first + n: replace(job, timed=timed, cached=all(cached[key] for key in job.trials[0].ranking_keys))
+            for n, job in enumerate(planned)
+        }
         self._launched += len(jobs)
         self._job_of |= {trial.number: number for number, job in jobs.items() for trial in job.trials}
         launcher.jobs.write(self.context, jobs)

@@ -95,7 +95,7 @@ def _job_document(job: Job) -> Any:
             if numbers.setdefault(id(part), len(parts)) == len(parts):
                 parts.append(part)
         trials.append(vars(trial) | {"plan": {name: numbers[id(part)] for name, part in own.items()}})
-    return encoded({"parts": parts, "trials": trials, "depths": job.depths, "timed": job.timed})
+    return encoded({"parts": parts, "trials": trials, "depths": job.depths, "timed": job.timed, "cached": job.cached})
 
 
 def _read_job(context: Context, number: int, tracking: Any) -> Job:
@@ -106,7 +106,7 @@ def _read_job(context: Context, number: int, tracking: Any) -> Job:
         document = {name: content["parts"][part] for name, part in values["plan"].items()} | {"tracking": tracking}
         plan = TextPlan.of(document) if "task" in document else Plan.of_full(document)
         trials.append(Trial(**values | lists | {"plan": plan}))
-    return Job(trials, tuple(content["depths"]), content["timed"])
+    return Job(trials, tuple(content["depths"]), content["timed"], content["cached"])
 
 
 class Helpers:
@@ -140,9 +140,12 @@ class Helpers:
 
         request: the line that tells a process which job to run.
         """
-        began = time.monotonic()
+        if not runner.job.cached:
+            _ = runner.shared  # or each process would compute the same rankings
         asked = self._ask(request)
+        began = time.monotonic()
         try:
+            _ = runner.shared  # the best trial is written here in the end
             # With a process on each core, this one only logs: its trials would keep the log waiting.
             for part in blocks.run(runner) if len(asked) < cores() else ():
                 left = (time.monotonic() - began) * (1 - part) / part
@@ -232,6 +235,8 @@ def _help() -> None:
     requests: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=[requests], daemon=True).start()
     gc.set_threshold(50_000)
+    import scipy.special  # noqa: F401  (takes .2 s, which the sweep's process now needs for other work)
+
     answers, sys.stdout = sys.stdout, sys.stderr  # what trials print is no answer
     while line := requests.get():
         request = json.loads(line)

@@ -82,11 +82,12 @@ class Trial:
 
 @dataclass
 class Job:
-    """Trials with the same expensive steps. depths: the depths of their component rankings."""
+    """Trials with the same expensive steps. depths: the depths of their component rankings, which may be `cached`."""
 
     trials: list[Trial]
     depths: tuple[int, ...]
     timed: bool = False
+    cached: bool = False
 
 
 class Planner:
@@ -104,6 +105,11 @@ class Planner:
         self._accepted: dict[str, Any] = {}  # see `check_values`
         self._full: dict[tuple[str, int], Any] = {}  # (name, id) of an accepted part -> this part with absolute paths
         self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
+
+    def cached(self, trial: Trial, depths: Mapping[str, int]) -> dict[str, bool]:
+        """Return ranking key -> whether the trial's store holds the ranking to this depth. depths: see `depths`."""
+        cache = cache_of(trial)
+        return {key: cache.holds_ranking(self.rankings[key], depth) for key, depth in depths.items()}
 
     def words(self, overrides: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
         """Return a trial's fixed and own overrides. Leave out keys that do not fit: gate=none has no gate.threshold."""

@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -200,20 +200,23 @@ class Runner:
     """Runs the trials of a job. Retrieves once for all trials."""
 
     def __init__(self, job: Job, context: Context) -> None:
-        self.context = context
+        self.job, self.context = job, context
         self._new: list[tuple[EndedTrial, Path]] = []  # trials to append, and the folders of their files
         self._appended = time.monotonic()
-        self._shared: RetrievalTrials | Exception | None = None
+
+    @cached_property
+    def shared(self) -> RetrievalTrials | Exception | None:
+        """The retrieval of all trials, or its error; None for a text task. The first access retrieves."""
         try:
-            self._shared = None if isinstance(job.trials[0].plan, TextPlan) else RetrievalTrials(job)
+            return None if isinstance(self.job.trials[0].plan, TextPlan) else RetrievalTrials(self.job)
         except Exception as error:  # recorded as the error of every trial
-            self._shared = error
+            return error
 
     def _write(self, trial: Trial, folder: Path, record: RunRecord, full: bool, run_id: str | None) -> None:
-        if isinstance(self._shared, Exception):
-            raise self._shared
-        if self._shared:
-            self._shared.write(trial, folder, record, full, run_id)
+        if isinstance(self.shared, Exception):
+            raise self.shared
+        if self.shared:
+            self.shared.write(trial, folder, record, full, run_id)
         else:
             _write_scored_file(trial, folder, record, full)
 
@@ -222,6 +225,7 @@ class Runner:
 
         An error is recorded, not raised. If the process is stopped, the trial is recorded as KILLED.
         """
+        _ = self.shared  # not part of the trial's time
         record, began = _record(trial, self.context), time.perf_counter()
         record.began = now_ms()
         folder = self.context.trial(trial.number).with_name(f"{trial.number}-{self.context.token}{UNFINISHED}")
