@@ -5,9 +5,9 @@
     result = harness.run("retriever=hybrid_lexical", "dataset=contest", "dataset.path=data")
     result.metrics["ndcg@10"], result.per_query
 
-The arguments are the overrides of the command line, one string each. The defaults in `harness.yaml` apply too. Calls
-raise BadInput and Failed with the messages of the commands. A call leaves the process as it was: its arguments, working
-folder, logging, signals and Hydra's state. Notebooks and threads may call the functions.
+The arguments are the overrides of the command line, one string each. The defaults in `harness.yaml` apply too. Errors
+are raised as BadInput or Failed, with the messages of the commands. A call does not change the arguments, the working
+folder, the logging and the signals of the process, nor Hydra's state. Notebooks and threads may call the functions.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def evaluate(
     missing: "skip": leave out labelled queries without a list. "zero": score them as wrong.
     k: number of documents to request from a function.
 
-    If lists may have been cut, a measure that looks deeper than the longest list has no value. The result's `absent`
-    says why.
+    A measure has no value if it reads deeper than the longest list, and the lists may have been cut. The result's
+    `absent` says why.
     """
     return _explained("score", (), lambda: _evaluated(predictions, dataset, metrics, missing, k))
 

@@ -57,8 +57,8 @@ class PluginKeys(Keys):
 class QueryKeys(Keys):
     text: Literal["user_turns", "last", "file", "rewrite", "expand"] = key(
         "user_turns",
-        "user_turns: all user turns, joined | last: the last user turn | file: queries rewritten elsewhere | rewrite: "
-        "a query written by a language model | expand: all user turns, plus a text by a language model",
+        "user_turns: all user turns, joined | last: the last user turn | file: rewritten queries from query.file | "
+        "rewrite: a query written by a language model | expand: all user turns, plus a text by a language model",
     )
     file: Path | None = key(None, "with query.text=file: JSON lines {eval_id, standalone_query}")
     prompt: Path | None = key(
@@ -72,7 +72,9 @@ class PruneKeys(Keys):
 
 
 class ChunkKeys(Keys):
-    splitter: Literal["regex", "kiwi"] = key("regex", "how sentences are found: regex (separator) | kiwi (Korean)")
+    splitter: Literal["regex", "kiwi"] = key(
+        "regex", "how sentences are found: regex (by the separator) | kiwi (Korean)"
+    )
     separator: str = key("[.!?][\"'”’)\\]]*\\s+|\\n\\s*\\n", "with splitter=regex: the pattern that ends a sentence")
     size: int = key(400, "the maximum number of units per chunk; a sentence is cut only if longer", least=1, most=10**6)
     overlap: int = key(80, "the maximum number of units shared with the previous chunk", least=0, most=10**6)
@@ -104,7 +106,7 @@ class JudgeKeys(Keys):
 
 
 class AuditKeys(Keys):
-    queries: int = key(40, "queries to draw in all: first a pilot of ten; the rest once the pilot is checked", least=1)
+    queries: int = key(40, "the number of queries to draw: first a pilot of ten, and the rest after the pilot", least=1)
     seed: int = seeded(OF_DRAW)
 
 
@@ -123,7 +125,7 @@ class PromptKeys(Keys):
 
 
 class FilterKeys(Keys):
-    copied: float = key(0.7, "how much of a question may be copied: a share of its morpheme 4-grams", least=0, most=1)
+    copied: float = key(0.7, "the largest copied share of a question's morpheme 4-grams", least=0, most=1)
     duplicate: float = key(0.85, "the similarity at which two questions count as the same", least=0, most=1)
 
 
@@ -206,11 +208,13 @@ class SweepConfig(RunConfig):
     dry_run: bool = key(False, "true: print the plan and stop", roles=FIXED | ONCE)
     budget: str | None = key(None, "with sweep=auto: the time limit, such as 90s; null: 10m", roles=FIXED)
     objectives: tuple[str, ...] | None = key(
-        None, "a list that starts with `objective`, as in [map@3,ms_per_query]; null: only `objective`", roles=FIXED
+        None,
+        "measures to optimise together; `objective` comes first, as in [map@3,ms_per_query]; null: only `objective`",
+        roles=FIXED,
     )
     trials_per_job: int | None = key(
         None,
-        "the maximum number of trials per job; null: no limit in one process; otherwise 1 with a sampler, 25 without",
+        "the most trials per job; null: no limit in one process; in several, 1 with a sampler and 25 without",
         least=1,
         roles=FIXED | ASIDE,
     )
@@ -369,7 +373,7 @@ class AskingConfig(TestSetConfig):
 
     llm: Node = component()
     model: str | None = key(
-        None, "the language model, as in llm.model; a judge should have neither drafted queries nor ranked documents"
+        None, "the model's name; to judge, use a model that neither drafted queries nor ranked documents"
     )
     language: Literal["auto", "ko", "en"] = key(
         "auto", "the language of the shipped prompts; auto: as in the documents"
@@ -389,7 +393,7 @@ class DraftConfig(AskingConfig):
     examples: Path | None = key(None, "real queries whose style to follow: JSON lines {eval_id, msg}, or a test set")
     prompts: PromptKeys
     filters: FilterKeys
-    easiness: bool = key(True, "true: search with each drafted query by BM25, to mark easy ones")
+    easiness: bool = key(True, "true: search with BM25 for each drafted query, to mark easy ones")
     seed: int = seeded("the seed for drawing documents and examples")
 
 
@@ -429,7 +433,7 @@ class ReviewConfig(TestSetConfig):
 
 class AuditConfig(TestSetConfig):
     relevant_from: int = key(2, RELEVANT, least=1, most=3)
-    metric: str = key("modified_map@3", "the measure whose interval is estimated, now and with 20 more queries checked")
+    metric: str = key("modified_map@3", "the measure whose interval is estimated, now and with 20 more checked queries")
 
 
 class FreezeConfig(TestSetConfig):

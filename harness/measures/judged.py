@@ -206,7 +206,10 @@ class Judged:
 
     @cached_property
     def condensed(self) -> Judged:
-        """The same lists without unjudged documents. Needs `holes`."""
+        """Unjudged documents are removed from each list.
+
+        Needs `holes`.
+        """
         order = np.argsort(~self.known, axis=1, kind="stable")  # judged documents first, in their order
         gains, repeats = (
             np.take_along_axis(np.where(self.known, one, 0), order, axis=1) for one in (self.gains, self.repeats)
@@ -215,9 +218,9 @@ class Judged:
 
     @cached_property
     def at_best(self) -> Judged:
-        """The same lists, as if all their unjudged documents were relevant with grade 1. Needs `holes`.
+        """Unjudged documents in the lists count as relevant, with grade 1.
 
-        `ideal` keeps the known labels, so these lists are only for measures that do not read it.
+        Needs `holes`. `ideal` keeps the known labels, so these lists are only for measures that do not read it.
         """
         assert self.holes is not None
         gains = np.where(self.holes.first & ~self.known, 1.0, self.gains)

@@ -285,10 +285,11 @@ def abstention_f1(judged: Judged) -> tuple[float, int]:
 
 @register_measure(MeasureFamily.POOLED)
 def abstention_auroc(judged: Judged) -> tuple[float, int]:
-    """Of all pairs of a query that needs retrieval and one that does not, the share where the first's signal is higher.
+    """Share of pairs in which the query that needs retrieval has a higher signal than the one that does not.
 
-    A tie counts half. This share is the area under the ROC curve (Hanley & McNeil 1982) and needs no threshold.
-    (NaN, 0) if there is no signal, or if all queries or none need retrieval.
+    All such pairs of queries are compared, and a tie counts half. This share is the area under the ROC curve (Hanley &
+    McNeil 1982) and needs no threshold.
+    There is no value, (NaN, 0), if there is no signal, or if all queries or none need retrieval.
     Example: signals 3 and 1 where retrieval is needed, 2 where it is not; one of two pairs is in order -> 1/2.
     """
     if judged.signal is None or judged.needs.all() or not judged.needs.any():
@@ -316,11 +317,11 @@ def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @register_measure(MeasureFamily.STANDARD, reads="holes", whole=True)
 def bpref(judged: Judged) -> np.ndarray:
-    """Mean over the R relevant documents, in [0, 1]: a returned one counts 1 - min(n, R) / min(N, R), any other 0.
+    """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), or of 0 if not returned; in [0, 1].
 
-    n: number of documents judged not relevant that rank above the returned one. If n = 0, the returned one counts 1.
+    n: number of documents judged not relevant that rank above the relevant one. If n = 0, the relevant one counts 1.
     N: number of all documents judged not relevant.
-    Unjudged documents play no part. Empty list: 0. (Buckley and Voorhees 2004; trec_eval.)
+    Unjudged documents are ignored. Empty list: 0. (Buckley and Voorhees 2004; trec_eval.)
     `[0, 1, -, 1] of 2, 3` -> ((1 - 1/2) + (1 - 1/2)) / 2 = 0.5.
     """
     assert judged.holes is not None

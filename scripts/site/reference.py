@@ -19,6 +19,7 @@ from harness.config.components import argument_keys, target_class
 from harness.config.help import LAST, REFUSED
 from harness.config.manual import Entry
 from harness.config.schema import REQUIRED, Key, Role, keys, type_text
+from harness.measures import ranking_measures
 from harness.measures.judged import Judged
 from harness.measures.measures import LONGEST
 from harness.measures.ranking_measures import MEASURES, Measure, MeasureFamily
@@ -29,6 +30,7 @@ CLASSES = {  # heading -> what it describes
     "Errors": ("BadInput", "Failed"),
 }
 PROTOCOLS = ("Retriever", "Fusion", "Reranker", "Document", "Query", "Turn", "Ranking")
+BLANK = "\n\n"  # between the paragraphs of a docstring
 NEEDS = {
     "": "labels",
     "shown": "labels made of evidence, from `dataset=testset`, `chunked` or `frozen`",
@@ -75,8 +77,8 @@ These pages are generated from the code and its configs, so they say what `harne
 
 - [Commands](commands/index.md): all {len(COMMANDS)} commands with their keys, flags and exit codes.
 - [Components](components/index.md): datasets, retrievers, gates and all other choices, with their keys.
-- [Measures](measures.md): {len(MEASURES)} measures of ranked lists. [Measures, exactly](../measures.md) has the proofs.
-- [Files of a run](../runs.md): what each run leaves in its folder and in MLflow.
+- [Measures](measures.md): {len(MEASURES)} measures of ranked lists. [Measures, exactly](../measures.md) says more.
+- [Files of a run](../runs.md): what each run writes to its folder and to MLflow.
 - [Environment variables](../environment.md): what the harness reads from the environment.
 - [Python](python.md): functions, results and protocols. [From Python](../python.md) is the guide.
 """
@@ -101,7 +103,7 @@ def _command_line() -> str:
 harness COMMAND [KEY=VALUE ...]
 ```
 
-Without a command, `harness` says what to do next in the working folder.
+Without a command, `harness` suggests what to do next in the working folder.
 
 {tables}## Flags
 
@@ -138,7 +140,7 @@ def _command(command: str) -> str:
             (f"[`{group}`](../components/{_group_file(group)})", f"`{one.value}`", _choices(group), one.comment)
             for group, one in groups.items()
         ]
-        parts += ["## Components and recipes\n", "`GROUP=CHOICE` chooses one. Each has keys of its own.\n"]
+        parts += ["## Components and recipes\n", "`GROUP=CHOICE` chooses one. Each choice has its own keys.\n"]
         parts += [_table(("group", "default", "choices", ""), rows)]
         parts += [_keys(inner, known)] if inner else []
     if guides := _guides(command):
@@ -150,7 +152,7 @@ def _output(command: str, known: Mapping[str, Key]) -> str:
     """Return what a command prints and what its function returns. Tables to paste are among the values of `format`."""
     name = primary(command)
     pasted = [one for one in known["format"].values if one not in ("text", "json")]
-    lines = ["A report for people; `format=json` prints the same facts as exactly one JSON document."]
+    lines = ["The command prints a report. With `format=json`, it prints the same facts as one JSON document."]
     lines += [f"`format={'` or `format='.join(pasted)}` prints only the table, to paste elsewhere."] if pasted else []
     result = f"[`{_returned(command)}`](../python.md#results)"
     lines += [f"From Python, `harness.{name}(...)` prints nothing and returns a {result}."]
@@ -195,7 +197,8 @@ def _type(key: Key) -> str:
         among = " \\| ".join(f"`{one}`" for one in key.values)
         empty = " \\| `null`" if type(None) in typing.get_args(key.hint) else ""
         return ("a list of " if key.is_texts else "") + among + empty
-    return ", ".join(filter(None, (type_text(key.hint), _bounds(key))))
+    text = re.sub(r"<class '[\w.]+'>", "a component", type_text(key.hint))
+    return ", ".join(filter(None, (text, _bounds(key))))
 
 
 def _bounds(key: Key) -> str:
@@ -285,15 +288,16 @@ def _measures() -> str:
     ]
     parts = [
         "# Measures\n",
-        f"A cut-off follows after `@`, from 1 to {LONGEST:,}: `ndcg@10`. Without it, a measure reads the whole list.",
-        "[Measures, exactly](../measures.md) defines hits, ranks and grades. A measure is absent from a run, and the",
-        "run says why, if the labels lack what it needs, if no query enters its mean, or if the lists end before its",
-        "cut-off.\n",
+        f"`ndcg@10` reads only the first 10 documents of a list. The cut-off after `@` is at most {LONGEST:,}. Without",
+        "it, a measure reads the whole list. [Measures, exactly](../measures.md) defines hits, ranks and grades.\n",
+        "A run leaves out a measure, and says why, if the labels lack what it needs, if it applies to no query, or if",
+        "the lists end before its cut-off.\n",
+        f"{str(ranking_measures.__doc__).strip().rpartition(BLANK)[2]}\n",
         _table(("measure", "definition", "mean over", "needs"), rows),
     ]
     for name, one in MEASURES.items():
         parts += [f"## {name}\n", _definition(name, one)]
-        parts += ["It takes no cut-off.\n"] if one.whole or one.family in _WHOLE else []
+        parts += ["This measure takes no cut-off.\n"] if one.whole or one.family in _WHOLE else []
     return "\n".join(parts)
 
 
@@ -306,7 +310,8 @@ def _definition(name: str, one: Measure) -> str:
     if name == base:
         return f"{inspect.getdoc(one.compute)}\n"
     if one.lists:
-        return f"[`{base}`](#{base}) of other lists: {inspect.getdoc(getattr(Judged, one.lists))}\n"
+        change = str(inspect.getdoc(getattr(Judged, one.lists))).partition(BLANK)[0]
+        return f"[`{base}`](#{base}) of changed lists. {change}\n"
     return f"[`{base}`](#{base}), with the mean over {one.family.value}.\n"
 
 
@@ -326,7 +331,7 @@ def _python() -> str:
     parts += ["## Data and scores\n", "::: harness.api.load_dataset\n", "::: harness.api.evaluate\n"]
     for heading, names in CLASSES.items():
         parts += [f"## {heading}\n", *(f"::: {_path(getattr(harness, name))}\n" for name in names)]
-    parts += ["## Protocols\n", "What [a retriever of your own](../own_retrievers.md) implements.\n"]
+    parts += ["## Protocols\n", "[Retrievers of your own](../own_retrievers.md) implement these.\n"]
     return "\n".join([*parts, *(f"::: retrievers.base.{name}\n" for name in PROTOCOLS)])
 
 
