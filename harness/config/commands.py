@@ -72,9 +72,7 @@ class PruneKeys(Keys):
 
 
 class ChunkKeys(Keys):
-    splitter: Literal["regex", "kiwi"] = key(
-        "regex", "how sentences are found: regex (by the separator) | kiwi (Korean)"
-    )
+    splitter: Literal["regex", "kiwi"] = key("regex", "how sentences are found: regex (separator) | kiwi (Korean)")
     separator: str = key("[.!?][\"'”’)\\]]*\\s+|\\n\\s*\\n", "with splitter=regex: the pattern that ends a sentence")
     size: int = key(400, "the maximum number of units per chunk; a sentence is cut only if longer", least=1, most=10**6)
     overlap: int = key(80, "the maximum number of units shared with the previous chunk", least=0, most=10**6)
@@ -208,9 +206,7 @@ class SweepConfig(RunConfig):
     dry_run: bool = key(False, "true: print the plan and stop", roles=FIXED | ONCE)
     budget: str | None = key(None, "with sweep=auto: the time limit, such as 90s; null: 10m", roles=FIXED)
     objectives: tuple[str, ...] | None = key(
-        None,
-        "measures to optimise together; `objective` comes first, as in [map@3,ms_per_query]; null: only `objective`",
-        roles=FIXED,
+        None, "measures to optimise, `objective` first, as in [map@3,ms_per_query]; null: only `objective`", roles=FIXED
     )
     trials_per_job: int | None = key(
         None,

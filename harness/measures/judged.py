@@ -206,10 +206,7 @@ class Judged:
 
     @cached_property
     def condensed(self) -> Judged:
-        """Unjudged documents are removed from each list.
-
-        Needs `holes`.
-        """
+        """Unjudged documents are removed from each list."""
         order = np.argsort(~self.known, axis=1, kind="stable")  # judged documents first, in their order
         gains, repeats = (
             np.take_along_axis(np.where(self.known, one, 0), order, axis=1) for one in (self.gains, self.repeats)

@@ -285,10 +285,9 @@ def abstention_f1(judged: Judged) -> tuple[float, int]:
 
 @register_measure(MeasureFamily.POOLED)
 def abstention_auroc(judged: Judged) -> tuple[float, int]:
-    """Share of pairs in which the query that needs retrieval has a higher signal than the one that does not.
+    """Share of pairs (one query needs retrieval, one does not) in which the one that needs it has the higher signal.
 
-    All such pairs of queries are compared, and a tie counts half. This share is the area under the ROC curve (Hanley &
-    McNeil 1982) and needs no threshold.
+    A tie counts half. This share is the area under the ROC curve (Hanley & McNeil 1982) and needs no threshold.
     There is no value, (NaN, 0), if there is no signal, or if all queries or none need retrieval.
     Example: signals 3 and 1 where retrieval is needed, 2 where it is not; one of two pairs is in order -> 1/2.
     """
