@@ -23,16 +23,34 @@ if [ ! -x "$venv/bin/python" ]; then
 fi
 
 extra=""
-[ "$what" = base ] || extra="[$what]"
-echo "setup: installing retrieval-harness$extra into $venv (only once; a few minutes on a slow connection)" >&2
+size="about 110 packages, a download of about 300 MB, 1.3 GB on disk; usually 1 to 3 minutes"
+if [ "$what" != base ]; then
+    extra="[$what]"
+    size="about 240 packages, 3 to 5 GB on disk; usually 3 to 10 minutes"
+fi
+echo "setup: downloading what retrieval-harness$extra needs into $venv, only once ($size)" >&2
 log=$venv/setup.log
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$extra" >"$log" 2>&1 || {
-    grep -v '^WARNING' "$log" | tail -n 20 >&2
+: >"$log"
+{
+    "$venv/bin/python" -m pip install --progress-bar off --disable-pip-version-check -c constraints.txt -e ".$extra" 2>&1 &&
+        echo "pip is done"  # a pipe hides the status of all but its last command
+} | while IFS= read -r line; do
+    printf '%s\n' "$line" >>"$log"
+    case $line in
+    "Installing collected packages: "*)
+        packages=$(printf '%s' "$line" | tr -cd , | wc -c)
+        echo "setup: all is downloaded; installing $((packages + 1)) packages" >&2
+        ;;
+    esac
+done
+[ "$(tail -n 1 "$log")" = "pip is done" ] || {
+    grep -Ev '^(WARNING|Collecting|Processing|Requirement already|  (Downloading|Using cached))' "$log" | tail -n 20 >&2
     grep -qi 'no space left' "$log" && stop "the disk is full. Free about $need_mb MB and run this again."
     stop "pip failed; its full output is in $log. Fix the cause and run this again."
 }
-echo "setup: compiling, so that the first commands need not" >&2
+echo "setup: compiling, so that the first commands need not (up to a minute)" >&2
 "$venv/bin/python" -m compileall -q harness retrievers >>"$log" 2>&1 || true
 "$venv/bin/python" -P -m harness.storage.kernels >>"$log" 2>&1 || true
 touch "$venv/.$what"
 [ "$what" = base ] || touch "$venv/.base"
+echo "setup: done" >&2

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.analysis.proposals.catalogue import Setup
-from harness.analysis.proposals.command_lines import NextCommands
+from harness.analysis.proposals.command_lines import NextCommands, search_as
 from harness.analysis.ranking import GET_LABELS, leader
 from harness.config.check import Invocation
 from harness.config.commands import RunConfig
@@ -198,7 +198,7 @@ def run_report(result: Result) -> Report:
     notes += [f"Data: {note}" for note in (*sample_note(result.plan.document, words), *result.data_notes)]
     if result.run_id:
         place = Place.of(result.plan, result.invocation)
-        steps = [place.command("ui"), place.command("export", f"run={short_id(result.run_id)}")]
+        steps = [place.command("ui"), *_search(result), place.command("export", f"run={short_id(result.run_id)}")]
     files = terminal.where_logged(result.folder, result.run_id, result.experiment)
     return Report(title, verdict, tables, notes, files, steps)
 
@@ -209,6 +209,13 @@ def _beside(result: Result) -> list[str]:
     values = ", ".join(f"{name} {number(value)}" for name, value in numbers.items())
     also = [*([f"Also: {values}."] if values else []), *(["All measures: metrics=all"] if result.scores else [])]
     return [" ".join(also)] if also else []
+
+
+def _search(result: Result) -> list[str]:
+    if any(steps.is_precomputed(node) for node in result.plan.retriever.values()):
+        return []
+    rules = {group: rule for group, rule in {"gate": result.gate, "fusion": result.fusion}.items() if rule}
+    return search_as(result.invocation, {group: result.folder / f"{group}.json" for group in rules})
 
 
 def _next_commands(setup: Setup, invocation: Invocation, outcome: steps.Outcome) -> list[str]:

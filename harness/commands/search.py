@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -118,7 +118,21 @@ def search(config: SearchConfig, invocation: Invocation) -> CommandAnswer:
         raise BadInput(f"query is empty. {GIVE}")
     # Loading less is faster now, but slower if this process searches again.
     with brief_texts() if runs_one_command() else nullcontext():
-        return Asked.of(config, invocation)(text)
+        answer = Asked.of(config, invocation)(text)
+    assert answer.shown
+    return replace(answer, shown=replace(answer.shown, notes=_by_default(invocation)))
+
+
+def _by_default(invocation: Invocation) -> list[str]:
+    """Return [a note] if neither the command line nor harness.yaml chose a retriever or a gate; otherwise []."""
+    words = (*invocation.overrides, *invocation.defaults)
+    if any(word.startswith(("retriever", "gate")) for word in words):
+        return []
+    choices = invocation.choices
+    return [
+        f"retriever={choices['retriever']} and gate={choices['gate']} are the defaults. To search as one of your runs "
+        "did, use the `harness search` command that the run printed."
+    ]
 
 
 def _serve(config: SearchConfig, invocation: Invocation, style: str) -> None:

@@ -1,8 +1,10 @@
 """The verbs `run`, `score` and `search`, from the command line to files and MLflow."""
 
 import json
+import shlex
 import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -148,6 +150,33 @@ def test_search_shows_documents_signal_and_decision(harness, toy):
     assert [document["doc_id"] for document in found["documents"]] == ["d3", "d1"]
     assert (found["retrieve"], found["signal"]) == (True, found["documents"][0]["score"])
     assert "No document shares a term" in harness("search", *contest(), "query=xyz").out
+
+
+def test_a_run_prints_the_command_that_searches_as_it_did(harness, monkeypatch):
+    words = ("tokenizer=word", "gate=auto", "top_k=2", "metrics=all")
+    [line] = [one for one in harness("run", *words).out.splitlines() if one.startswith("  harness search")]
+    [folder] = Path("outputs/runs").iterdir()
+    assert line.split(maxsplit=2)[2] == f"tokenizer=word top_k=2 gate=fitted gate.file={folder}/gate.json"
+    rows = [json.loads(row) for row in (folder / "predictions.jsonl").read_text("utf-8").splitlines()][:4]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=[row["standalone_query"].encode() for row in rows],
+                                                     isatty=lambda: False))  # fmt: skip
+    found = [json.loads(row) for row in harness(*shlex.split(line)[1:], "format=json").out.splitlines()]
+    assert [[hit["doc_id"] for hit in one["documents"] if one["retrieve"]] for one in found] == [
+        row["topk"] for row in rows
+    ]
+
+
+def test_no_search_is_proposed_that_cannot_be(harness, tmp_path):
+    (tmp_path / "first.run").write_text("113 Q0 astro-001 1 1.0 x\n")
+    out = harness("run", "retriever=file", "retriever.file.path=first.run", "retriever.file.missing=empty").out
+    assert "harness export" in out
+    assert "harness search" not in out
+
+
+def test_a_search_says_that_it_is_not_that_of_a_run(harness):
+    words = ("search", "query=달", "tokenizer=word")
+    assert "retriever=bm25 and gate=none are the defaults. To search as one of your runs did" in harness(*words).text
+    assert "are the defaults" not in harness(*words, "retriever=hybrid_lexical").text
 
 
 def test_a_gate_that_learns_needs_labels(harness, toy):

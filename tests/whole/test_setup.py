@@ -43,6 +43,31 @@ def test_what_stops_the_set_up_is_said(setup, tmp_path, programs, env, expected)
     assert not (tmp_path / ".venv").exists()
 
 
+FAKE = """case "$1$2$3" in
+-mvenv*) mkdir -p "$3/bin" && cp "$0" "$3/bin/python" ;;
+-mpipinstall) printf 'Collecting a\\nInstalling collected packages: a, b, c\\n%s\\n' "$PIP"; exit "$CODE" ;;
+esac"""
+
+
+def test_each_step_of_the_set_up_is_said(setup, tmp_path):
+    done = setup({"python": FAKE}, PYTHON="python", PIP="ERROR: no such c", CODE="1")
+    assert done.returncode == 1
+    assert not (tmp_path / ".venv" / ".base").exists()
+    *_, counted, why, last = done.stderr.splitlines()
+    assert (counted, why) == ("setup: all is downloaded; installing 3 packages", "ERROR: no such c")
+    assert last.startswith("setup: pip failed; its full output is in .venv/setup.log")
+    said = setup({}, PYTHON="python", PIP="Successfully installed a", CODE="0").stderr.splitlines()
+    begins = [
+        "downloading what retrieval-harness needs into .venv, only once (about 110",
+        "all is",
+        "compiling",
+        "done",
+    ]
+    assert [line.startswith(f"setup: {one}") for line, one in zip(said, begins, strict=True)] == [True] * 4
+    assert "Successfully installed a\npip is done" in (tmp_path / ".venv" / "setup.log").read_text()
+    assert (tmp_path / ".venv" / ".base").exists()
+
+
 def test_make_lists_its_targets():
     done = subprocess.run(["make", "-C", str(ROOT), "--no-print-directory"], capture_output=True, text=True)
     for target in ("run", "base", "test", "check", "docs", "bench", "ui"):

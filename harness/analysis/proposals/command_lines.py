@@ -16,7 +16,7 @@ from harness.analysis.proposals.catalogue import COMPONENTS, PLAIN, Proposal, Se
 from harness.config import manual
 from harness.config.canonical import flatten
 from harness.config.check import Invocation
-from harness.config.commands import RunConfig
+from harness.config.commands import RunConfig, SearchConfig
 from harness.config.components import SHARED, recorded, with_absolute_paths
 from harness.config.composing import compose
 from harness.config.defaults import chosen_groups as chosen_defaults
@@ -144,6 +144,25 @@ def _short(value: Any) -> Any:
         return value
     relative = os.path.relpath(value)
     return value if relative.startswith("..") else relative
+
+
+def search_as(invocation: Invocation, rules: Mapping[str, Path]) -> list[str]:
+    """Return [the command that searches as a run did]; [] if the run followed a recipe, which `search` cannot take.
+
+    rules: the groups `gate` and `fusion`, if learnt in the run -> the file of the rule.
+    """
+    if any(word.startswith("experiment=") for word in (*invocation.overrides, *invocation.defaults)):
+        return []
+    own, once = manual.manual("search"), with_role(SearchConfig, Role.ONCE)
+    words = [
+        word
+        for word in invocation.overrides
+        for key in [override_key(word)]
+        if own.has(key) and key not in once and not any(_inside(key, group) for group in rules)
+    ]
+    for group, file in rules.items():
+        words += [f"{group}=fitted", _word(f"{group}.file", _short(str(file)))]
+    return [shlex.join(["harness", "search", *flag(invocation.config_dir), *words])]
 
 
 @dataclass(frozen=True)

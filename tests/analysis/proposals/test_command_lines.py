@@ -2,11 +2,12 @@
 
 import shlex
 import shutil
+from pathlib import Path
 
 import pytest
 
 from harness.analysis.proposals.catalogue import Setup
-from harness.analysis.proposals.command_lines import NextCommands
+from harness.analysis.proposals.command_lines import NextCommands, search_as
 from harness.config.check import Invocation
 from harness.data.scripts import Writing
 from harness.experiment.plan import Plan
@@ -42,6 +43,18 @@ def proposed(*overrides, losses=ALL, needless=10, language="Korean", documents=1
 
 def only(*kinds):
     return {kind: 0.1 if kind in kinds else 0.004 for kind in ALL}
+
+
+def test_the_search_of_a_run_applies_what_the_run_learned():
+    words = ("retriever=hybrid_lexical", "fusion=learned", "fusion.folds=3", "gate=auto", "metrics=all", "format=json")
+    rules = {"gate": Path("outputs/a b/gate.json").absolute(), "fusion": Path("/elsewhere/fusion.json")}
+    [line] = search_as(Invocation({}, words, config_dir="own"), rules)
+    assert shlex.split(line) == [
+        "harness", "search", "--config-dir=own", "retriever=hybrid_lexical",
+        "gate=fitted", "gate.file=outputs/a b/gate.json", "fusion=fitted", "fusion.file=/elsewhere/fusion.json",
+    ]  # fmt: skip
+    for recipe in (Invocation({}, ("experiment=mine",)), Invocation({}, (), ("experiment=mine",))):
+        assert search_as(recipe, rules) == []
 
 
 LIGHT = "harness run retriever=hybrid_light"
@@ -120,6 +133,6 @@ def test_every_printed_command_runs_on_the_sample(harness, fresh_database, tmp_p
     assert len(lines) >= 3
     for line in lines:
         _, verb, *others = shlex.split(line, comments=True)
-        slow = {"run": ["--cfg", "job"], "ui": ["--cfg", "job"], "sweep": ["dry_run=true"]}
+        slow = {"run": ["--cfg", "job"], "ui": ["--cfg", "job"], "sweep": ["dry_run=true"], "search": ["query=달"]}
         done = harness(verb, *others, *slow.get(verb, []))
         assert done.code == 0, f"{line}\n{done.err}"
