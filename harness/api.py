@@ -6,8 +6,8 @@
     result.metrics["ndcg@10"], result.per_query
 
 The arguments are the overrides of the command line, one string each. The defaults in `harness.yaml` apply too. Errors
-are raised as BadInput or Failed, with the messages of the commands. A call does not change the arguments, the working
-folder, the logging and the signals of the process, nor Hydra's state. Notebooks and threads may call the functions.
+are raised as BadInput or Failed, with the messages of the commands. A call does not change the process's
+arguments, working folder, logging and signal handlers, or Hydra's state. Notebooks and threads may call the functions.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def evaluate(
     missing: "skip": leave out labelled queries without a list. "zero": score them as wrong.
     k: number of documents to request from a function.
 
-    A measure has no value if it reads deeper than the longest list, and the lists may have been cut. The result's
+    A measure has no value if it reads deeper than the longest list and the lists may have been cut. The result's
     `absent` says why.
     """
     return _explained("score", (), lambda: _evaluated(predictions, dataset, metrics, missing, k))

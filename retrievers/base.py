@@ -536,4 +536,4 @@ class Reranker(Protocol):
     depth: int
 
     def score(self, pairs: Sequence[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (indices into `pairs`, int64 [n]; their scores, float64 [n]) for some pairs at a time, each once."""
+        """Yield (indices into `pairs`, int64 [n]; their scores, float64 [n]) in batches, each pair once."""

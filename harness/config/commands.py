@@ -210,7 +210,7 @@ class SweepConfig(RunConfig):
     )
     trials_per_job: int | None = key(
         None,
-        "the most trials per job; null: no limit in one process; in several, 1 with a sampler and 25 without",
+        "the most trials per job; null: no limit in one process; in several processes, 25 (1 with a sampler)",
         least=1,
         roles=FIXED | ASIDE,
     )
@@ -265,7 +265,9 @@ class FilesConfig(RankingConfig):
 
 
 class CompareConfig(FilesConfig):
-    runs: tuple[str, ...] | None = key(None, "run ids, or their first digits, or files (with dataset=); null: the best")
+    runs: tuple[str, ...] | None = key(
+        None, "run ids, their first digits, or files (with dataset=); null: the best runs"
+    )
     top: int = key(5, "without runs=: how many of the best runs to compare, one per configuration", least=2, most=26)
     pairs: Literal["best", "all"] = key("best", "best: the best run against every other run | all: every pair")
     fail_if: Literal["worse"] | None = key(None, "worse: for runs=[BASE,NEW], the exit code is 1 if BASE is better")
@@ -422,7 +424,7 @@ class ReviewConfig(TestSetConfig):
     audit: AuditKeys
     via: Literal["page", "xlsx"] = key("page", "page: in the browser | xlsx: an Excel workbook for one reviewer")
     output: Path | None = key(None, "with via=xlsx: the workbook to write", roles=WRITES | ACTS)
-    from_: Path | None = key(None, "with via=xlsx: the workbook to read; if it has an error, no judgement is taken")
+    from_: Path | None = key(None, "with via=xlsx: the workbook to read; if it has an error, none of it is used")
     host: str = key("127.0.0.1", ADDRESS)
     port: int = key(5050, "the port of the page; if it is in use, another port is taken", least=1, most=65535)
 

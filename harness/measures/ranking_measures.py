@@ -213,7 +213,7 @@ def span_recall(judged: Judged, k: int | None = None) -> np.ndarray:
 def span_precision(judged: Judged, k: int | None = None) -> np.ndarray:
     """Characters of evidence that the first k documents show / all characters that they show, in [0, 1].
 
-    Overlapping characters count once; a document found in several places shows only one of them. Empty list: 0.
+    Overlapping characters count once. Of a document with several spans, only the best one counts. Empty list: 0.
     Lists shorter than k are not penalised. With the same evidence, longer documents score lower than shorter ones.
     Evidence [90, 110), documents [0, 100) and [80, 180): span_precision@1 = 10/100, span_precision@2 = 20/180.
     """
@@ -288,7 +288,7 @@ def abstention_auroc(judged: Judged) -> tuple[float, int]:
     """Share of pairs (one query needs retrieval, one does not) in which the one that needs it has the higher signal.
 
     A tie counts half. This share is the area under the ROC curve (Hanley & McNeil 1982) and needs no threshold.
-    There is no value, (NaN, 0), if there is no signal, or if all queries or none need retrieval.
+    There is no value, (NaN, 0), without signals, or if either all or none of the queries need retrieval.
     Example: signals 3 and 1 where retrieval is needed, 2 where it is not; one of two pairs is in order -> 1/2.
     """
     if judged.signal is None or judged.needs.all() or not judged.needs.any():
@@ -316,7 +316,7 @@ def judged_(judged: Judged, k: int | None = None) -> np.ndarray:
 
 @register_measure(MeasureFamily.STANDARD, reads="holes", whole=True)
 def bpref(judged: Judged) -> np.ndarray:
-    """Mean over the R relevant documents of 1 - min(n, R) / min(N, R), or of 0 if not returned; in [0, 1].
+    """Mean of 1 - min(n, R) / min(N, R) over the R relevant documents (0 for those not returned), in [0, 1].
 
     n: number of documents judged not relevant that rank above the relevant one. If n = 0, the relevant one counts 1.
     N: number of all documents judged not relevant.

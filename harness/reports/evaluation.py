@@ -39,7 +39,7 @@ class Evaluation:
     """The scores of ranked lists. Without labels, all mappings and tables are empty.
 
     scores: the scores of the lists that the run wrote; None without labels.
-    held_out: the out-of-fold scores if a gate or a fusion learnt from labels; otherwise None.
+    held_out: the out-of-fold scores if a gate or a fusion learned from labels; otherwise None.
     objective: the value that ranks the run; None if the measure has no value.
     """
 
@@ -54,7 +54,7 @@ class Evaluation:
 
     @property
     def out_of_fold(self) -> dict[str, float | None]:
-        """Like `metrics`, but a query is scored with rules learnt without its own label; {} if nothing was learnt."""
+        """Like `metrics`, but a query is scored with rules learned without its own label; {} if nothing was learned."""
         return _means(self.held_out)
 
     @property
@@ -65,7 +65,7 @@ class Evaluation:
 
     @property
     def estimates(self) -> dict[str, Estimate]:
-        """Measure -> estimate of its mean (out-of-fold if something was learnt); {} unless a model made some labels."""
+        """Measure -> estimate of its mean (out of fold if anything was learned); {} unless a model made some labels."""
         scores = self.held_out or self.scores
         return dict(scores.estimates) if scores else {}
 

@@ -87,8 +87,8 @@ def _console(file: IO[str]) -> Console:
 class CommandResult(Mapping[str, Any]):
     """The result of a command: the document of `format=json`. Its keys are also attributes.
 
-    `print` shows the same text as the command line; a notebook shows the tables. `failure` says why the command line
-    would exit with code 1; it is None if the command succeeded.
+    `print` shows the same text as the command line, and a notebook shows the tables. `failure` says why the command
+    line would exit with code 1; it is None if the command succeeded.
     """
 
     def __init__(self, answer: CommandAnswer) -> None:

@@ -107,7 +107,7 @@ Without a command, `harness` suggests what to do next in the working folder.
 
 {tables}## Flags
 
-`harness.yaml` in the working folder sets defaults for all commands; the command line overrides it.
+`harness.yaml` in the working folder sets defaults for all commands; the command line overrides them.
 
 {_table(("flag", "what it does"), FLAGS.items())}
 ## Exit codes
@@ -153,7 +153,10 @@ def _output(command: str, known: Mapping[str, Key]) -> str:
     name = primary(command)
     pasted = [one for one in known["format"].values if one not in ("text", "json")]
     lines = ["The command prints a report. With `format=json`, it prints the same facts as one JSON document."]
-    lines += [f"`format={'` or `format='.join(pasted)}` prints only the table, to paste elsewhere."] if pasted else []
+    if pasted:
+        *first, last = (f"`{one}`" for one in pasted)
+        choices = f"{', '.join(first)} or {last}" if first else last
+        lines += [f"With `format` set to {choices}, it prints only the table, to paste elsewhere."]
     result = f"[`{_returned(command)}`](../python.md#results)"
     lines += [f"From Python, `harness.{name}(...)` prints nothing and returns a {result}."]
     return "\n".join(lines) + "\n"
@@ -233,7 +236,7 @@ def _component_list() -> str:
     rows = [(f"[`{group}`]({_group_file(group)})", _choices(group)) for group in _groups()]
     return f"""# Components
 
-Everything that can be replaced is a component. `GROUP=CHOICE` chooses one, and `GROUP.KEY=VALUE` sets a key of it.
+Everything that can be replaced is a component. `GROUP=CHOICE` chooses one, and `GROUP.KEY=VALUE` sets one of its keys.
 [Contributing](../../../CONTRIBUTING.md) and [Retrievers of your own](../../own_retrievers.md) show how to add one.
 
 {_table(("group", "choices"), rows)}"""
@@ -249,7 +252,7 @@ def _component(group: str) -> str:
         for name, one in _groups()[group].items()
         if (name, group) not in REFUSED
     ]
-    parts = [f"# {group}\n", f"In {', '.join(users)}.\n"]
+    parts = [f"# {group}\n", f"Used by {', '.join(users)}.\n"]
     for choice, path in manual.choice_files(group).items():
         parts += [f"## {choice}\n", f"{manual.read_manual(path).about}\n"]
         source = path.relative_to(ROOT).as_posix()
@@ -305,14 +308,14 @@ _WHOLE = (MeasureFamily.ABSTENTION, MeasureFamily.POOLED)
 
 
 def _definition(name: str, one: Measure) -> str:
-    """Return the docstring of a measure. A measure without a function of its own is another one, of other lists."""
+    """Return the docstring of a measure. A measure without its own function is a variant of another measure."""
     base = one.compute.__name__.rstrip("_")
     if name == base:
         return f"{inspect.getdoc(one.compute)}\n"
     if one.lists:
         change = str(inspect.getdoc(getattr(Judged, one.lists))).partition(BLANK)[0]
-        return f"[`{base}`](#{base}) of changed lists. {change}\n"
-    return f"[`{base}`](#{base}), with the mean over {one.family.value}.\n"
+        return f"Like [`{base}`](#{base}), but {change[0].lower()}{change[1:]}\n"
+    return f"Like [`{base}`](#{base}), but the mean is over {one.family.value}.\n"
 
 
 # Python
