@@ -12,13 +12,14 @@ import copy
 import functools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import hydra.conf
 import omegaconf._utils
 import yaml
+from hydra._internal import defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.config_search_path import ConfigSearchPath, SearchPathQuery
@@ -116,10 +117,20 @@ FREE = ("launcher", "sweeper", "verbose")
 class Repository(ConfigRepository):
     """The sources of config files. Raises BadInput, with the file's name, for a file that is endless or not YAML."""
 
+    def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        super().__init__(config_search_path)
+        self._read: dict[tuple[str, ...], ConfigResult | None] = {}  # copying takes less time than parsing
+
     def __deepcopy__(self, _: Any) -> Repository:
         return copy.copy(self)  # Hydra copies the repository for each config, in case the config replaces the sources
 
     def load_config(self, config_path: str) -> ConfigResult | None:
+        key = (config_path, *(source.path for source in self.sources))
+        if key not in self._read:
+            self._read[key] = self._parsed(config_path)
+        return copy.deepcopy(self._read[key])
+
+    def _parsed(self, config_path: str) -> ConfigResult | None:
         source = self._find_object_source(config_path, ObjectType.CONFIG)
         place = Path(source.path if source else "", f"{config_path.removesuffix('.yaml')}.yaml")
         if place.is_file():  # otherwise, the config is in Hydra's package
@@ -129,14 +140,27 @@ class Repository(ConfigRepository):
 
 
 @contextmanager
-def _parsing_in_c() -> Iterator[None]:
-    """Let OmegaConf parse YAML with libyaml, which is eight times faster."""
-    slow, fast = omegaconf._utils.get_yaml_loader, _loader_in_c()
-    omegaconf._utils.get_yaml_loader = lambda: fast
+def _replacing(module: Any, name: str, value: Any) -> Iterator[None]:
+    plain = getattr(module, name)
+    setattr(module, name, value)
     try:
         yield
     finally:
-        omegaconf._utils.get_yaml_loader = slow
+        setattr(module, name, plain)
+
+
+_whole_map = defaults_list._create_interpolation_map
+
+
+def _map_if_needed(overrides: Any, defaults: list[Any], self_added: bool) -> DictConfig | None:
+    """Return the choices that Hydra puts into a list of defaults, which take a fifth of the time; None without `${`."""
+    return _whole_map(overrides, defaults, self_added) if any(one.is_interpolation() for one in defaults) else None
+
+
+def _parsing_in_c() -> AbstractContextManager[None]:
+    """Let OmegaConf parse YAML with libyaml, which is eight times faster."""
+    fast = _loader_in_c()
+    return _replacing(omegaconf._utils, "get_yaml_loader", lambda: fast)
 
 
 @functools.cache
@@ -178,7 +202,8 @@ class LeashedLoader(ConfigLoaderImpl):
         inner = [one for one in overrides if whole_sweep and is_inner(one, self._is_group)]
         others = [one for one in overrides if one not in inner]
         try:
-            config = super().load_configuration(config_name, others, run_mode, from_shell, validate_sweep_overrides)
+            with _replacing(defaults_list, "_create_interpolation_map", _map_if_needed):
+                config = super().load_configuration(config_name, others, run_mode, from_shell, validate_sweep_overrides)
         except (ValueError, RecursionError, AssertionError) as error:  # for example, if a number has 5,000 digits
             if isinstance(error, BadInput | OmegaConfBaseException | HydraException):
                 raise
