@@ -66,9 +66,25 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("store_kind", ["file", server], indirect=True)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A worker gets whole files, but one of them all that needs the session's MLflow server, so that one is started."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFileOrServer(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            return "server" if nodeid.endswith("[server]") else super()._split_scope(nodeid)
+
+    return ByFileOrServer(config, log)
+
+
 def pytest_collection_finish():
     gc.collect()
     gc.freeze()  # what was imported stays
+
+
+def pytest_sessionfinish():
+    gc.freeze()  # pytest looks for garbage twice more, among all that is left
 
 
 @pytest.fixture(scope="session")
@@ -103,6 +119,13 @@ def cache(common):
         patch.setenv("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")  # processes of a server that nobody here uses
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         yield
+
+
+@pytest.fixture
+def own_cache(monkeypatch, tmp_path):
+    """An empty cache, which each test names alike: configs that depend on this name need not be composed again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HARNESS_CACHE", "cache")
 
 
 @pytest.fixture(scope="session", autouse=True)

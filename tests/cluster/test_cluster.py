@@ -24,7 +24,6 @@ from harness.errors import BadInput, Failed
 from retrievers.base import cores
 from retrievers.lexical import tokenize
 
-pytestmark = pytest.mark.xdist_group("ray")
 WORK = ShardWork(ray_jobs.double, [1], [1])
 
 

@@ -20,9 +20,8 @@ LOCAL = ("encoder=local", "encoder.path=model", "retriever=dense")
 
 
 @pytest.fixture
-def own(monkeypatch, tmp_path, untimed):
+def own(tmp_path, untimed, own_cache):
     """A cache of its own and a tiny model in the folder `model`."""
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     return tiny_models.tiny_sentence_model(tmp_path / "model")
 
 

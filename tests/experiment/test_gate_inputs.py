@@ -20,10 +20,7 @@ WORD = (*TOY, "tokenizer=word")
 DENSE = (*TOY, "retriever=dense", "encoder=lsa")
 AUTO = ("gate=auto", "objective=modified_map@3")
 
-
-@pytest.fixture(autouse=True)
-def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture

@@ -54,12 +54,11 @@ def test_a_trial_that_cannot_run_is_told_and_not_logged(harness, tracker, toy, t
 
 
 @pytest.mark.slow
-def test_a_model_is_looked_for_only_if_its_results_are_not_cached(harness, toy, monkeypatch, tmp_path):
+def test_a_model_is_looked_for_only_if_its_results_are_not_cached(harness, toy, monkeypatch, own_cache):
     def missing(self):
         raise BadInput("looked for")
 
     words = ("run", *TOY, *DENSE, "tracking=none")
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(LSA, "learns", False)  # the vectors of the queries are the same for documents and passages
     assert harness(*words).code == 0
     monkeypatch.setattr(LSA, "require_model", missing, raising=False)

@@ -25,9 +25,8 @@ SECRET = "ApiKey s3cr3t-0123456789"
 
 
 @pytest.fixture(autouse=True)
-def surroundings(monkeypatch, tmp_path):
+def surroundings(monkeypatch, own_cache):
     monkeypatch.setattr(http_client, "BACKOFF_SECONDS", 0.01)
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.fixture

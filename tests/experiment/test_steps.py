@@ -14,11 +14,6 @@ HYBRID = (*LEXICAL, "retriever=hybrid_lexical")
 
 
 @pytest.fixture
-def own_cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
 def work(monkeypatch, untimed):
     """The calls of BM25 by name, in order."""
     done = []

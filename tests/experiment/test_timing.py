@@ -97,9 +97,8 @@ def test_a_tokenizer_with_a_model_counts_as_loaded_once_it_has_read_a_text(tmp_p
 
 
 @pytest.fixture
-def searched(monkeypatch, tmp_path):
+def searched(monkeypatch, own_cache):
     """An empty cache, and the numbers of queries that BM25 is asked for."""
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     asked, search = [], BM25.search
 
     def noted(self, queries, k):

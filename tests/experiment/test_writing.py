@@ -19,10 +19,9 @@ TRANSCRIPT = "user: 달은 매일 모양이 같아?\nassistant: 아니요, 변�
 
 
 @pytest.fixture(autouse=True)
-def surroundings(monkeypatch, tmp_path):
+def surroundings(monkeypatch, own_cache):
     """No key, short waits, and a cache of one's own, in which nothing is paid for yet."""
     monkeypatch.setattr(http_client, "BACKOFF_SECONDS", 0.01)
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
 

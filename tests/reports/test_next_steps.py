@@ -9,11 +9,7 @@ from harness.corpus.extraction import READERS
 from harness.data.contest import Sample
 from harness.reports.next_steps import EMPTY, TEXTS, Place, next_here, sample_note
 
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HARNESS_CACHE", "cache")
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def place(task="retrieval", **changes):

@@ -9,6 +9,18 @@ import time
 import urllib.request
 from contextlib import contextmanager, suppress
 
+# `mlflow`, whose server runs in the same process, not in one of its own that imports MLflow again.
+MLFLOW = """
+import os, runpy, sys
+import mlflow.cli, mlflow.server
+def serve(command, extra_env, **_):
+    os.environ.update(extra_env)
+    sys.argv = command[2:]
+    runpy.run_module(command[2], run_name="__main__")
+mlflow.server._exec_cmd = serve
+mlflow.cli.cli()
+"""
+
 
 @contextmanager
 def serving(folder, port=None, processes=1):
@@ -18,8 +30,8 @@ def serving(folder, port=None, processes=1):
     """
     database = os.environ.get("HARNESS_TEST_DATABASE", f"sqlite:///{folder / 'server.db'}")
     files = (folder / "files").as_uri()
-    words = ["server", "--workers", str(processes), "--backend-store-uri", database, "--artifacts-destination", files]
-    with started(folder, words, port or free_port()) as found:
+    words = ["--workers", str(processes), "--backend-store-uri", database, "--artifacts-destination", files]
+    with started(folder, ["-c", MLFLOW, "server", *words], port or free_port()) as found:
         yield found
 
 
@@ -31,8 +43,8 @@ def free_port():
 
 @contextmanager
 def started(folder, words, port, **variables):
-    """(address, process) of `mlflow WORDS`, once it answers."""
-    command = [sys.executable, "-m", "mlflow", *words, "--host", "127.0.0.1", "--port", str(port)]
+    """(address, process) of `python WORDS`, a server of MLflow, once it answers."""
+    command = [sys.executable, *words, "--host", "127.0.0.1", "--port", str(port)]
     environment = os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"} | variables
     with (folder / "server.log").open("a") as log:
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log, start_new_session=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from dataclasses import replace
 
@@ -227,10 +228,11 @@ def test_a_run_goes_to_the_store_it_was_meant_for(harness, toy, tmp_path, store)
 
 
 @pytest.mark.slow
-def test_a_run_is_saved_for_a_server_that_dies_in_it(harness, toy, tmp_path, monkeypatch):
+def test_a_run_is_saved_for_a_server_that_dies_in_it(harness, toy, tmp_path, monkeypatch, fresh_database):
     """A real one, killed while the run is at work; user and password are saved nowhere."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     plain = steps.run_steps
+    shutil.copyfile(fresh_database, tmp_path / "server.db")
     with serving(tmp_path) as (address, process):
 
         def run(*args):

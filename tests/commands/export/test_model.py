@@ -192,7 +192,7 @@ def test_the_served_model_answers_requests_8_at_a_time_as_the_run(shipped):
     expected, rows, own = predicted(run), conversations(), threading.local()
     # MLflow starts `uvicorn` by name: it is found where an environment that is not activated keeps its commands.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    words = ["models", "serve", "-m", export["model"]["uri"], "--env-manager", "local"]
+    words = ["-m", "mlflow", "models", "serve", "-m", export["model"]["uri"], "--env-manager", "local"]
     store = f"sqlite:///{folder / 'outputs' / 'mlflow.db'}"
 
     def one(number):

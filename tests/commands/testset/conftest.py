@@ -4,9 +4,8 @@ import pytest
 
 
 @pytest.fixture
-def asking(harness, monkeypatch, tmp_path):
+def asking(harness, monkeypatch, own_cache):
     """Call a command against a server, with another cache than other tests: asking("judge", server, "limit=3")."""
-    monkeypatch.setenv("HARNESS_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
 
     def call(command, server, *words):
