@@ -43,7 +43,7 @@ def sign(characters, starts, scale, shift, lows, first, last, keys):
     rows = len(scale) // bands
     for d in range(first, last):
         begin, size = starts[d], starts[d + 1] - starts[d]
-        width = min(SHINGLE, size)
+        width = size if size < SHINGLE else SHINGLE
         count = size - width + 1 if width else 0
         for i in range(count):
             lows[i] = np.uint32(_hash(characters, begin + i, width))
@@ -79,7 +79,7 @@ def similarities(characters, starts, tables, borders, sizes, left, right, found)
     """
     for d in range(len(sizes)):
         begin, end, table, count = starts[d], starts[d + 1], tables[borders[d] : borders[d + 1]], 0
-        width = min(SHINGLE, end - begin)
+        width = end - begin if end - begin < SHINGLE else SHINGLE
         for i in range(begin, end - width + 1 if width else begin):
             value = _hash(characters, i, width)
             place = _place(table, value)

@@ -92,8 +92,10 @@ def place_edits(matched, source_starts, target_starts, merge_gap, of_source, of_
                 here, last = (here if i - last <= merge_gap else i), i
             for k in range(i, kept):
                 of_source[first + k] = k if merge_gap < 0 else here
+            most = kept - 1 if kept > i else i
             for k in range(j, until):
-                of_target[into + k] = min(i + k - j, max(i, kept - 1)) if merge_gap < 0 else here
+                at = i + k - j if i + k - j < most else most
+                of_target[into + k] = at if merge_gap < 0 else here
             i, j = kept + 1, until + 1
 
 

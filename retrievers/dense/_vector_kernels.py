@@ -20,59 +20,73 @@ LANES = 16  # number of partial sums of an inner product: enough for vector inst
 FUSED = {"contract"}
 
 
+class CandidateRows(NamedTuple):
+    """Candidates of queries, ascending. Query q has room for those from `offsets[q]` to `offsets[q + 1] - 1`.
+
+    docs, scores: int32 and float64. sizes: int64 [Q], number of candidates so far.
+    thresholds: float32 [Q]; documents with a lower approximate score are not candidates.
+    """
+
+    docs: np.ndarray
+    scores: np.ndarray
+    offsets: np.ndarray
+    sizes: np.ndarray
+    thresholds: np.ndarray
+
+
 class ScoringRoom(NamedTuple):
     """A thread's memory. A kernel that allocates memory takes longer to compile.
 
-    found, scored: int32 and float64, the candidates of a query and their scores. values: float64, to select the best.
-    wide: float64 [D], the query. lanes: float64 [LANES], partial sums.
+    values: float64, to select the best. wide: float64 [D], the query. lanes: float64 [LANES], partial sums.
     """
 
-    found: np.ndarray
-    scored: np.ndarray
     values: np.ndarray
     wide: np.ndarray
     lanes: np.ndarray
 
 
-def room_to_score(candidates: int, dimensions: int) -> ScoringRoom:
-    found, scored, values = np.empty(candidates, np.int32), np.empty(candidates), np.empty(candidates)
-    return ScoringRoom(found, scored, values, np.empty(dimensions), np.empty(LANES))
-
-
 @kernel
-def collect(block, base, queries, vectors, slack, k, docs, scores, sizes, thresholds, room):
-    """Extend the candidates of each query by those of the documents base..base+n-1 that score high enough.
+def search_block(block, base, queries, vectors, slack, found, top_docs, top_scores, room):
+    """Add those of the documents base..base+n-1 to the candidates that score high enough.
 
     The k best documents by exact score are always among the candidates. Ties go to the smaller document number. After
-    the last document, candidates are dropped that cannot be among the k best by exact score.
+    the last document, fill `top_docs` and `top_scores` [Q, k >= 1] with the k best candidates, in document order.
+    Exact scores are inner products, summed in float64. Rows are padded with document -1 and score -inf.
 
     block: float32 [Q, n], approximate scores of these documents.
     slack: float64 [Q], the greatest difference between an approximate and an exact score.
-    docs, scores: int32 and float64 [Q, room]; the candidates so far are `docs[q, :sizes[q]]`, ascending.
-    sizes: int64 [Q], number of candidates; initially 0.
-    thresholds: float32 [Q]; documents with a lower score are not candidates; initially -inf.
     """
-    most, n = docs.shape[1], block.shape[1]
+    n, k = block.shape[1], top_docs.shape[1]
     for q in range(len(block)):
-        row, size, threshold = block[q], sizes[q], thresholds[q]
-        mine, approximate = docs[q], scores[q]
+        row, size, threshold = block[q], found.sizes[q], found.thresholds[q]
+        begin, end = found.offsets[q], found.offsets[q + 1]
+        mine, scores, most = found.docs[begin:end], found.scores[begin:end], end - begin
         for start in range(0, n, STRIPE):
-            stop = min(start + STRIPE, n)
+            stop = start + STRIPE if start + STRIPE <= n else n
             above = _reaches(row, start, threshold) if stop - start == STRIPE else True
             if above:
                 for i in range(start, stop):
-                    mine[size], approximate[size] = base + i, row[i]
+                    mine[size], scores[size] = base + i, row[i]
                     size += row[i] >= threshold
                 if size > most - STRIPE:
-                    size, bound = _drop(mine, approximate, room.values, size, k, slack[q])
+                    size, bound = _drop(mine, scores, room.values, size, k, slack[q])
                     if size > most // 2:  # too many are left
-                        _score(queries[q], vectors, mine, approximate, size, room.wide, room.lanes)
-                        bound = keep_best(mine, approximate, room.values, size, k) - slack[q]
+                        _score(queries[q], vectors, mine, scores, size, room.wide, room.lanes)
+                        bound = keep_best(mine, scores, room.values, size, k) - slack[q]
                         size = k
                     threshold = np.nextafter(np.float32(bound), np.float32(-np.inf))
-        if base + n == len(vectors) and size > k:
-            size = _drop(mine, approximate, room.values, size, k, slack[q])[0]
-        sizes[q], thresholds[q] = size, threshold
+        if base + n == len(vectors):
+            if size > k:
+                size = _drop(mine, scores, room.values, size, k, slack[q])[0]
+            _score(queries[q], vectors, mine, scores, size, room.wide, room.lanes)
+            if size > k:
+                keep_best(mine, scores, room.values, size, k)
+                size = k
+            for i in range(size):
+                top_docs[q, i], top_scores[q, i] = mine[i], scores[i]
+            for i in range(size, k):
+                top_docs[q, i], top_scores[q, i] = -1, -np.inf
+        found.sizes[q], found.thresholds[q] = size, threshold
 
 
 @helper(inline="always")
@@ -82,28 +96,6 @@ def _reaches(row, start, threshold):
     for i in range(np.uint64(STRIPE)):
         above += np.int32(row[np.uint64(start) + i] >= threshold)
     return above > 0
-
-
-@kernel
-def rank_rows(queries, vectors, candidates, offsets, top_docs, top_scores, first, last, room):
-    """Fill rows first..last-1 of `top_docs` and `top_scores` [Q, k >= 1] with the k best candidates, in document order.
-
-    Query q has the candidates `candidates[offsets[q]:offsets[q + 1]]` (int32, ascending). Scores are inner products,
-    summed in float64. Rows are padded with document -1 and score -inf. Ties go to the smaller document number.
-    """
-    k, mine, scores = top_docs.shape[1], room.found, room.scored
-    for q in range(first, last):
-        size = offsets[q + 1] - offsets[q]
-        for i in range(size):
-            mine[i] = candidates[offsets[q] + i]
-        _score(queries[q], vectors, mine, scores, size, room.wide, room.lanes)
-        if size > k:
-            keep_best(mine, scores, room.values, size, k)
-            size = k
-        for i in range(size):
-            top_docs[q, i], top_scores[q, i] = mine[i], scores[i]
-        for i in range(size, k):
-            top_docs[q, i], top_scores[q, i] = -1, -np.inf
 
 
 @helper
@@ -142,7 +134,8 @@ def _score(query, vectors, docs, scores, size, wide, lanes):
                 four = wide[j + 3 * LANES] * np.float64(vector[j + 3 * LANES])
                 lanes[j - start] += (one + two) + (three + four)
         for start in range(whole, len(wide), LANES):
-            for j in range(min(LANES, len(wide) - start)):
+            left = len(wide) - start
+            for j in range(left if left < LANES else LANES):
                 lanes[j] += wide[np.uint64(start + j)] * np.float64(vector[np.uint64(start + j)])
         width = LANES // 2
         while width:
@@ -154,9 +147,9 @@ def _score(query, vectors, docs, scores, size, wide, lanes):
 
 def _warm():
     """Compile all kernels."""
-    vectors, offsets = read_only(np.ones((1, LANES), np.float32)), np.arange(2)
-    docs, scores = np.zeros((1, 2 * STRIPE), np.int32), np.zeros((1, 2 * STRIPE))
-    sizes, thresholds, room = np.zeros(1, np.int64), np.zeros(1, np.float32), room_to_score(2 * STRIPE, LANES)
-    block, slack = np.ones((1, 1), np.float32), np.zeros(1)
-    collect(block, 0, vectors, vectors, slack, 1, docs, scores, sizes, thresholds, room)
-    rank_rows(vectors, vectors, np.zeros(1, np.int32), offsets, docs, scores, 0, 1, room)
+    vectors, offsets = read_only(np.ones((1, LANES), np.float32)), np.array([0, 2 * STRIPE])
+    docs, scores = np.zeros(2 * STRIPE, np.int32), np.zeros(2 * STRIPE)
+    found = CandidateRows(docs, scores, offsets, np.zeros(1, np.int64), np.zeros(1, np.float32))
+    top = np.zeros((1, 1), np.int32), np.zeros((1, 1))
+    block, room = np.ones((1, 1), np.float32), ScoringRoom(np.empty(2 * STRIPE), np.empty(LANES), np.empty(LANES))
+    search_block(block, 0, vectors, vectors, np.zeros(1), found, *top, room)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
@@ -37,6 +37,7 @@ class Candidates(NamedTuple):
 
 
 Propose = Callable[[np.ndarray], Candidates]  # called with queries, float32 [n, D]
+Rows = tuple[np.ndarray, np.ndarray]  # documents, int32 [Q, k], and their scores, float64 [Q, k]
 
 
 class VectorHits(NamedTuple):
@@ -143,7 +144,10 @@ class Approximate(ABC):
         width = min(k, len(vectors))
         if self._propose is None:
             self._propose = self._open(self._folder, vectors)
-        docs, scores = rank_candidates(queries, vectors, width, BATCH, self._propose)
+        propose, vectors = self._propose, read_only(vectors)
+        docs, scores = _in_batches(
+            queries, vectors, width, BATCH, lambda some: _best(some, vectors, propose(some), width)
+        )
         if not measure:
             return VectorHits(docs, scores, {})
         count = min(len(queries), self._most_measured or len(queries))
@@ -337,52 +341,22 @@ def checked_count(name: str, value: int, least: int = 1, most: int = 1 << 20) ->
     return value
 
 
-def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k best of all N >= k documents, like `rank_candidates`. longest: the greatest length of a vector."""
+def exact(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> Rows:
+    """Return the k best of all N >= k documents, like `_in_batches`. longest: the greatest length of a vector."""
     from threadpoolctl import threadpool_limits
 
     vectors, batch = read_only(vectors), max(1, min(QUERIES, ROOM // _room(k)))
     with threadpool_limits(1, "blas"):  # more threads of BLAS would wait for each other after every block
-        return rank_candidates(queries, vectors, k, batch, lambda some: _scan(some, vectors, longest, k))
+        return _in_batches(queries, vectors, k, batch, lambda some: _scan(some, vectors, longest, k))
 
 
-def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> Candidates:
-    from retrievers.dense import _vector_kernels
-
-    n, slack = len(queries), rounding(queries, longest)
-    # A query whose products may overflow becomes 0 here; its infinite slack makes every document a candidate.
-    finite = np.where(np.isfinite(slack)[:, None], queries, np.float32(0))
-    docs, scores = np.empty((n, _room(k)), np.int32), np.empty((n, _room(k)))
-    sizes, thresholds = np.zeros(n, np.int64), np.full(n, -np.inf, np.float32)
-
-    def scan(first: int, last: int) -> None:
-        mine, count = slice(first, last), last - first
-        products, room = (
-            np.empty(count * DOCUMENTS, np.float32),
-            _vector_kernels.room_to_score(docs.shape[1], vectors.shape[1]),
-        )
-        for base in range(0, len(vectors), DOCUMENTS):
-            some = vectors[base : base + DOCUMENTS]
-            block = products[: count * len(some)].reshape(count, len(some))
-            np.matmul(finite[mine], some.T, out=block)
-            _vector_kernels.collect(
-                block, base, queries[mine], vectors, slack[mine], k, docs[mine], scores[mine], sizes[mine],
-                thresholds[mine], room,
-            )  # fmt: skip
-
-    in_parts(n, cores(), cores(), scan)
-    return Candidates(docs[np.arange(docs.shape[1]) < sizes[:, None]], np.concatenate([[0], np.cumsum(sizes)]))
-
-
-def rank_candidates(
-    queries: np.ndarray, vectors: np.ndarray, k: int, batch: int, propose: Propose
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k best of each query's candidates: (docs int32 [Q, k], scores float64 [Q, k]).
+def _in_batches(
+    queries: np.ndarray, vectors: np.ndarray, k: int, batch: int, search: Callable[[np.ndarray], Rows]
+) -> Rows:
+    """Return the k best documents of each query. `search` is called for at most `batch` queries at a time.
 
     Rows are ordered by descending score, then ascending document number, and padded with document -1 and score 0. A
     query of zeros finds no document. Raise ValueError unless queries are float32 [Q, D] and finite.
-
-    batch: number of queries in a call of `propose`.
     """
     if queries.dtype != np.float32 or queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
         raise ValueError(f"queries must be float32 [Q, {vectors.shape[1]}], not {queries.dtype} {list(queries.shape)}")
@@ -390,33 +364,60 @@ def rank_candidates(
         raise ValueError("queries must be finite, but one has NaN or infinity")
     docs, scores = np.full((len(queries), k), -1, np.int32), np.zeros((len(queries), k))
     nonzero = np.flatnonzero(queries.any(axis=1))
-    if k == 0 or not len(nonzero):
-        return docs, scores
-    vectors = read_only(vectors)
-    for start in range(0, len(nonzero), batch):
+    for start in range(0, len(nonzero) if k else 0, batch):
         rows = nonzero[start : start + batch]
-        some = read_only(queries[rows])
-        docs[rows], scores[rows] = _best(some, vectors, propose(some), k)
+        docs[rows], scores[rows] = search(read_only(queries[rows]))
     scores[docs < 0] = 0.0
     return docs, scores
 
 
-def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rank candidates as `rank_candidates` does, but pad with the score -inf."""
-    from retrievers.dense import _vector_kernels
+def _scan(queries: np.ndarray, vectors: np.ndarray, longest: float, k: int) -> Rows:
+    slack, offsets = rounding(queries, longest), np.arange(len(queries) + 1) * _room(k)
+    # A query whose products may overflow becomes 0 here; its infinite slack makes every document a candidate.
+    finite = np.where(np.isfinite(slack)[:, None], queries, np.float32(0))
+
+    def blocks(first: int, last: int) -> Iterator[tuple[int, np.ndarray]]:
+        products = np.empty((last - first) * DOCUMENTS, np.float32)
+        for base in range(0, len(vectors), DOCUMENTS):
+            some = vectors[base : base + DOCUMENTS]
+            block = products[: (last - first) * len(some)].reshape(last - first, len(some))
+            yield base, np.matmul(finite[first:last], some.T, out=block)
+
+    none = Candidates(np.empty(offsets[-1], np.int32), offsets)
+    return _search(queries, vectors, slack, none, np.zeros(len(queries), np.int64), k, blocks)
+
+
+def _best(queries: np.ndarray, vectors: np.ndarray, candidates: Candidates, k: int) -> Rows:
+    count, none = len(queries), np.empty((len(queries), 0), np.float32)
+    sizes, last_block = np.diff(candidates.offsets), lambda first, last: [(len(vectors), none[first:last])]
+    return _search(queries, vectors, np.full(count, np.inf), candidates, sizes, k, last_block)
+
+
+def _search(
+    queries: np.ndarray, vectors: np.ndarray, slack: np.ndarray, candidates: Candidates, sizes: np.ndarray, k: int,
+    blocks: Callable[[int, int], Iterable[tuple[int, np.ndarray]]],
+) -> Rows:  # fmt: skip
+    """Return the k best of the candidates and of the documents of blocks, ordered, and padded with the score -inf.
+
+    candidates: room for those of each query; overwritten. sizes: int64 [Q], their number so far.
+    blocks: yields (first document, block) for the queries first..last-1, up to the last document.
+    """
+    from retrievers.dense._vector_kernels import LANES, CandidateRows, ScoringRoom, search_block
     from retrievers.lexical._bm25_kernels import order_rows
 
     docs, scores = np.empty((len(queries), k), np.int32), np.empty((len(queries), k))
+    found, thresholds = np.zeros(len(candidates.docs)), np.full(len(queries), -np.inf, np.float32)
+    most = int(np.diff(candidates.offsets).max(initial=0))
 
-    def rank(first: int, last: int) -> None:
-        most = int(np.diff(candidates.offsets)[first:last].max(initial=0))
-        room = _vector_kernels.room_to_score(most, vectors.shape[1])
-        _vector_kernels.rank_rows(
-            queries, vectors, candidates.docs, candidates.offsets, docs, scores, first, last, room
-        )
+    def search(first: int, last: int) -> None:
+        mine, offsets = slice(first, last), candidates.offsets[first : last + 1]
+        state = CandidateRows(candidates.docs, found, offsets, sizes[mine], thresholds[mine])
+        room = ScoringRoom(np.empty(most), np.empty(vectors.shape[1]), np.empty(LANES))
+        for base, block in blocks(first, last):
+            search_block(block, base, queries[mine], vectors, slack[mine], state, docs[mine], scores[mine], room)
         order_rows(docs, scores, first, last)
 
-    in_parts(len(queries), cores(), cores(), rank)
+    in_parts(len(queries), cores(), cores(), search)
     return docs, scores
 
 

@@ -38,7 +38,7 @@ def collect_by_bounds(n_docs, docs, scores, frequent, queried, room, begin, end,
     cursors, rows, found, scored, sums = queried.cursors, queried.rows, room.found, room.scored, room.bounds
     size, least, n = NONE, NONE, end - begin
     for base in range(0, n_docs, WINDOW):
-        count = min(WINDOW, frequent.padded - base)
+        count = frequent.padded - base if frequent.padded - base < WINDOW else WINDOW
         for t in range(begin, end):
             row = rows[t]
             if row >= 0:
@@ -95,12 +95,13 @@ def _first_least(sums, count, k, n, values, best):
     for i in range(groups):
         best[i] = 0
     for start in range(0, count, groups):
-        for i in range(np.uint64(min(groups, count - start))):
+        for i in range(np.uint64(groups if groups < count - start else count - start)):
             bound = sums[np.uint64(start) + i]
             best[i] = bound if bound > best[i] else best[i]
     for i in range(groups):
         values[i] = best[i]
-    return max(NONE, np.int64(select(values, np.int64(groups), k - 1)) - n - 1)
+    least = np.int64(select(values, np.int64(groups), k - 1)) - n - 1
+    return least if least > 0 else NONE
 
 
 @helper(inline="always")
@@ -138,7 +139,8 @@ def _drop(docs, scores, values, size, k, n, least):
     """Drop candidates, `size` > k of them, whose sums of bounds are too low. Return (size, least)."""
     for i in range(size):
         values[i] = scores[i]
-    least = max(least, np.int64(select(values, size, k - 1)) - n - 1)
+    bound = np.int64(select(values, size, k - 1)) - n - 1
+    least = bound if bound > least else least
     kept = 0
     for i in range(size):
         docs[kept], scores[kept] = docs[i], scores[i]

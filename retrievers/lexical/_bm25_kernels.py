@@ -125,7 +125,7 @@ def sort_rows(docs, scores, first, last, keys, values, own_docs, own_scores):
         mask *= 2
     mask -= 1
     for start in range(first, last, LANES):
-        lanes = min(LANES, last - start)
+        lanes = LANES if start + LANES <= last else last - start
         longest = _fill_keys(docs, scores, start, lanes, mask, keys, values)
         _sort_lanes(keys, longest)
         for lane in range(lanes):
@@ -175,7 +175,7 @@ def _sort_lanes(keys, count):
         step, begin, distance = top, 0, size
         while True:
             for i in range(begin, count - distance, 2 * size):
-                end = min(i + size, count - distance)
+                end = i + size if i + size < count - distance else count - distance
                 upper, lower = keys[i * LANES : end * LANES], keys[(i + distance) * LANES : (end + distance) * LANES]
                 for j in range(np.uint64(len(upper))):
                     upper[j], lower[j] = max(upper[j], lower[j]), min(upper[j], lower[j])

@@ -113,7 +113,8 @@ def search_postings(n_docs, docs, scores, frequent, queried, room, first, last, 
             if base < 0:
                 break
             # A small corpus does not fill a block.
-            count = min(BLOCK, n_docs - base + (base - n_docs) % GROUPS)
+            count = n_docs - base + (base - n_docs) % GROUPS
+            count = count if count < BLOCK else BLOCK
             _add_up(docs, scores, cursors, ends, begin, end, base, sums)
             if size == 0:  # the first block
                 threshold = _first_threshold(sums, count, floor, k, values)
@@ -167,7 +168,7 @@ def _first_threshold(sums, count, floor, k, values):
         values[i] = sums[i]
     for start in range(GROUPS, count, GROUPS):
         for i in range(GROUPS):  # compiled to vector instructions, since neighbours are in different groups
-            values[i] = max(values[i], sums[start + i])
+            values[i] = sums[start + i] if sums[start + i] > values[i] else values[i]
     kth = select(values, np.int64(GROUPS), k - 1)
     return np.nextafter(kth + floor, -np.inf) if kth > 0.0 else -np.inf
 
