@@ -135,7 +135,8 @@ class Execution:
     def _launch(self, trials: list[Trial]) -> None:
         depths = plan.depths(self.trials.values())
         planned = plan.jobs(trials, depths, self.sweep.trials_per_job)
-        cached, timed = self.sweep.planner.cached(trials[0], depths), bool(self.sweep.times)
+        own = {key: depths[key] for trial in trials for key in trial.ranking_keys}  # none of a trial that was refused
+        cached, timed = self.sweep.planner.cached(trials[0], own), bool(self.sweep.times)
         first, launcher = self._launched, self.sweep.launcher
         jobs = {
             first + n: replace(job, timed=timed, cached=all(cached[key] for key in job.trials[0].ranking_keys))
