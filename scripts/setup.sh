@@ -44,7 +44,7 @@ log=$venv/setup.log
     esac
 done
 [ "$(tail -n 1 "$log")" = "pip is done" ] || {
-    grep -Ev '^(WARNING|Collecting|Processing|Requirement already|  (Downloading|Using cached))' "$log" | tail -n 20 >&2
+    grep -Ev '^(WARNING|Collecting|Processing|Installing collected|Requirement already|  (Downloading|Using cached))' "$log" | tail -n 20 >&2
     grep -qi 'no space left' "$log" && stop "the disk is full. Free about $need_mb MB and run this again."
     stop "pip failed; its full output is in $log. Fix the cause and run this again."
 }

@@ -6,7 +6,7 @@ import shlex
 
 from harness.analysis.board.expected import shown_of_run
 from harness.analysis.proposals import advising
-from harness.analysis.proposals.advising import Ceiling, advise, part_ceilings
+from harness.analysis.proposals.advising import PERFECT, Ceiling, advise, part_ceilings
 from harness.analysis.proposals.catalogue import Proposal
 from harness.analysis.proposals.command_lines import override_key
 from harness.analysis.proposals.evidence import RANKS, RankCounts, rank_counts
@@ -25,6 +25,7 @@ from harness.reports.tables import Column, Rows, Table
 from harness.storage.typed import encoded
 
 WITHHELD = "These overrides of the run say where queries and secrets are sent. Add them if you trust the run:"
+FULL = 0.99995  # a bound that leads to a score of 1, as shown, says nothing: no measure exceeds 1
 NOTHING = "Nothing that this machine can try is likely to gain enough to be worth a run."
 
 
@@ -67,7 +68,7 @@ def advise_run(config: AdviseConfig, invocation: Invocation) -> CommandAnswer:
         ]
     score = f"{evidence.measure.name} {number(evidence.value)}"
     title = f"Run {read.run.named}: {score} on {len(evidence.query_ids):,} queries"
-    tables = [_to_try(found, commands), _ceilings(limits), _rank_counts(stand)]
+    tables = [_to_try(found, commands, evidence.value), _ceilings(limits, evidence.value), _rank_counts(stand)]
     verdict, steps = [expected.sentence] if expected else [], [labels] if near else []
     return CommandAnswer(document, Report(title, verdict, tables, notes, steps=steps))
 
@@ -78,22 +79,24 @@ def _rank_counts(found: list[RankCounts]) -> Table:
     return Table("Queries with a relevant document up to each rank", [Column("ranking"), *counts], rows)
 
 
-def _ceilings(found: list[Ceiling]) -> Table:
+def _ceilings(found: list[Ceiling], value: float) -> Table:
     by: dict[float, list[str]] = {}
-    for one in found:
+    vacuous = [one for one in found if one.of == PERFECT and value + one.bound > FULL]
+    for one in (one for one in found if one not in vacuous):
         by.setdefault(round(one.bound, 4), []).append(one.of)
     rows: Rows = [[bound, "; ".join(parts)] for bound, parts in by.items()]
     columns = [Column("bound", "difference"), Column("by")]
-    return Table("The most that each change could gain, with everything else unchanged", columns, rows)
+    notes = [f"Not listed: {one.of}. Its score is always 1." for one in vacuous]
+    return Table("The most that each change could gain, with everything else unchanged", columns, rows, notes)
 
 
-def _to_try(found: list[Proposal], commands: list[str]) -> Table:
+def _to_try(found: list[Proposal], commands: list[str], value: float) -> Table:
     """Return the proposals with their commands. Do not repeat a reason or an upper bound of an earlier proposal."""
     said: set[str] = set()
     lines = []
     for place, (one, command) in enumerate(zip(found, commands, strict=True), 1):
         limit = f"at most {number(one.bound)}"
-        bound = "" if one.exact or limit in said else f", {limit}"
+        bound = "" if one.exact or limit in said or value + one.bound > FULL else f", {limit}"
         worth = (
             f"{number(one.bound)} more on these queries" if one.exact else f"usually about {number(one.expected)} more"
         )

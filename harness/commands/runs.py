@@ -24,7 +24,7 @@ from harness.reports.result import CommandAnswer
 from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.storage.typed import HIDDEN
 from harness.tracking.mlflow_client import shown_address
-from harness.tracking.tracker import ONLY_BEST, LoggedRun, Tracker, member_tag
+from harness.tracking.tracker import ONLY_BEST, SHOWN_FIRST, LoggedRun, Tracker, member_tag
 
 COUNTS = Column("runs", "count"), Column("sweeps", "count")
 EXPERIMENTS = (Column("experiment"), *COUNTS, Column("best", "value"), Column("objective"), Column("latest run"))
@@ -79,9 +79,10 @@ class RunRow:
         if self.trials is not None:
             best = self.run.tags.get("best.overrides")
             return f"sweep, {counted(self.trials, 'trial')}" + (f"; best: {best}" if best else "")
-        said = " ".join(f"{name}={value}" for name, value in self.differs.items())
-        automatic = "sweep.trial" in self.run.tags or self.run.name.startswith(self.run.params.get("retriever", ""))
-        return said if said and automatic else " ".join(filter(None, (self.run.name, said and f"({said})")))
+        brief = self.run.brief
+        told = SHOWN_FIRST if brief != self.run.name else ()
+        said = " ".join(f"{name}={value}" for name, value in self.differs.items() if name not in told)
+        return f"{brief} ({said})" if said else brief
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class RunGroup:
     def table(self, title: str) -> Table:
         estimated = any(row.objective and row.objective.estimate for row in self.rows)
         columns = [Column("estimate" if estimated else "value", "value"), Column("raw", "value")]
-        columns += map(Column, ("kind", "status", "what differs", "age", "run"))
+        columns += map(Column, ("kind", "status", "age", "id", "run"))
         ended = all(row.status == "FINISHED" for row in self.rows)
         cells: Rows = []
         for place, row in enumerate(self.rows):
@@ -144,7 +145,7 @@ class RunGroup:
             said = row.in_words + (f" (returns the same as {twin.short_id})" if twin else "")
             kind = row.objective.kind if row.objective and len(self.kinds) > 1 else ""
             status = "" if ended else row.status
-            cells.append([*_score(row.objective), kind, status, said, _age(row.run.began), row.run.short_id])
+            cells.append([*_score(row.objective), kind, status, _age(row.run.began), row.run.short_id, said])
         lines = [self.expected.sentence] if self.expected else []
         lines += _left_out(len(self.rows), self.left_out)
         return Table(title, columns, cells, lines, "runs").without_empty()

@@ -119,8 +119,7 @@ def search(config: SearchConfig, invocation: Invocation) -> CommandAnswer:
     # Loading less is faster now, but slower if this process searches again.
     with brief_texts() if runs_one_command() else nullcontext():
         answer = Asked.of(config, invocation)(text)
-    assert answer.shown
-    return replace(answer, shown=replace(answer.shown, notes=_by_default(invocation)))
+    return replace(answer, shown=answer.shown and replace(answer.shown, notes=_by_default(invocation)))
 
 
 def _by_default(invocation: Invocation) -> list[str]:
@@ -128,10 +127,9 @@ def _by_default(invocation: Invocation) -> list[str]:
     words = (*invocation.overrides, *invocation.defaults)
     if any(word.startswith(("retriever", "gate")) for word in words):
         return []
-    choices = invocation.choices
+    told = "To search as one of your runs did, use the `harness search` command that the run printed."
     return [
-        f"retriever={choices['retriever']} and gate={choices['gate']} are the defaults. To search as one of your runs "
-        "did, use the `harness search` command that the run printed."
+        f"retriever={invocation.choices['retriever']} and gate={invocation.choices['gate']} are the defaults. {told}"
     ]
 
 

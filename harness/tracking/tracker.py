@@ -70,6 +70,7 @@ CLAIM = "harness.claim"  # tag with the name of the run's lock file, by which la
 PARENT = "mlflow.parentRunId"  # tag of a sweep's trials with the id of the sweep's run
 ONLY_BEST = "sweep.runs.best"  # tag of a sweep that logged only its best trials as runs: how many
 TRIAL = "sweep.trial"  # tag with a trial's number
+SHOWN_FIRST = ("retriever", "gate")  # settings whose values are in every brief name
 NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # maximum number of characters; MLflow cuts longer tags
 
@@ -157,8 +158,16 @@ class LoggedRun:
 
     @property
     def named(self) -> str:
-        """Return the run's id and name, for use in a sentence: `3f2a91bc (bm25-kiwi-none)`."""
-        return f"{self.short_id} ({self.name})"
+        """Return the run's id and its brief name, for use in a sentence: `3f2a91bc (bm25 · none)`."""
+        return f"{self.short_id} ({self.brief})"
+
+    @property
+    def brief(self) -> str:
+        """Return the run's retriever and gate, such as `bm25 · none`; or its name, if not made from its choices."""
+        retriever = self.params.get("retriever") if self.has_settings else None
+        if retriever is None or not (TRIAL in self.tags or self.name.startswith(f"{retriever}-")):
+            return self.name
+        return " · ".join(self.params[key] for key in SHOWN_FIRST if key in self.params)
 
     @property
     def called(self) -> str:

@@ -74,6 +74,21 @@ def test_a_file_from_elsewhere_has_bounds_and_no_commands(harness, toy, tmp_path
     assert found["advice"] == []
     assert found["ceilings"] == [{"of": "a ranking with all relevant documents first", "bound": pytest.approx(1 / 3)}]
     assert "made elsewhere" in found["notes"][0]
+    assert "+0.3333  a ranking with all relevant documents first" in harness(*ASK).out
+
+
+def test_a_bound_that_leads_to_the_highest_possible_score_is_not_shown(harness):
+    words = ("tokenizer=word", "experiment_name=e")
+    assert harness("run", *words, "metrics=[modified_map@3,ndcg@10]").code == 0
+    for metric, vacuous in {"modified_map@3": False, "ndcg@10": True}.items():
+        found, out = harness(*ASK, f"metric={metric}", "format=json").json, harness(*ASK, f"metric={metric}").out
+        [bound] = [
+            one["bound"] for one in found["ceilings"] if one["of"] == "a ranking with all relevant documents first"
+        ]
+        assert (found["value"] + bound == pytest.approx(1)) == vacuous
+        assert (f"+{bound:.4f}  a ranking with all relevant documents first" in out) != vacuous
+        assert ("Not listed: a ranking with all relevant documents first. Its score is always 1." in out) == vacuous
+        assert (f"at most {bound:.4f}" in out) != vacuous
 
 
 def test_other_runs_that_cannot_be_read_are_counted(harness, logged, tmp_path):

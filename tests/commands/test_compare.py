@@ -80,7 +80,8 @@ def test_tables_to_paste(harness, runs):
     assert "| modified\\_map@3 | +0.667 [+0.000, +1.000] | 0.500 | 2 | 1 | 0 | 3 |" in shown
     tex = harness(*COMPARE[:2], "format=latex").out
     assert (tex.count("\\begin{table}"), tex.count("\\bottomrule")) == (2, 2)
-    assert "B: bm25 $\\cdot$ score" in tex  # in words, not by the name of the run
+    assert "A: bm25 $\\cdot$ none" in tex
+    assert "B: \\textless{}b\\textgreater{}worse" in tex  # a name that a person gave, escaped
     said = "format='latx' is not one of text, json, markdown, latex, csv. Did you mean 'latex'?"
     assert said in harness(*COMPARE[:2], "format=latx").refusal
 
@@ -91,7 +92,7 @@ def test_the_page_is_the_board_of_the_runs_with_the_comparison_as_its_report(har
     assert next(iter(found["differences"]))["mean"] == pytest.approx(-2 / 3)
     page = data_of(Path(found["files"]["html"]).read_text())
     # The best first, and its label is that of the comparison, whose order was given.
-    assert [run["short"] for run in page["runs"]] == ["B: bm25 · none", "A: bm25 · score"]
+    assert [run["short"] for run in page["runs"]] == ["B: bm25 · none", "A: <b>worse|</b>"]
     assert [run["value"] for run in page["runs"]] == [1, pytest.approx(1 / 3, abs=1e-6)]
     queries = page["queries"]
     kinds = unpacked_places(queries["matrix"]["cells"]).reshape(3, 2)

@@ -114,7 +114,7 @@ def test_a_file_that_was_removed_is_no_file_that_was_never_logged(ids, capsys, n
     with put_back(file := stored(ids["learnt"], name)):
         file.unlink()
         command = ("export", f"run={ids['learnt']}") if name == "metrics.json" else ("board",)
-        assert f"{name} of run {ids['learnt'][:8]} (bm25-whitespace-auto) is gone" in said(capsys, *command)
+        assert f"{name} of run {ids['learnt'][:8]} (bm25 · auto) is gone" in said(capsys, *command)
 
 
 @pytest.mark.local

@@ -89,7 +89,7 @@ def test_a_night_fails_only_if_it_is_worse(example):
     assert not example("nightly_check")[0]
     assert not example("nightly_check", "retriever=hybrid_lexical")[0]
     code, _ = example("nightly_check", "gate=score", "gate.threshold=20")
-    assert re.fullmatch(r"\w{8} \(bm25-kiwi-score .*\) is worse than .* in modified_map@3 \(fail_if=worse\)\.", code)
+    assert re.fullmatch(r"\w{8} \(bm25 · score\) is worse than .* in modified_map@3 \(fail_if=worse\)\.", code)
 
 
 @pytest.mark.slow

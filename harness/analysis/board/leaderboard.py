@@ -31,6 +31,10 @@ from harness.storage.typed import HIDDEN, key_named
 INDEX = "index_mb"
 KOREAN = {"query": "질의", "item": "항목"}
 MUCH = 10  # a run this many times quicker than the recommended run is named beside it
+OF_THE_LISTS = Words(
+    " They may use the labels of these queries; the score, out of fold, does not.",
+    " 이 목록은 그 질의의 라벨을 썼을 수 있지만, 폴드 밖 점수는 쓰지 않았습니다.",
+)
 LOST = {
     "wrongly_returned": Words("documents are returned where none are needed", "필요 없는 문서를 반환해서"),
     "wrongly_withheld": Words("the gate withholds documents that are needed", "필요한 문서를 게이트가 막아서"),
@@ -263,12 +267,15 @@ def _lost(runs: BoardRuns, place: int) -> list[Words]:
     if not counts:
         return []
     code, many = max(counts.items(), key=lambda one: (one[1], -one[0]))
-    words, lost, loses, loses_ko = LOST[LOSSES[code]], sum(counts.values()), "loses", "점수를 잃으며"
+    words, lost, begin, begin_ko, rest = LOST[LOSSES[code]], sum(counts.values()), "It loses", "", Words("", "")
     if runs.metric != LOSING:
-        lost, loses, loses_ko = int((runs.values[place] < 1 - CLOSE).sum()), "scores less than 1", "1점에 못 미치며"
+        lost, begin = int((runs.values[place] < 1 - CLOSE).sum()), "It scores less than 1"
+    elif "out of fold" in runs.runs[place].score.kind:
+        begin, begin_ko, rest = "The lists that it wrote lose", "기록된 목록은 ", OF_THE_LISTS
+    loses_ko = "점수를 잃으며" if runs.metric == LOSING else "1점에 못 미치며"
     return [
         Words(
-            f"It {loses} on {counted(lost, 'query')}, most often because {words.en} ({many:,}).",
-            f"질의 {lost:,}개에서 {loses_ko}, 가장 흔한 이유는 {words.ko}입니다({many:,}개).",
+            f"{begin} on {counted(lost, 'query')}, most often because {words.en} ({many:,}).{rest.en}",
+            f"{begin_ko}질의 {lost:,}개에서 {loses_ko}, 가장 흔한 이유는 {words.ko}입니다({many:,}개).{rest.ko}",
         )
     ]

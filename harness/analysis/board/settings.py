@@ -14,9 +14,8 @@ from harness.config import manual
 from harness.config.components import GROUPS, SHARED
 from harness.config.text import shortest
 from harness.storage.typed import HIDDEN
-from harness.tracking.tracker import LoggedRun
+from harness.tracking.tracker import SHOWN_FIRST, LoggedRun
 
-FIRST = ("retriever", "gate")  # settings whose values are in every short name
 SAID = {"top_k": "top"}  # key -> its abbreviation in a run's short name
 LONGEST = 30  # a value in a short name has at most this many characters
 Params = Mapping[str, str]
@@ -61,15 +60,13 @@ def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, l
 def short_names(runs: Sequence[LoggedRun]) -> list[str]:
     """Return a short name for each run, unique among these runs, for example `hybrid_light · auto`.
 
-    A name consists of the retriever and the gate. If runs have equal names, values of a few other settings that tell
-    these runs apart are added. A value is left out if more than half of these runs share it. If names are still equal,
-    the beginning of the run's id is added. The run of a scored file keeps its own name.
+    A name is the run's brief name: its retriever and gate, unless a person named it. If runs have equal names, values
+    of a few other settings that tell these runs apart are added. A value is left out if more than half of these runs
+    share it. If names are still equal, the beginning of the run's id is added.
     """
     made = [run.params if run.has_settings else {} for run in runs]
-    names = [
-        " · ".join(own[key] for key in FIRST if key in own) or run.name for own, run in zip(made, runs, strict=True)
-    ]
-    said = _said({key: values for key, values in changed_settings(made).items() if key not in FIRST})
+    names = [run.brief for run in runs]
+    said = _said({key: values for key, values in changed_settings(made).items() if key not in SHOWN_FIRST})
     for places in _alike(names, range(len(names))):
         for key in _telling(said, places):
             usual, count = Counter(said[key][place] for place in places).most_common(1)[0]
@@ -101,7 +98,7 @@ def overrides_in_words(overrides: Sequence[str]) -> str:
     """Return the overrides of a trial in the form of a short name: `hybrid_light · auto · dense 0.5`."""
     pairs = [(key.lstrip("+~"), value.strip("'\"")) for key, _, value in (word.partition("=") for word in overrides)]
     called = _called([key for key, _ in pairs])
-    return " · ".join(value if key in (*FIRST, *GROUPS) else f"{called[key]} {value}" for key, value in pairs)
+    return " · ".join(value if key in (*SHOWN_FIRST, *GROUPS) else f"{called[key]} {value}" for key, value in pairs)
 
 
 def _alike(names: Sequence[str], places: Iterable[int]) -> list[list[int]]:

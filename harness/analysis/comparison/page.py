@@ -83,13 +83,13 @@ def _runs(comparison: Comparison) -> Table:
     columns = [Column(""), Column("id"), *(Column(name, "value") for name in scores), Column("kind")]
     columns += [*(Column(name, "value") for name in beside), Column("run")]
     rows: Rows = []
-    for run in runs:
+    for run, name in zip(runs, short_names([one.run for one in runs]), strict=True):
         raw = run.metrics[metric] if comparison.estimated else None
         scored: list[Cell] = [run.metrics[name] for name in measures]
         scored = scored or [_score(comparison, run, metric), raw]
         kind = run.kind if len(kinds) > 1 or not measures else ""
         ends = _ranked(run.board) if comparison.task else [holes and holes.judged[run.label], run.unanswerable]
-        rows.append([run.label, run.run.short_id, *scored, kind, *ends, run.run.name])
+        rows.append([run.label, run.run.short_id, *scored, kind, *ends, name])
     said = f"{' or '.join(kinds).capitalize()}. The columns public and private show {metric}, with ranks in brackets."
     return Table(comparison.noun.capitalize(), columns, rows, [said] if measures else [])
 

@@ -51,6 +51,7 @@ LEAST = 0.001  # proposals that usually add less are left out
 MOST = 100  # the number of best runs whose scores by query are read
 KNOWN = ("top_k", "depth", "seed", "public")  # no proposal goes beyond the tried values of these numbers
 ELSEWHERE_MADE = "The run is a file made elsewhere: only its scores are known, and no command can repeat the run."
+PERFECT = "a ranking with all relevant documents first"
 NOT_CACHED = "The run's rankings are not in the cache (store.path): its component rankings are unknown."
 NO_LISTS = "Its lists were not logged either (trials of a sweep log none), so bounds come from its scores."
 
@@ -68,7 +69,7 @@ def part_ceilings(evidence: RunEvidence, elsewhere: np.ndarray | None) -> list[C
 
     elsewhere: float64 [Q], the best value of each query in any other run of the experiment; None without other runs.
     """
-    found = [Ceiling("a ranking with all relevant documents first", catalogue.ranked(evidence.perfect, evidence))]
+    found = [Ceiling(PERFECT, catalogue.ranked(evidence.perfect, evidence))]
     if evidence.lists is not None:
         if len(evidence.lists.rankings) > 1:
             pooled = "the documents of all component rankings in the best order"

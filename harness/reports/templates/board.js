@@ -19,6 +19,10 @@ const KINDS = {
   "public, out of fold": { en: "public, out of fold", ko: "public 질의, 폴드 밖" },
   "held out": { en: "held out", ko: "따로 둔 질의" },
 };
+// What to say beside losses, if the values of some runs have another basis
+const APART = (places) => places.some((place) => DATA.runs[place].kind.includes("out of fold")) ? make("p", { class: "soft" },
+  say({ en: "Values are out of fold if something was learnt from labels. Losses are those of the lists that the runs wrote, so they may not add up to the values.",
+    ko: "라벨로 배운 것이 있는 실행의 값은 폴드 밖에서 잰 값이고, 무엇이 잘못되었는지는 기록된 목록을 두고 말합니다. 그래서 둘을 더해도 맞지 않을 수 있습니다." })) : "";
 // The kinds of loss by name. "" stands for no loss.
 const LOSS = {
   "": { colour: "var(--right)", words: { en: "right", ko: "맞음" } },

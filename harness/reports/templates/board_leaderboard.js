@@ -186,7 +186,7 @@
     root.append(make("section", {}, make("h2", {}, say({ en: "All runs", ko: "모든 실행" }), " ", make("small", {},
       say({ en: "dots are values, lines are 95 % intervals, and the dashed line is the best value", ko: "점은 값, 선은 95 % 신뢰구간, 점선은 가장 좋은 값" }))),
       make("div", { class: "tools" }, filter, TESTED ? same : null, found),
-      legend(), make("table", { class: "board" }, make("thead", {}, head), body), more));
+      legend(), ITEMS ? "" : APART([...DATA.runs.keys()]), make("table", { class: "board" }, make("thead", {}, head), body), more));
     body.addEventListener("keydown", (event) => {
       const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
       if (!step || !event.target.closest("tr.run")) return;

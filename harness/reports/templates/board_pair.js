@@ -145,7 +145,6 @@ if (DATA.runs.length > 1) {
     const both = data.public.some((one) => one) && data.public.some((one) => !one);
     const among = [...data.ids.keys()].filter((q) => part === "all" || !both || Boolean(data.public[q]) === (part === "public"));
     const values = places.map((place) => Float64Array.from(among, (q) => data.values[place * Q + q]));
-    const apart = places.some((place) => DATA.runs[place].kind.includes("out of fold"));
     const rows = among.map((q, i) => ({ id: data.ids[q], title: texts[q], values: values.map((one) => one[i]), gap: Math.round(UNIT * (values[0][i] - values[1][i])) / UNIT,
       losses: places.map((place) => LOSSES[data.losses[place * Q + q]]) })).filter((one) => !Number.isNaN(one.gap));
     const differing = rows.filter((one) => one.gap !== 0), n = rows.length, wins = rows.filter((one) => one.gap > 0).length;
@@ -166,8 +165,7 @@ if (DATA.runs.length > 1) {
       ITEMS ? "" : card(say({ en: "Losses gained and lost", ko: "생긴 손실과 사라진 손실" }), say({ en: "the number of queries by kind of loss, in the lists that the runs wrote", ko: "기록된 목록에서 무엇이 잘못되었는지에 따른 질의 수" }), lossPicture(rows)),
       card(say({ en: "Queries that decide", ko: "우열을 가른 질의" }), say(ITEMS ? { en: "largest differences first; both values", ko: "차이가 큰 것부터, 두 실행의 값" } :
         { en: "largest differences first; both values, and the loss of each run", ko: "차이가 큰 것부터, 두 실행의 값과 무엇이 잘못되었는지" }),
-        apart ? make("p", { class: "soft" }, say({ en: "Values are out of fold if something was learnt from labels. Losses are those of the lists that the runs wrote.",
-          ko: "라벨로 배운 것이 있는 실행의 값은 폴드 밖에서 잰 값이고, 무엇이 잘못되었는지는 기록된 목록을 두고 말합니다." })) : null,
+        APART(places),
         ...(differing.length ? deciding(differing) : [make("p", { class: "soft" }, say({ en: "No query differs.", ko: "값이 다른 질의가 없습니다." }))])));
   }
   tab("pair", { en: "Two runs", ko: "두 실행" }, (root) => {

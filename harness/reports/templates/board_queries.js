@@ -141,7 +141,7 @@
         LOSSES.filter((_, i) => data.table.some(([, kind]) => kind === i)).map((kind) =>
           make("span", {}, dot(LOSS[kind].colour), say(LOSS[kind].words)))),
         make("span", {}, say({ en: "a row for each query, a column for each run, the best run first",
-          ko: "행은 질의, 열은 실행(가장 좋은 실행부터)" })));
+          ko: "행은 질의, 열은 실행(가장 좋은 실행부터)" })), ITEMS ? "" : APART([...DATA.runs.keys()]));
       if (focused >= 0) [...tools.querySelectorAll("select, button"), ...chips.querySelectorAll("select, button")][focused]?.focus();
     }
     function drawLosses() {

@@ -102,8 +102,16 @@ def test_what_else_is_said_of_the_pick():
     assert "mrr would be 0.8125: on 0 queries another run does better than this one, and on 1 query" in said[0].en
     # Values of mrr, which does not say how much is lost: how often it is below 1 is known.
     assert said[1].en == "It scores less than 1 on 2 queries, most often because relevant documents rank too low (2)."
-    lost = facts(replace(board(VALUES, losses=losses), metric="modified_map@3"), 0, None)
-    assert lost[1].en == "It loses on 2 queries, most often because relevant documents rank too low (2)."
+    runs = replace(board(VALUES, losses=losses), metric="modified_map@3")
+    assert (
+        facts(runs, 0, None)[1].en == "It loses on 2 queries, most often because relevant documents rank too low (2)."
+    )
+    learnt = [replace(one, score=replace(one.score, kind="public, out of fold")) for one in runs.runs]
+    # The score has another basis than the lists, and the numbers do not add up.
+    assert facts(replace(runs, runs=tuple(learnt)), 0, None)[1].en == (
+        "The lists that it wrote lose on 2 queries, most often because relevant documents rank too low (2). They may "
+        "use the labels of these queries; the score, out of fold, does not."
+    )
     assert [one.en for one in facts(board(VALUES), 2, None)] == [
         "With the best of these runs for each query, mrr would be 0.8125: on 6 queries another run does better than "
         "this one, and on 1 query every run scores 0."

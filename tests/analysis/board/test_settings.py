@@ -23,7 +23,9 @@ def params(**named):
 
 
 def run(number, **named):
-    return LoggedRun(f"{number:032x}", f"run {number}", "e", "FINISHED", {}, params(**named), {})
+    return LoggedRun(
+        f"{number:032x}", f"{named.get('retriever', 'run')}-{number}", "e", "FINISHED", {}, params(**named), {}
+    )
 
 
 def test_what_follows_from_another_choice_is_no_difference_of_its_own():
@@ -54,10 +56,13 @@ def test_short_names_say_no_more_than_they_must():
     runs = [run(place, retriever=one, gate=gate, top_k=k) for place, (one, gate, k) in enumerate(kinds)]
     names = ["hybrid_light · auto", "hybrid_light · none", "bm25 · auto · top 1", "bm25 · auto · top 2"]
     assert short_names(runs) == names
+    own = replace(runs[2], name="mine")
+    assert short_names([*runs[:2], own]) == [*names[:2], "mine"], "a name that a person gave stays"
+    assert (own.named, runs[3].named) == ("00000000 (mine)", "00000000 (bm25 · auto)")
     # A file is called by its name, and what nothing else tells apart by its id.
     file = replace(run(1, predictions="first.csv", top_k="3"), tags={"harness.verb": "score"})
     named = short_names([run(0, retriever="bm25", gate="none", top_k="2"), file, replace(file, run_id="x")])
-    assert named == ["bm25 · none", "run 1 · 00000000", "run 1 · x"]
+    assert named == ["bm25 · none", "run-1 · 00000000", "run-1 · x"]
     same = [run(n, retriever="bm25", gate="none", tags="x" * 40 + end) for n, end in enumerate(("", "y"))]
     same = [replace(one, run_id=f"{place}{one.run_id}") for place, one in enumerate(same)]
     assert short_names(same) == ["bm25 · none · 00000000", "bm25 · none · 10000000"]
