@@ -122,15 +122,22 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A conversation. A plain question is a single user turn. native_id: as in Document."""
+    """A conversation. A plain question is a single user turn. native_id: as in Document.
+
+    attributes: name -> value of what the data say about the query. They change no retrieval: fingerprints and trial
+        keys leave them out, and the queries that a retriever gets have none.
+    """
 
     query_id: str
     turns: tuple[Turn, ...]
     native_id: int | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def of(cls, query_id: str, text: str, native_id: int | None = None) -> Query:
-        return cls(query_id, (Turn("user", text),), native_id)
+    def of(
+        cls, query_id: str, text: str, native_id: int | None = None, attributes: Mapping[str, str] | None = None
+    ) -> Query:
+        return cls(query_id, (Turn("user", text),), native_id, attributes or {})
 
     @property
     def user_turns(self) -> list[str]:

@@ -30,14 +30,14 @@ from pathlib import Path
 from measuring import ROOT, called
 
 BOUNDS = {
-    "product, lines": 57_625,
-    "product, modules": 292,
-    "tests, lines": 43_665,
+    "product, lines": 58_350,
+    "product, modules": 295,
+    "tests, lines": 44_260,
     "scripts, lines": 6_600,
     "dict configs": 15,
     "class names in >= 2 modules": 0,
     "way of config, rooms": 12,
-    "way of config, climbs": 8,
+    "way of config, climbs": 9,
 }
 CONFIGS, DICTS = ("config", "node", "cfg"), re.compile(r"(dict|Mapping)\[str, Any\]( \| None)?")
 LONG, BEGIN = 60, ("harness.commands.run", "experiment")

@@ -90,6 +90,13 @@ class Compared:
 
         return pandas.DataFrame([one.as_json(False) | one.as_json(True) for one in self.comparison.differences])
 
+    @cached_property
+    def slices(self) -> DataFrame:
+        """Return one row per pair and slice: the difference in the metric and its test. Imports pandas."""
+        import pandas
+
+        return pandas.DataFrame([one.as_json(False) | one.as_json(True) for one in self.comparison.slices])
+
     def table(self, style: str) -> str:
         """Return what `format=STYLE` prints: a table to paste, in the style "latex", "markdown" or "csv"."""
         check_choice("style", style, FORMATS)
@@ -154,7 +161,10 @@ def compared_document(one: Compared) -> dict[str, Any]:
 def _record(comparison: Comparison, kind: RunKind, config: CompareConfig) -> RunRecord:
     runs = [one.run for one in comparison.runs]
     inputs = [tag.removeprefix("data.") for tag in kind.shared(config.metric) if tag.startswith("data.")]
-    names = {"harness.verb": "compare", "mlflow.note.content": "\n\n".join(comparison.verdicts)}
+    names = {
+        "harness.verb": "compare",
+        "mlflow.note.content": "\n\n".join([*comparison.verdicts, *comparison.reversals]),
+    }
     found = {f"{one.pair.first}-{one.pair.second}": one.found for one in comparison.in_metric}
     numbers = {f"difference/{pair}": one.mean for pair, one in found.items()}
     numbers |= {f"p_holm/{pair}": one.p_holm for pair, one in found.items()}

@@ -20,6 +20,7 @@ from harness.experiment.plan import Plan
 from harness.experiment.session import Clock, open_session
 from harness.measures.measures import OOF
 from harness.measures.scores import UNANSWERABLE
+from harness.measures.slices import SliceScore
 from harness.progress import stage
 from harness.recording import recording, retrieval_run, traces
 from harness.reports import terminal
@@ -41,6 +42,7 @@ class Result(Evaluation):
 
     run_id: None if MLflow does not have the run.
     gate, fusion: the rules in `gate.json` and `fusion.json`; None if the run learned no rule.
+    slices: the objective's value in each slice of `slices=[...]`.
     predictions: the documents returned, by query. data_notes: sentences about unusual data.
     best_before: the best comparable run that finished before this one.
     private_peeks: how often private scores of the experiment have been seen.
@@ -55,6 +57,7 @@ class Result(Evaluation):
     predictions: Ranking
     gate: Mapping[str, Any] | None
     fusion: Mapping[str, Any] | None
+    slices: Sequence[SliceScore]
     measured: Mapping[str, float]
     data_notes: Sequence[str]
     next_commands: Sequence[str]
@@ -108,7 +111,7 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
     target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
         session = open_session(plan, dataset, clock)
-        outcome = steps.run_steps(plan, session)
+        outcome = steps.with_slices(plan, dataset, steps.run_steps(plan, session))
         with stage("writing files and figures"):
             record.end_tags |= retrieval_run.write_run_files(live.folder, plan, dataset, outcome, plan.light)
             costs = retrieval_run.cost_numbers(plan, session)
@@ -133,6 +136,7 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
         predictions=outcome.final,
         gate=outcome.decision.fitted,
         fusion=outcome.fusion,
+        slices=outcome.slices,
         measured=outcome.measured,
         data_notes=(
             *session.dataset.notes,
@@ -168,7 +172,8 @@ def run_document(one: Result) -> dict[str, Any]:
         "traces": one.traces,
         "seconds": one.seconds,
     }
-    return document | ({"estimates": one.estimates} if one.estimates else {})
+    optional = {"slices": one.slices if one.plan.slices else None, "estimates": one.estimates or None}
+    return document | {name: found for name, found in optional.items() if found is not None}
 
 
 def run_report(result: Result) -> Report:
@@ -187,6 +192,7 @@ def run_report(result: Result) -> Report:
         else:
             tables = [terminal.loss_table(scores, held_out, objective, terminal.LEAST_LOSS)]
             notes = terminal.main_notes(held_out or scores)
+    tables += [terminal.slice_table(result.slices, objective.title)] if objective and result.slices else []
     if objective and (best := result.best_before) and best.objective:
         verdict.append(terminal.standing(objective, best.objective, best.short_id))
     if result.private_peeks and result.plan.split.select_on == "public":

@@ -34,6 +34,7 @@ SPLIT_SEED = "the seed of the split and of the bootstrap"
 RUN_ID = "the id of a run, or its first digits; null: the best finished run by `metric`"
 BEST = "the measure that ranks the runs; null: the objective of most of these runs"
 PARTS = "the labelled queries over which `metric` is averaged: all | public; null: as when the runs were made"
+SLICES = "attributes of queries, such as [asks,length]: also show scores by their values; see docs/slices.md"
 PASTED = "text | json; markdown | latex | csv: only the table, to paste elsewhere"
 POOLED = "the folder that `harness prepare` wrote; null: the documents folder of the pool"
 RELEVANT = "the lowest grade that counts as relevant, from 1 to 3"
@@ -195,6 +196,7 @@ class RunConfig(TaskConfig, SearchingConfig):
     public: float = share("the share of the labelled queries in the public part; the rest are private")
     select_on: Selection = key("all", "the labelled queries used to fit gates and to select runs: all | public")
     seed: int = seeded(SPLIT_SEED)
+    slices: tuple[str, ...] = key((), SLICES, roles=ASIDE)
     trace: Literal["none", "errors", "all"] = key(
         "none", "queries to trace in MLflow: none | errors (labelled ones that score below 1) | all", roles=ASIDE | ONCE
     )
@@ -269,6 +271,7 @@ class CompareConfig(FilesConfig):
         None, "run ids, their first digits, or files (with dataset=); null: the best runs"
     )
     top: int = key(5, "without runs=: how many of the best runs to compare, one per configuration", least=2, most=26)
+    slices: tuple[str, ...] = key((), SLICES)
     pairs: Literal["best", "all"] = key("best", "best: the best run against every other run | all: every pair")
     fail_if: Literal["worse"] | None = key(None, "worse: for runs=[BASE,NEW], the exit code is 1 if BASE is better")
     resamples: int = key(10_000, "the number of bootstrap samples, and of sign flips", least=100, most=1_000_000)

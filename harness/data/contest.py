@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.schema import ReadPath
+from harness.data.attributes import given_attributes
 from harness.data.files import field, json_lines, optional_text, unique_rows
 from harness.data.labels import qrels_of, read_label
 from harness.data.qrels import Qrels
@@ -17,7 +18,8 @@ class Contest:
     """JSON lines in the format of a Korean retrieval contest on scientific questions.
 
     documents.jsonl: {docid, title, src, content}; title and src are optional. Title and content are indexed.
-    eval.jsonl:      {eval_id, msg: [{role, content}, ...]}, a question or a conversation.
+    eval.jsonl:      {eval_id, msg: [{role, content}, ...]}, a question or a conversation. Further fields are
+                     attributes of the query.
     qrels.jsonl:     {eval_id, relevant: [docid, ...] or {docid: grade}}, or a row of `harness.data.labels`.
                      Grades are finite and > 0. An empty `relevant` means that the query needs no retrieval.
 
@@ -51,7 +53,10 @@ class Contest:
     def queries(self) -> list[Query]:
         path = source_path("queries", self._queries, self._path, "eval.jsonl")
         rows = unique_rows(path, "eval_id")
-        return [Query(query_id, turns(row, where), native) for where, query_id, native, row in rows]
+        return [
+            Query(query_id, turns(row, where), native, given_attributes(row, "eval_id", "msg"))
+            for where, query_id, native, row in rows
+        ]
 
     def qrels(self) -> Qrels | None:
         path = self.qrels_file

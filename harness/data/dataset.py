@@ -119,7 +119,7 @@ def search_queries(dataset: Dataset, text: str = "user_turns", file: str | None 
 
 
 def _asking(query: Query, text: str) -> Query:
-    """Return the query with `text` as its only turn: if it has this text already, itself, which saves memory."""
+    """Return the query with `text` as its only turn, without attributes. Return the query itself if it is the same."""
     made = Query.of(query.query_id, text, query.native_id)
     return query if query == made else made
 

@@ -1,6 +1,6 @@
 """Frozen test sets, whose labels were decided from judgements and never change.
 
-queries.jsonl:        {eval_id, msg, kind, answer}
+queries.jsonl:        {eval_id, msg, kind, answer}; `kind` and further fields are attributes of the query.
 labels.jsonl:         {eval_id, needs, kind, relevant: {docid: grade}, not_relevant: [docid, ...], basis}
 evidence.jsonl:       {eval_id, evidence: [{text, start, end, exact, prefix, suffix, grade}, ...]}; may be empty.
 frozen.json:          {format, version, documents, counts, strata, files, sha256, ...}, written last.
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.text import counted
+from harness.data.attributes import given_attributes
 from harness.data.documents_folder import DOCUMENTS, Chunk
 from harness.data.files import (
     field,
@@ -37,7 +38,7 @@ from harness.data.files import (
 from harness.data.labels import Label, qrels_of, read_label
 from harness.data.qrels import Checked, Qrels
 from harness.data.source import turns
-from harness.data.testset import EvidencedQuery, SpanLabelled, read_evidence, span_qrels
+from harness.data.testset import OWN, EvidencedQuery, SpanLabelled, read_evidence, span_qrels
 from harness.errors import BadInput
 from retrievers.base import Document, Query
 
@@ -89,7 +90,7 @@ class Frozen(SpanLabelled):
         path = self.path / QUERIES
         return [
             EvidencedQuery(
-                Query(query_id, turns(row, where), native),
+                Query(query_id, turns(row, where), native, given_attributes(row, *OWN)),
                 field(row, "kind", str, where),
                 evidence.get(query_id, ()),
                 where,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.schema import ReadPath
+from harness.data.attributes import given_attributes
 from harness.data.files import (
     DAMAGED,
     as_id,
@@ -27,12 +28,15 @@ from harness.data.source import Grades, Streamed, source_path
 from harness.errors import BadInput
 from retrievers.base import Document, Query
 
+_OF_QUESTION = ("id", "question", "is_impossible")  # fields that are not attributes
+
 
 class Squad:
     """JSON files of SQuAD 1 and 2 and KorQuAD 1. The task is to find the paragraph that each question is about.
 
     Each distinct context is a document `title#n`; n counts the contexts of the title. A context under several titles
-    belongs to the first. A question marked `is_impossible` (SQuAD 2) is unlabelled.
+    belongs to the first. A question marked `is_impossible` (SQuAD 2) is unlabelled. Further fields of a question are
+    its attributes.
     """
 
     recorded_as = "dataset/squad"
@@ -63,7 +67,8 @@ class Squad:
                 where = f"{path}:{at}"
                 query_id, native = identifier(question, "id", where)
                 once(seen, query_id, "question id", path, at)
-                queries.append(Query.of(query_id, field(question, "question", str, where), native))
+                text, more = field(question, "question", str, where), given_attributes(question, *_OF_QUESTION)
+                queries.append(Query.of(query_id, text, native, more))
                 if "is_impossible" not in question or not field(question, "is_impossible", bool, where):
                     grades[query_id] = {documents[context].doc_id: 1.0}
         if not documents or not queries:
@@ -75,6 +80,7 @@ class Autorag:
     """AutoRAG's parquet files: corpus.parquet {doc_id, contents}, qa.parquet {qid, query, retrieval_gt}.
 
     retrieval_gt: a list of ids, or a list of lists of ids, all relevant. If it has no id, the query needs no retrieval.
+    Further columns of qa.parquet are attributes of the queries.
     path: the folder with these files. corpus, qa: files to use instead of those in the folder.
     """
 
@@ -94,8 +100,11 @@ class Autorag:
         return Streamed(path, "autorag", "doc_id", lambda: _parquet_rows(path, "doc_id", "contents"), _document)
 
     def queries(self) -> list[Query]:
-        rows = unique_rows(self.qrels_file, "qid", _parquet_rows(self.qrels_file, "qid", "query"))
-        return [Query.of(one, field(row, "query", str, where), native) for where, one, native, row in rows]
+        rows = unique_rows(self.qrels_file, "qid", _parquet_rows(self.qrels_file, "qid", "query", others=True))
+        return [
+            Query.of(one, field(row, "query", str, where), native, given_attributes(row, "qid", "query"))
+            for where, one, native, row in rows
+        ]
 
     def qrels(self) -> Qrels:
         path, grades = self.qrels_file, Grades()
@@ -125,7 +134,8 @@ def _objects(path: Path, row: Mapping[str, Any], key: str, prefix: str) -> Itera
         yield f"{prefix}{key}[{i}]", item
 
 
-def _parquet_rows(path: Path, *columns: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parquet_rows(path: Path, *columns: str, others: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield ("row N", row), each with the named columns, or with all. others: whether to read all columns."""
     from pyarrow import ArrowException, parquet
 
     try:
@@ -133,7 +143,9 @@ def _parquet_rows(path: Path, *columns: str) -> Iterator[tuple[str, dict[str, An
             names = dict.fromkeys(table.schema_arrow.names)
             for column in columns:
                 required(names, column, str(path))
-            rows = (row for batch in table.iter_batches(columns=list(columns)) for row in batch.to_pylist())
+            rows = (
+                row for batch in table.iter_batches(columns=None if others else [*columns]) for row in batch.to_pylist()
+            )
             yield from ((f"row {number}", row) for number, row in enumerate(rows, start=1))
     except (ArrowException, UnicodeDecodeError, *DAMAGED) as error:
         raise BadInput(f"{path}: this is not a readable parquet file ({error!s:.120}). Is it the right one?") from None

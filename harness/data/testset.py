@@ -1,7 +1,7 @@
 """Test sets with evidence: queries, and the passages of texts that answer them.
 
 queries.jsonl: {eval_id, msg, kind, needs, answer, docid, evidence, flags}, one line per query. Each item of `evidence`
-               is {text, start, end, exact, prefix, suffix, grade}.
+               is {text, start, end, exact, prefix, suffix, grade}. `kind`, `needs` and further fields are attributes.
 testset.json:  {version, documents: {path}}, written last: a folder without this file is unfinished. `path` is the
                documents folder, relative to the test set. `documents` may be missing.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.schema import ReadPath
+from harness.data.attributes import given_attributes
 from harness.data.documents_folder import DOCUMENTS, Chunk, DocumentsFolder, read_span
 from harness.data.files import field, finished_folder, optional_text, unique_rows
 from harness.data.qrels import Qrels
@@ -66,6 +67,7 @@ def _shared(one: str, other: str) -> int:
 KINDS = ("fact", "search", "conversation", "none", "unanswerable")
 QUERIES, MANIFEST = "queries.jsonl", "testset.json"
 VERSION = 1
+OWN = ("eval_id", "msg", "answer", "docid")  # fields of a query that are not its attributes
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,8 @@ def _query(row: Mapping[str, Any], query_id: str, native: int | None, where: str
         what = "evidence, but nothing answers it" if evidence else "no evidence, but something must answer it"
         raise BadInput(f"{where}: a query of kind {kind} has {what}. Correct one of them.")
     answer = optional_text(row, "answer", where)
-    return EvidencedQuery(Query(query_id, turns(row, where), native), kind, evidence, where, answer)
+    query = Query(query_id, turns(row, where), native, given_attributes(row, *OWN))
+    return EvidencedQuery(query, kind, evidence, where, answer)
 
 
 def check_kind(kind: str, needs: bool, where: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.config.schema import ReadPath
+from harness.data.attributes import given_attributes
 from harness.data.files import (
     as_id,
     field,
@@ -35,7 +36,8 @@ class Beir:
     """A BEIR folder: corpus.jsonl {_id, title, text}, queries.jsonl {_id, text}, qrels/SPLIT.tsv with a header.
 
     Only queries with labels in the split are used, or all queries if there is no qrels folder. Grades mean the same as
-    in `Trec`. documents, queries, qrels: files to use instead of those in the folder.
+    in `Trec`. Further fields of a query, and the fields in its `metadata`, are its attributes. documents, queries,
+    qrels: files to use instead of those in the folder.
     """
 
     recorded_as = "dataset/beir"
@@ -71,7 +73,7 @@ class Beir:
     def queries(self) -> list[Query]:
         path = source_path("queries", self._queries, self._path, "queries.jsonl")
         return [
-            Query.of(query_id, field(row, "text", str, where), native)
+            Query.of(query_id, field(row, "text", str, where), native, given_attributes(row, "_id", "text"))
             for where, query_id, native, row in unique_rows(path, "_id")
             if self._labels is None or query_id in self._labels.grades
         ]

@@ -30,6 +30,7 @@ class Plan:
     document: the checked config with absolute paths, as recorded in trial keys, params and `config.yaml`.
     retriever: name -> config. query_text, query_file, query_prompt: `query.text` and so on. store: path of the cache.
     top_k: documents returned per query. depth: documents retrieved per query, before all later steps.
+    slices: the attributes of queries by which the objective is also reported.
     """
 
     document: Mapping[str, Any]
@@ -52,6 +53,7 @@ class Plan:
     metrics: tuple[str, ...] = ()
     objective: str = ""
     split: Split = field(default_factory=Split)
+    slices: tuple[str, ...] = ()
     trace: str = "none"
     tracking: Node = field(default_factory=dict)
     experiment_name: str = ""
@@ -73,8 +75,8 @@ class Plan:
         if store := document.get("store"):
             plain["store"] = str(store["path"])
         split = {name: document[name] for name in ("public", "seed", "select_on") if name in document}
-        metrics = tuple(document.get("metrics") or ())
-        return cls(**plain | {"document": document, "split": Split(**split), "metrics": metrics})
+        lists = {name: tuple(document.get(name) or ()) for name in ("metrics", "slices")}
+        return cls(**plain | {"document": document, "split": Split(**split)} | lists)
 
     def made(self, group: str) -> Any:
         """Return the component of a group, such as "gate". It is built at most once."""

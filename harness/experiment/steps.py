@@ -17,6 +17,7 @@ import numpy as np
 from harness.config.canonical import digest
 from harness.config.components import build, component_identity, target_class
 from harness.config.schema import Node
+from harness.data.attributes import Slice, attributes_of, slices_by
 from harness.data.dataset import Dataset
 from harness.data.files import some
 from harness.data.shards import missing_ids
@@ -31,9 +32,10 @@ from harness.gates.gate import Decision, Gate
 from harness.gates.payoff import Payoff, payoffs
 from harness.gates.signals import random_queries
 from harness.llm.chat import Chat, ChatModel
-from harness.measures.measures import requested
+from harness.measures.measures import MeasureFamily, requested
 from harness.measures.objective import Objective, objective_of
 from harness.measures.scores import Scores, ShownLists, averaged_scores, score_lists
+from harness.measures.slices import SliceScore, slice_scores
 from harness.progress import silent, watch
 from harness.storage.cache import Cache
 from harness.storage.kernels import compile_aside
@@ -110,6 +112,7 @@ class Outcome:
         and by component. The total is missing if the time of a component is unknown.
     objective: the score by which runs are compared; None if it has no value.
     fusion: the learnt rule as written to `fusion.json`; None if the fusion learnt nothing.
+    slices: the objective's value in each slice; () unless `with_slices` added them.
     """
 
     queries: tuple[Query, ...]
@@ -123,6 +126,7 @@ class Outcome:
     objective: Objective | None = None
     answers: tuple[str, ...] | None = None
     fusion: Mapping[str, Any] | None = None
+    slices: tuple[SliceScore, ...] = ()
 
 
 def run_steps(plan: Plan, session: Session) -> Outcome:
@@ -176,6 +180,34 @@ def conclude(
         objective=objective_of(plan.objective, scores, held_out, plan.split.select_on),
         fusion=learnt.fitted if learnt else None,
     )
+
+
+def asked_slices(plan: Plan, dataset: Dataset, query_ids: Sequence[str] = ()) -> list[Slice]:
+    """Return the slices of `query_ids` that the config asks for. Raise BadInput if it asks for unknown ones."""
+    names, measure = plan.slices, plan.measure
+    if not names:
+        return []
+    if measure.family is MeasureFamily.POOLED:
+        raise BadInput(
+            f"slices: {measure.name} has no value by query, so it has none in a slice. Choose another objective, "
+            "such as objective=ndcg@10."
+        )
+    return slices_by(names, attributes_of(dataset.queries, dataset.qrels), query_ids)
+
+
+def with_slices(plan: Plan, dataset: Dataset, outcome: Outcome) -> Outcome:
+    """Return the outcome with the objective's value in the slices that the config asks for.
+
+    The values are of the same kind as the objective: out of fold if something was learnt, and of the public queries
+    with select_on=public.
+    """
+    scores, name, split = outcome.scores, plan.objective, plan.split
+    if scores is None:
+        return outcome
+    read = outcome.held_out if outcome.held_out and name in outcome.held_out.values else scores
+    counted = read.in_public if split.select_on == "public" else np.ones(len(read.query_ids), bool)
+    slices = asked_slices(plan, dataset, read.query_ids)
+    return replace(outcome, slices=slice_scores(read, name, slices, counted, split.seed))
 
 
 def _held_out(ordered: Ordered, decision: Decision) -> list[tuple[Ranking, np.ndarray, np.ndarray | None]]:

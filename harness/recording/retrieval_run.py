@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import resource
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -48,7 +49,7 @@ CHECKED = "checked.queries"  # tag: number of queries that people have checked, 
 # Name prefixes of the numbers that MLflow charts. Means are charted too, but their names have no prefix.
 CHARTED = (
     "loss/", "ceiling/", "gate/threshold", "index_recall/", "ms_per_query/", "latency_", "seconds/", "queries/scored",
-    "count/",
+    "count/", "slice/",
 )  # fmt: skip
 UNSAID = recipes(SweepConfig)  # these config groups are not params: they only set other keys, or choose the trials
 
@@ -58,6 +59,7 @@ def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Datas
     with clock.stage("read"):
         dataset = open_dataset(plan, invocation.choices["dataset"])
     facts = preflight.DataFacts.of(dataset, *foreseen_queries(plan, dataset))
+    steps.asked_slices(plan, dataset)
     preflight.check_inputs(plan, facts, plan.cache)
     check_traces(plan, labelled=dataset.qrels is not None)
     tags = {"harness.verb": "run", "trial_key": retrieval_trial_key(plan, dataset.fingerprints, facts.texts)}
@@ -224,7 +226,19 @@ def retrieval_numbers(outcome: steps.Outcome) -> dict[str, float]:
     if outcome.fusion:
         terms = outcome.fusion["rule"]["features"]
         found |= {f"fusion/weight/{one['ranking']}.{one['feature']}": one["weight"] for one in terms}
-    return found | outcome.measured
+    return found | slice_numbers(outcome) | outcome.measured
+
+
+def slice_numbers(outcome: steps.Outcome) -> dict[str, float]:
+    """Return the value of each slice as `slice/ATTRIBUTE/VALUE/OBJECTIVE`, in characters that MLflow accepts."""
+    found: dict[str, float] = {}
+    for one in outcome.slices:
+        assert outcome.objective is not None
+        attribute, value = (re.sub(r"[^\w .-]|^\.+$", "_", text) for text in (one.attribute, one.value))
+        while (name := f"slice/{attribute}/{value}/{outcome.objective.name}") in found:
+            value += "_"  # different values may look alike without some characters
+        found[name] = one.mean
+    return {name: value for name, value in found.items() if value == value}
 
 
 def charted(found: Mapping[str, float], objective: Objective | None) -> dict[str, float]:

@@ -23,6 +23,7 @@ from harness.measures.judged import judge_lists
 from harness.measures.measures import OOF, losses
 from harness.measures.objective import Objective
 from harness.measures.scores import Summary
+from harness.measures.slices import SliceScore
 from harness.reports import figure
 from harness.reports.evaluation import LOSSES, Evaluation, shown_losses
 from harness.reports.figure import save
@@ -92,6 +93,7 @@ def write_run_page(
         "objective": plan.objective,
         "colours": figure.COLOURS,
         "losses": [{"kind": kind, "value": value, "why": LOSSES[kind]} for kind, value in shown_losses(scores).items()],
+        "slices": [measure_row(one.name, one.n, [one.mean], _known(one), one.note) for one in outcome.slices],
         "lost": f"{kind}, all queries" if plan.split.select_on == "public" else kind,
         "queries": {"columns": list(table), "data": list(zip(*table.values(), strict=True))},
         **_documents(listed, dataset, plan.top_k),
@@ -100,6 +102,10 @@ def write_run_page(
     write_text(folder / "report.html", fill_page(RUN_TEMPLATE, page))
     files = [*(path.name for path in folder.iterdir()), TABLE]
     return table, run_note(facts, scores, True, files, notes, run_id)
+
+
+def _known(one: SliceScore) -> dict[str, SliceScore]:
+    return {one.name: one} if one.mean == one.mean else {}
 
 
 def _first(outcome: Outcome) -> Outcome:
@@ -148,7 +154,7 @@ def _measures(of: Evaluation) -> dict[str, Any]:
 
 
 def measure_row(
-    name: str, n: int, cells: Sequence[float], of: Mapping[str, Summary | Estimate], why: str = ""
+    name: str, n: int, cells: Sequence[float], of: Mapping[str, Summary | SliceScore | Estimate], why: str = ""
 ) -> dict[str, Any]:
     """Return a row of the page's table of measures.
 

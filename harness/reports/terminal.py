@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from harness.config.text import counted, short_id
+from harness.data.files import some
 from harness.experiment.timing import HIGH, LATENCY, LOW, MS, machine
 from harness.measures.measures import LOSING, MERGED, OOF
 from harness.measures.objective import Objective
 from harness.measures.scores import UNANSWERABLE, UNKNOWN, Scores
+from harness.measures.slices import SliceScore
 from harness.reports.markup import estimated, interval, levels_text, number, raw
 from harness.reports.tables import INTERVAL, Column, Number, Rows, Table
 
@@ -23,6 +25,21 @@ RANGES = {
     "threshold_interval": f"{INTERVAL} of the threshold",
     "objective_interval": f"{INTERVAL} of the score on the queries that the gate was fitted on",
 }
+
+
+def slice_table(slices: Sequence[SliceScore], title: str) -> Table:
+    """Return the table of a run's scores by slice. title: of the objective."""
+    rows: Rows = [[one.name, Number(one.mean, one.low, one.high), one.n] for one in slices]
+    columns = [Column("slice"), Column("mean", "value"), Column("queries", "count")]
+    return Table(f"{title}, by slice", columns, rows, noted((one.note, one.name) for one in slices))
+
+
+def noted(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a sentence for each note, with the names that it is about. pairs: (note or "", name)."""
+    names: dict[str, list[str]] = {}
+    for note, name in pairs:
+        names.setdefault(note, []).append(name)
+    return [f"{some(about)}: {note}." for note, about in names.items() if note]
 
 
 def measured_lines(measured: Mapping[str, float]) -> Iterator[str]:

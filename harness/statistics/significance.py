@@ -15,6 +15,7 @@ ALPHA = 0.05  # a difference with p up to this is significant
 SEED, RESAMPLES = 0, 10_000  # defaults; if more than RESAMPLES swaps are possible, RESAMPLES are drawn
 _CELLS = 1 << 22  # maximum number of swaps in memory at once
 FEW = 20  # with fewer differing queries, 95 % intervals cover the truth in 86 to 93 % (scripts/benchmark.py intervals)
+TRUST_P = f"fewer than {FEW} queries differ: trust p, not the interval"
 ROWS = 512  # maximum number of differences tested at once, so that their sums fit into memory
 _TIE = 1e-12  # sums are equal if they differ by less than this times the sum of |differences|
 
@@ -73,6 +74,24 @@ def differences(
     """
     pairs = pairs_of(len(values)) if pairs is None else pairs
     return _corrected({(a, b): paired_differences(values[a] - values[b], seed, resamples) for a, b in pairs})
+
+
+def sliced_differences(
+    gaps: np.ndarray, inside: np.ndarray, seed: int = SEED, resamples: int = RESAMPLES
+) -> list[list[Difference]]:
+    """Compare P pairs of runs in S slices of the queries; return a Difference per slice for each pair.
+
+    p is corrected by Holm's method over all pairs and slices together: if no pair differs in any slice, the chance of
+    one or more significant differences is at most 0.05, whatever queries the slices share.
+
+    gaps: the pairs' differences by query, float64 [P, Q]; NaN does not count. inside: bool [S, Q].
+    """
+    rows = np.where(inside, gaps[:, None], np.nan).reshape(-1, gaps.shape[1])
+    parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
+    found = [one for part in parts for one in paired_differences(part, seed, resamples)]
+    corrected = holm(np.array([one.p for one in found])).tolist()
+    found = [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
+    return [found[start : start + len(inside)] for start in range(0, len(found), len(inside) or 1)]
 
 
 def tally_differences(
@@ -268,7 +287,7 @@ def _note(n: int, differ: int, effect: float, interval_note: str) -> str:
     if n > 1 and math.isnan(effect):
         return "all differences are equal: no effect size and no t-test"
     if not interval_note and differ < FEW:
-        return f"fewer than {FEW} queries differ: trust p, not the interval"
+        return TRUST_P
     return interval_note
 
 

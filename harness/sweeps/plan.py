@@ -200,6 +200,7 @@ class Planner:
         if wanted not in self._datasets:
             try:
                 dataset = open_dataset(plan, name)
+                steps.asked_slices(plan, dataset)
                 self._datasets[wanted] = DataFacts.of(dataset, *foreseen_queries(plan, dataset))
             except (BadInput, OSError) as error:
                 self._datasets[wanted] = error

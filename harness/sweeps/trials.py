@@ -70,6 +70,7 @@ class RetrievalTrials:
         outcome = self._outcome(plan, None if full else [plan.objective])
         record.end_tags |= retrieval_run.write_run_files(folder, plan, dataset, outcome, light=not full)
         if full:
+            outcome = steps.with_slices(plan, dataset, outcome)
             retrieval_run.write_page(folder, record, run_id, plan, dataset, outcome)
         retrieval_run.log_numbers(folder, record, outcome, self._sizes, light=not full)
 

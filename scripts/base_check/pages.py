@@ -119,6 +119,7 @@ PAGES = (
     ),
     Page("docs/explanation/identity.md"),
     Page("docs/board.md"),
+    Page("docs/slices.md"),
     Page(
         "docs/gates.md",
         files={f"new/{name}": name for name in ("documents.jsonl", "eval.jsonl")},

@@ -9,12 +9,13 @@ from typing import Any
 
 from harness.analysis.board.expected import Expected
 from harness.config.text import counted
+from harness.data.attributes import Slice
 from harness.measures.measures import LOSING
 from harness.measures.objective import Kind
 from harness.measures.scores import UNANSWERABLE
 from harness.reports.markup import raw_share
 from harness.statistics.prediction_powered import NO_ESTIMATE, NO_INTERVAL, Estimate, EstimatedDifference
-from harness.statistics.significance import ALPHA, Difference
+from harness.statistics.significance import ALPHA, FEW, TRUST_P, Difference
 from harness.statistics.split import ShakeUpSummary, Standing
 from harness.storage.typed import HIDDEN, INLINE, OPTIONAL, encoded, key_named
 from harness.tracking.tracker import LoggedRun
@@ -39,22 +40,40 @@ class PairedResult:
 
     found: the difference by the labels as they are, including labels by a model.
     estimate: the difference that people's labels would give; None if no label comes from a model.
+    slice: the queries that were compared; None for all. p is then corrected over all pairs and slices.
     """
 
     pair: Pair
     measure: str
     found: Difference
     estimate: EstimatedDifference | None = None
+    slice: Slice | None = None
 
     @property
     def p_holm(self) -> float:
         return self.estimate.p_holm if self.estimate else self.found.p_holm
 
     @property
+    def value(self) -> float:
+        """The estimated difference if there is an estimate, or else the difference by the labels as they are."""
+        return self.estimate.found.value if self.estimate else self.found.mean
+
+    @property
+    def note(self) -> str:
+        """What limits the interval or the test; or ""."""
+        if self.estimate:
+            return self.estimate.found.note
+        differ = self.found.wins + self.found.losses
+        if self.slice is None or not differ:
+            return self.found.note
+        if 2.0 ** (1 - differ) > ALPHA:  # even if all differences agree, p is not smaller
+            return "so few queries differ that no difference can be significant"
+        return TRUST_P if differ < FEW else self.found.note
+
+    @property
     def better(self) -> str | None:
         """The label of the better run; None if the difference is not significant."""
-        value = self.estimate.found.value if self.estimate else self.found.mean
-        return (self.pair.first if value > 0 else self.pair.second) if self.p_holm <= ALPHA else None
+        return (self.pair.first if self.value > 0 else self.pair.second) if self.p_holm <= ALPHA else None
 
     def as_json(self, tested: bool) -> dict[str, Any]:
         """Return the difference and its estimate. tested: return the numbers of the test instead."""
@@ -62,6 +81,8 @@ class PairedResult:
             name: one for name, one in vars(self.found).items() if one is not None and (name in TESTED) == tested
         }
         found = {**encoded(self.pair), "measure": self.measure, **numbers}
+        if self.slice:
+            found |= {"attribute": self.slice.attribute, "value": self.slice.value, "note": self.note}
         if self.estimate and not tested:
             found["estimate"] = {**encoded(self.estimate.found), "p_holm": self.estimate.p_holm}
         return encoded(found)
@@ -185,6 +206,8 @@ class Comparison:
     shake_up: how ranks shift over new draws of the public part; None if a part is empty, or if the runs have different
         public parts.
     pairs: the number of pairs that p of the metric is corrected for.
+    slices: differences in the metric by slice, of the pairs in order. reversals: a sentence for each slice in which a
+        run is significantly worse, though it is better on average.
     expected: what to expect of the experiment's best run on new queries; None if unknown or if the run is not compared.
     unjudged: None if the labels do not say which documents were judged.
     """
@@ -207,6 +230,8 @@ class Comparison:
     expected: Expected | None = None
     unjudged: Unjudged | None = None
     task: str | None = None
+    slices: Sequence[PairedResult] = ()
+    reversals: Sequence[str] = ()
 
     @property
     def several(self) -> bool:
@@ -257,6 +282,9 @@ class Comparison:
             "shake_up": self.shake_up,
         }
         optional = {"unjudged": self.unjudged, "task": self.task}
+        if self.slices:
+            sliced = [one.as_json(tested=False) | one.as_json(tested=True) for one in self.slices]
+            found |= {"slices": sliced, "reversals": self.reversals}
         return encoded(found | {name: one for name, one in optional.items() if one is not None})
 
 
@@ -274,13 +302,13 @@ def pair_verdict(one: PairedResult, pairs: int, unit: str) -> str:
         return f"{a} and {b} cannot be told apart: {metric} applies to {found.n:,} of the {unit}."
     if found.wins + found.losses == 0:
         return f"{a} and {b} have the same {metric} on each of {found.n:,} {unit}."
-    p = _said_p(found.p_holm, pairs)
+    p = p_in_words(found.p_holm, pairs)
     if found.p_holm > ALPHA:
         return (
             f"No difference between {a} and {b} can be told on {found.n:,} {unit}: {metric} of {a} − {b} is "
             f"{found.mean:.3f} (95 % {found.low:.3f} to {found.high:.3f}), {p}."
         )
-    return f"{_better(one.pair, found.mean, found.low, found.high)} in {metric}, {p}."
+    return f"{_better(one)} in {metric}, {p}."
 
 
 def _estimated_verdict(one: PairedResult, estimate: EstimatedDifference, pairs: int) -> str:
@@ -290,23 +318,28 @@ def _estimated_verdict(one: PairedResult, estimate: EstimatedDifference, pairs: 
         known = "" if math.isnan(found.value) else f"the estimate of {metric} of {a} − {b} is {found.value:+.3f}; "
         reason = found.note.removeprefix(NO_ESTIMATE).removeprefix(NO_INTERVAL)
         return f"{a} and {b} cannot be told apart: {reason}; {known}{beside}."
-    p = _said_p(estimate.p_holm, pairs)
+    p = p_in_words(estimate.p_holm, pairs)
     checked = f"{counted(found.checked, 'checked query')} of {found.checked + found.others:,}"
     if estimate.p_holm > ALPHA:
         return (
             f"No difference between {a} and {b} can be told from {checked}: the estimate of {metric} of {a} − {b} is "
             f"{found.value:.3f} (95 % {found.low:.3f} to {found.high:.3f}), {p}; {beside}."
         )
-    better = _better(one.pair, found.value, found.low, found.high)
+    better = _better(one)
     return f"{better} in {metric}, estimated from {checked}, {p}; {beside}."
 
 
-def _said_p(p: float, pairs: int) -> str:
+def p_in_words(p: float, pairs: int = 1) -> str:
     return f"p {'< 0.001' if p < 0.001 else f'= {p:.2g}'}" + (f" after Holm over {pairs} pairs" if pairs > 1 else "")
 
 
-def _better(pair: Pair, value: float, low: float, high: float) -> str:
-    a, b = pair.first, pair.second
-    if value < 0:
-        a, b, low, high = b, a, -high, -low
-    return f"{a} is better than {b} by {abs(value):.3f} (95 % {low:.3f} to {high:.3f})"
+def _better(one: PairedResult) -> str:
+    a, b = (one.pair.first, one.pair.second)[:: 1 if one.value >= 0 else -1]
+    value, low, high = better_by(one)
+    return f"{a} is better than {b} by {value:.3f} (95 % {low:.3f} to {high:.3f})"
+
+
+def better_by(one: PairedResult) -> tuple[float, float, float]:
+    """Return by how much the better run of a pair is better, and the ends of the 95 % interval."""
+    found = one.estimate.found if one.estimate else one.found
+    return (one.value, found.low, found.high) if one.value >= 0 else (-one.value, -found.high, -found.low)

@@ -62,6 +62,8 @@ def comparison_report(comparison: Comparison, details: bool = False, changed: bo
     parts = [one for one in parts if 0 < one.n < whole[one.pair]]  # parts with some of the queries, but not all
     if parts:
         tables.append(_by_part(comparison, parts))
+    if comparison.slices:
+        tables.append(_by_slice(comparison, [one for one in comparison.slices if one.pair in pairs]))
     if comparison.loses:
         tables.append(_losses(comparison.runs))
     if details and comparison.shake_up:
@@ -70,7 +72,7 @@ def comparison_report(comparison: Comparison, details: bool = False, changed: bo
         tables += _changed(comparison, details)
     expected = [comparison.expected.sentence] if comparison.expected else []
     notes = [*comparison.notes, *(comparison.left_out if details else ())]
-    return Report(title(comparison), [*comparison.verdicts, *expected], tables, notes)
+    return Report(title(comparison), [*comparison.verdicts, *comparison.reversals, *expected], tables, notes)
 
 
 def _runs(comparison: Comparison) -> Table:
@@ -122,15 +124,17 @@ def _differences(comparison: Comparison, details: bool) -> Iterator[Table]:
 def _paired(comparison: Comparison, rows: Sequence[PairedResult], corrected: bool, details: bool) -> Table:
     """Return one row per difference. Notes say why a value or an interval is missing.
 
-    corrected: show p corrected for all pairs. The p of an estimate is always corrected.
+    corrected: show p corrected for all pairs, or for all slices. The p of an estimate is always corrected.
     details: show other tests and the effect size.
     """
-    estimated, several = comparison.estimated, comparison.several
-    corrected, measured = corrected or estimated, not several or len({one.measure for one in rows}) > 1
-    correction = comparison.correction if corrected else ""
+    estimated, several, sliced = comparison.estimated, comparison.several, any(one.slice for one in rows)
+    corrected, measured = corrected or estimated, not (several or sliced) or len({one.measure for one in rows}) > 1
+    tests = f"Holm, {len(comparison.slices):,} tests" if sliced else comparison.correction
+    correction = tests if corrected else ""
     raw, tested = details and corrected, details and not estimated
     shown: list[tuple[Column, Callable[[PairedResult], Cell]]] = [
         (Column("pair"), lambda one: str(one.pair) if several else ""),
+        (Column("slice"), lambda one: one.slice.name if one.slice else ""),
         (Column("measure"), lambda one: one.measure if measured else ""),
         (Column("estimate" if estimated else "difference", "difference"), _difference),
         (Column(f"p ({correction})" if correction else "p", "p"), lambda one: one.p_holm if corrected else one.found.p),
@@ -152,10 +156,16 @@ def _reasons(rows: Sequence[PairedResult]) -> list[str]:
     notes: dict[str, list[str]] = {}
     measures, pairs = len({one.measure for one in rows}) > 1, len({str(one.pair) for one in rows}) > 1
     for one in rows:
-        if note := one.estimate.found.note if one.estimate else one.found.note:
-            names = [str(one.pair)] * (pairs or not measures) + [one.measure] * measures
+        if note := one.note:
+            part = [one.slice.name] if one.slice else []
+            names = [str(one.pair)] * (pairs or not (measures or part)) + [one.measure] * measures + part
             notes.setdefault(note, []).append(" ".join(names))
     return [f"{', '.join(at[:PLACES])}{' …' if len(at) > PLACES else ''}: {note}." for note, at in notes.items()]
+
+
+def _by_slice(comparison: Comparison, found: Sequence[PairedResult]) -> Table:
+    caption = f"Differences in {comparison.metric} by slice"
+    return replace(_paired(comparison, found, True, False), caption=caption, name="slices")
 
 
 def _by_part(comparison: Comparison, found: Sequence[PartDifference]) -> Table:
@@ -240,7 +250,10 @@ def _items_table(items: Sequence[Changed], caption: str) -> Table:
 
 def pasted(comparison: Comparison, style: str) -> list[Table]:
     """Return the tables to paste: for CSV a single table with all numbers, otherwise the runs and the differences."""
-    return [_all(comparison)] if style == "csv" else [_pasted_runs(comparison), _pasted_differences(comparison)]
+    if style == "csv":
+        return [_all(comparison)]
+    sliced = [_by_slice(comparison, comparison.slices)] if comparison.slices else []
+    return [_pasted_runs(comparison), _pasted_differences(comparison), *sliced]
 
 
 def _pasted_runs(comparison: Comparison) -> Table:
@@ -271,25 +284,32 @@ def _pasted_differences(comparison: Comparison) -> Table:
 
 
 def _all(comparison: Comparison) -> Table:
-    texts = [Column(name) for name in ("run", "run_id", "name", "minus", "minus_id", "measure", "kind")]
+    sliced = bool(comparison.slices)
+    names = ("run", "run_id", "name", "minus", "minus_id", "measure", "kind", *["slice"] * sliced)
+    texts = [Column(name) for name in names]
     numbers = [Column("value", "value"), Column("p", "p"), Column("p_holm", "p")]
     counts = [Column(name, "count") for name in ("pairs", comparison.unit, "wins", "ties", "losses")]
     n = {one.measure: one.found.n for one in comparison.differences}
     rows: Rows = [
         [
-            *(run.label, run.run.run_id, run.run.name, "", "", name, run.kind),
+            *(run.label, run.run.run_id, run.run.name, "", "", name, run.kind, *[""] * sliced),
             *(_score(comparison, run, name), None, None, None, n[name], None, None, None),
         ]
         for run in comparison.runs
         for name in _measures(comparison)
     ]
     runs = {run.label: run.run for run in comparison.runs}
-    for one in _ordered(comparison):
+    others = len(comparison.in_metric)
+    tested = [
+        (one, "", comparison.pairs if one.measure == comparison.metric else others) for one in _ordered(comparison)
+    ]
+    tested += [(one, one.slice.name, len(comparison.slices)) for one in comparison.slices if one.slice]
+    for one, part, pairs in tested:
         first, second = runs[one.pair.first], runs[one.pair.second]
-        pairs = comparison.pairs if one.measure == comparison.metric else len(comparison.in_metric)
         p = one.estimate.found.p if one.estimate else one.found.p
         rows.append([
-            *(one.pair.first, first.run_id, first.name, one.pair.second, second.run_id, one.measure, ""),
+            *(one.pair.first, first.run_id, first.name, one.pair.second, second.run_id, one.measure),
+            *("", *[part] * sliced),
             *(_difference(one), p, one.p_holm, pairs, one.found.n, one.found.wins, one.found.ties, one.found.losses),
         ])  # fmt: skip
     return Table(title(comparison), [*texts, *numbers, *counts], rows, name="comparison")

@@ -14,6 +14,7 @@ import numpy as np
 from harness.analysis.board.lists import ListReader, Returned
 from harness.analysis.board.queries import read_again
 from harness.analysis.board.runs import BoardRuns, Submissions, judging, known_mean, of_submissions, of_tables, tables
+from harness.analysis.comparison import slices
 from harness.analysis.comparison.comparison import (
     Changed,
     Comparison,
@@ -29,6 +30,7 @@ from harness.analysis.comparison.comparison import (
 from harness.analysis.ranking import Chosen, require_labels
 from harness.config.commands import CompareConfig
 from harness.config.text import counted
+from harness.data.attributes import Slice, slices_by
 from harness.data.dataset import Dataset
 from harness.data.files import some
 from harness.data.predictions import read_predictions
@@ -47,7 +49,14 @@ from harness.recording.run_kind import RunKind
 from harness.reports.markup import snippet
 from harness.statistics.bootstrap import bootstrap_means
 from harness.statistics.prediction_powered import EstimatedDifference
-from harness.statistics.significance import Difference, differences, holm, pairs_of, tally_differences
+from harness.statistics.significance import (
+    Difference,
+    differences,
+    holm,
+    pairs_of,
+    sliced_differences,
+    tally_differences,
+)
 from harness.statistics.significance import Pair as Rows
 from harness.statistics.split import Score, Standing, Standings, standings
 from harness.tasks.scored_file import check_measure, measure_all, measure_kind, strata, summaries
@@ -205,6 +214,16 @@ class RetrievalRuns:
             pair: [*map(EstimatedDifference, row, own)]
             for pair, row, own in zip(pairs, found, corrected.tolist(), strict=True)
         }
+
+    def slices(self, names: Sequence[str], metric: str) -> list[Slice]:
+        """Return the slices in which the metric applies to some query. Raise BadInput for bad names."""
+        if not names:
+            return []
+        made = next((run for run in self.runs if "data.queries" in run.run.tags), self.runs[0])
+        known = slices.logged_attributes(made.run, read_config(made.config), names)
+        applies = ~np.isnan(self.runs[0].values[metric])
+        every = slices_by(names, known, self.runs[0].table.query_ids)
+        return [one for one in every if (one.inside & applies).any()]
 
     def part_gaps(self, names: Sequence[str], pair: Rows) -> Iterator[tuple[str, str, int, float]]:
         """Yield (measure, part, number of queries, mean difference) of a pair."""
@@ -465,6 +484,14 @@ class TaskRuns:
     def estimated(self, names: Sequence[str], pairs: Sequence[Rows]) -> Mapping[Rows, Sequence[EstimatedDifference]]:
         return {}
 
+    def slices(self, names: Sequence[str], metric: str) -> list[Slice]:
+        if names:
+            raise BadInput(
+                f"slices: items of task={self.task} have no attributes. Leave out slices: differences by kind of item "
+                "are always shown."
+            )
+        return []
+
     def part_gaps(self, names: Sequence[str], pair: Rows) -> Iterator[tuple[str, str, int, float]]:
         task, files = self.found.task, self.found.files
         kinds = np.array(files[0].kinds, dtype=object)
@@ -534,6 +561,7 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
     tested = pairs_of(len(labels), best if config.pairs == "best" else None)
     runs = runs.take(judges)
     results, corrected_for = _tested(runs, config, names, tested, family)
+    sliced = _sliced(runs, config, tested)
     values, chosen = runs.values(metric), []
     if private:
         chosen = [
@@ -566,6 +594,8 @@ def compare_runs(runs: ScoredRuns, config: CompareConfig, family: np.ndarray | N
         pairs=corrected_for,
         left_out=left_out,
         unjudged=runs.unjudged,
+        slices=sliced,
+        reversals=[*slices.reversals([one for one in results if one.measure == metric], sliced)],
     )
 
 
@@ -586,6 +616,19 @@ def _tested(
         for pair in pairs
         for place, (name, one) in enumerate(zip(names, found[pair], strict=True))
     ], count
+
+
+def _sliced(runs: ScoredRuns, config: CompareConfig, pairs: Sequence[Rows]) -> list[PairedResult]:
+    metric, values = config.metric, runs.values(config.metric)
+    if not (cut := runs.slices(config.slices, metric)):
+        return []
+    gaps = np.stack([values[first] - values[second] for first, second in pairs])
+    inside = np.stack([one.inside for one in cut])
+    found = sliced_differences(gaps, inside, config.seed, config.resamples)
+    estimated = [runs.take(rows).estimated([metric], pairs) for rows in inside]
+    named = [_pair(runs.labels, rows) for rows in pairs]
+    guesses = {_pair(runs.labels, rows): [of[rows][0] for of in estimated] for rows in pairs if all(estimated)}
+    return slices.slice_differences(cut, metric, dict(zip(named, found, strict=True)), guesses)
 
 
 def _pair(labels: Sequence[str], rows: Rows) -> Pair:

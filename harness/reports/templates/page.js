@@ -106,28 +106,32 @@ function interval(...marks) {
     `, 95 % interval ${number(one.low, 3)} – ${number(one.high, 3)}`) + `, ${many(one.n)}`).join("\n")), []);
 }
 
-// The head of a run's page: facts, the score that ranks the run, and the measures, whose `marks` are drawn.
+// A table with a row for each of `measures`, whose `marks` are drawn; sentences about their intervals follow it.
+function measured(columns, measures) {
+  const colours = { "out of fold": "var(--oof)", "in sample": "var(--curve)" };
+  const absent = (one) => make("td", { class: "why", colspan: columns.length + 2 }, "absent" + (one.why ? ": " + one.why : ""));
+  const present = (one) => [...one.cells.map((value, i) => make("td", { class: "number", style: { color: colours[columns[i]] ?? "" } },
+    number(value))), make("td", { class: "scale" }, interval(...one.marks)), make("td", { class: "number" }, grouped(one.n))];
+  const row = (one) => make("tr", { class: one.marks.length ? null : "soft" }, make("td", { title: one.why || null },
+    ...breakable(one.name)), ...(one.marks.length ? present(one) : [absent(one)]));
+  return [make("div", { class: "wide" }, make("table", { class: "measures" },
+    make("tr", {}, ...["", ...columns, "95 % interval", DATA.nouns[1]].map((title) => make("th", {}, title))), ...measures.map(row))),
+  ...measures.filter((one) => one.marks.length && one.why).map((one) => make("div", { class: "soft number" }, `${one.name}: ${one.why}`))];
+}
+
+// The head of a run's page: facts, the score that ranks the run, and the measures.
 function scored() {
   $("title").textContent = document.title = DATA.title || "Run";
   for (const [name, words] of DATA.facts) $("facts").append(make("dt", {}, name), make("dd", {}, words));
   $("notes").append(...DATA.notes.map((note) => make("div", { class: "note" }, note)));
   const first = DATA.ranked_by, soft = (words) => make("div", { class: "soft number" }, words);
-  const colours = { "out of fold": "var(--oof)", "in sample": "var(--curve)" };
-  const absent = (one) => make("td", { class: "why", colspan: DATA.columns.length + 2 }, "absent" + (one.why ? ": " + one.why : ""));
-  const present = (one) => [...one.cells.map((value, i) => make("td", { class: "number", style: { color: colours[DATA.columns[i]] ?? "" } },
-    number(value))), make("td", { class: "scale" }, interval(...one.marks)), make("td", { class: "number" }, grouped(one.n))];
-  const row = (one) => make("tr", { class: one.marks.length ? null : "soft" }, make("td", { title: one.why || null },
-    ...breakable(one.name)), ...(one.marks.length ? present(one) : [absent(one)]));
   $("score").append(...(first ? [soft(`${first.name}, ${first.kind}` + (first.kind.endsWith("out of fold") ?
       ": nothing was learnt from the query's own label" : "")),
     make("div", { class: "big number" }, number(first.mean)),
     ...(first.raw ? [soft(first.estimated), soft(first.raw)] : [soft((first.low === null ? "" :
       `95 % interval ${number(first.low, 3)} – ${number(first.high, 3)}, `) + many(first.n))])] :
     [soft(`${DATA.objective} has no value`)]),
-    make("div", { class: "wide" }, make("table", { class: "measures" },
-      make("tr", {}, ...["", ...DATA.columns, "95 % interval", DATA.nouns[1]].map((title) => make("th", {}, title))),
-      ...DATA.measures.map(row))),
-    ...DATA.measures.filter((one) => one.marks.length && one.why).map((one) => soft(`${one.name}: ${one.why}`)));
+    ...measured(DATA.columns, DATA.measures));
 }
 
 // A row of a listing. A click, Enter or the space bar opens it.

@@ -128,6 +128,7 @@ def snapshot(
         frozen.QUERIES: json_text(
             {"eval_id": _id(query_id, one.query), "msg": [*map(asdict, one.query.turns)]}
             | {"kind": one.kind, "answer": one.answer}
+            | {name: value for name, value in one.query.attributes.items() if name not in ("kind", "needs")}
             for query_id, one in kept.items()
         ),
         frozen.LABELS: json_text(rows(material.labels)),
