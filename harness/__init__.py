@@ -9,9 +9,11 @@ is used. docs/python.md describes these names.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from harness.analysis.guard.checking import Checked
     from harness.api import (
         advise,
         board,
+        check,
         compare,
         doctor,
         doctor_cache,
@@ -48,10 +50,11 @@ if TYPE_CHECKING:
     from harness.reports.result import CommandResult
 
 __all__ = [
-    "BadInput", "CommandResult", "Compared", "Dataset", "Evaluation", "Failed", "Hits", "Result", "advise", "board",
-    "compare", "doctor", "doctor_cache", "doctor_sync", "doctor_warm", "evaluate", "export", "export_history",
-    "export_record", "init", "load_dataset", "power", "prepare", "reproduce", "run", "runs", "score", "search", "sweep",
-    "testset_audit", "testset_draft", "testset_freeze", "testset_judge", "testset_pool", "testset_review", "ui",
+    "BadInput", "Checked", "CommandResult", "Compared", "Dataset", "Evaluation", "Failed", "Hits", "Result", "advise",
+    "board", "check", "compare", "doctor", "doctor_cache", "doctor_sync", "doctor_warm", "evaluate", "export",
+    "export_history", "export_record", "init", "load_dataset", "power", "prepare", "reproduce", "run", "runs", "score",
+    "search", "sweep", "testset_audit", "testset_draft", "testset_freeze", "testset_judge", "testset_pool",
+    "testset_review", "ui",
 ]  # fmt: skip
 
 

@@ -102,7 +102,8 @@ def run(config: RunConfig, invocation: Invocation) -> CommandAnswer:
     return CommandAnswer(run_document(result), run_report(result), value=result, failed=failed)
 
 
-def experiment(config: RunConfig, invocation: Invocation) -> Result:
+def experiment(config: RunConfig, invocation: Invocation, timed: bool = False) -> Result:
+    """Run one experiment. timed: time the search even if its results or the words of its queries are cached."""
     began = time.perf_counter()
     plan = Plan.of(config.document)
     clock = Clock()
@@ -111,6 +112,7 @@ def experiment(config: RunConfig, invocation: Invocation) -> Result:
     target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
         session = open_session(plan, dataset, clock)
+        session = replace(session, timed="always") if timed else session
         outcome = steps.with_slices(plan, dataset, steps.run_steps(plan, session))
         with stage("writing files and figures"):
             record.end_tags |= retrieval_run.write_run_files(live.folder, plan, dataset, outcome, plan.light)

@@ -103,6 +103,13 @@ GROUPS = {  # heading in `harness --help` -> its commands, in the order in which
             "Compare runs: which one is better, by how much, and how certain that is.",
             "experiment_name=retrieval top=3",
         ),
+        "check": Command(
+            "CheckConfig",
+            "check:check",
+            "Check that a run is no worse than a baseline, query by query; the exit code says so.",
+            "retriever=bm25 baseline=baseline.json",
+            ("run", "baseline", "save", "measures", "margin", "bounds", "undecided", "junit", "format", *_CHOICES),
+        ),
         "board": Command(
             "BoardConfig",
             "board:board",

@@ -202,6 +202,30 @@ class RunConfig(TaskConfig, SearchingConfig):
     )
 
 
+class CheckConfig(RunConfig):
+    """The command `check`, which makes a run or reads one, and compares it with a baseline."""
+
+    run: str | None = key(None, "the id of a finished run to check; null: run the configuration", roles=ONCE)
+    baseline: str = key(
+        "champion",
+        "a baseline file, or the id of a run; champion: the registered model, or else the best comparable run",
+        roles=ONCE,
+    )
+    save: Path | None = key(None, "write this baseline file instead of checking", roles=WRITES | ONCE)
+    measures: tuple[str, ...] | None = key(None, "measures that may not drop; null: the objective", roles=ONCE)
+    margin: float = key(0.02, "the drop to rule out", least=0.0001, most=1, roles=ONCE)
+    bounds: tuple[str, ...] = key(
+        (), 'limits for other numbers of the run, such as ["ms_per_query<20","judged@3>0.9"]', roles=ONCE
+    )
+    undecided: Literal["fail", "pass"] = key(
+        "fail", "if the queries cannot tell: fail (exit code 4) | pass (exit code 0)", roles=ONCE
+    )
+    junit: Path | None = key(None, "also write the answer as a JUnit report to this file", roles=WRITES | ONCE)
+    format: Literal["text", "json", "markdown"] = key(
+        "text", "text | json; markdown: the whole report, for a comment or a job summary", roles=ASIDE | ONCE
+    )
+
+
 class SweepConfig(RunConfig):
     search: Node = component(FIXED)
     sweep: None = component(FIXED)

@@ -159,6 +159,11 @@ def schema_groups(cls: type) -> Mapping[str, Group]:
     return _members(cls)[1]
 
 
+def top_level(cls: type) -> set[str]:
+    """Return the names of the keys and groups of a class, without the part after a dot."""
+    return {name.partition(".")[0] for name in (*keys(cls), *schema_groups(cls))}
+
+
 def with_role(cls: type, role: Role) -> tuple[str, ...]:
     """Return the top-level keys and groups of a class that have a role."""
     members: dict[str, Key | Group] = {**keys(cls), **schema_groups(cls)}

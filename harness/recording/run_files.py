@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.config.canonical import digest
@@ -22,7 +22,7 @@ from harness.measures.objective import objective_of
 from harness.measures.scores import Scores
 from harness.recording import provenance, retrieval_run
 from harness.storage.atomic import write_parts, write_text
-from harness.tracking.tracker import Input, LoggedRun, NoFile, RunRecord, Tracker, mlflow_name
+from harness.tracking.tracker import Input, LoggedRun, NoFile, RunRecord, Tracker
 
 ID = re.compile(r"[0-9a-f]{4,32}")
 SCORING = ("dataset", "missing", "public")  # config keys that say how files are scored
@@ -89,16 +89,8 @@ class FileRuns(Tracker):
         run_id = digest([str(scored.config.predictions), scored.record.tags[retrieval_run.LISTS]])[:32]
         (own := self.folder / run_id).mkdir(parents=True, exist_ok=True)
         scored.write(own)
-        one = scored.record
-        self._runs[word] = self._runs[run_id] = LoggedRun(
-            run_id=run_id,
-            name=word,
-            experiment=choices["dataset"],
-            status="FINISHED",
-            metrics={mlflow_name(name): value for name, value in one.all_metrics.items()},
-            params={name: str(value) for name, value in one.params.items()},
-            tags=one.tags | one.all_end_tags,
-        )
+        logged = replace(scored.record.logged(run_id), name=word, experiment=choices["dataset"])
+        self._runs[word] = self._runs[run_id] = logged
 
     def run(self, run_id: str) -> LoggedRun:
         return self._runs[run_id]

@@ -30,6 +30,7 @@ class CommandAnswer:
     pasted: style in FORMATS -> the tables to paste; None: the tables of `shown`.
     value: what Python code gets instead of the JSON document.
     failed: why a command with an answer still fails; "" if the answer says why; None if the command succeeds.
+    code: the exit code of the command line if `failed` is "".
     style: the `format` if the command itself decides it; otherwise None.
     serve: answers the questions on standard input in a given `format`, instead of the rest; None for most commands.
     """
@@ -39,6 +40,7 @@ class CommandAnswer:
     pasted: Callable[[str], Sequence[Table]] | None = None
     value: Any = None
     failed: str | None = None
+    code: int = 1
     style: str | None = None
     serve: Callable[[str], None] | None = None
 
@@ -62,13 +64,13 @@ class CommandAnswer:
         sys.stdout.flush()
 
     def present(self, style: str = "text") -> None:
-        """Print the answer. Raise Failed or SystemExit(1) if the command fails."""
+        """Print the answer. Raise Failed or SystemExit if the command fails."""
         if self.serve:
             self.serve(self.style or style)
             return
         self.emit(self.style or style)
         if self.failed is not None:
-            raise Failed(self.failed) if self.failed else SystemExit(1)
+            raise Failed(self.failed) if self.failed else SystemExit(self.code)
 
 
 def _console(file: IO[str]) -> Console:
@@ -82,6 +84,13 @@ def _console(file: IO[str]) -> Console:
             super().print(*(runnable(one) if isinstance(one, str) else one for one in objects), **options)
 
     return Printed(file=file, highlight=False, markup=False, soft_wrap=not file.isatty())
+
+
+def report_text(report: Report) -> str:
+    """Return a report as the command line prints it."""
+    text = io.StringIO()
+    show_report(_console(text), report)
+    return text.getvalue().rstrip()
 
 
 class CommandResult(Mapping[str, Any]):
@@ -116,11 +125,7 @@ class CommandResult(Mapping[str, Any]):
         return sorted({*super().__dir__(), *self})
 
     def __repr__(self) -> str:
-        if self._answer.shown is None:
-            return repr(self._answer.document)
-        text = io.StringIO()
-        show_report(_console(text), self._answer.shown)
-        return text.getvalue().rstrip()
+        return report_text(self._answer.shown) if self._answer.shown else repr(self._answer.document)
 
     def _repr_html_(self) -> str:
         return report_html(self._answer.shown) if self._answer.shown else f"<pre>{html.escape(repr(self))}</pre>"

@@ -20,7 +20,7 @@ from harness.config.commands import RunConfig, SweepConfig
 from harness.config.components import component_identity, with_absolute_paths
 from harness.config.composing import Composer
 from harness.config.places import full_place
-from harness.config.schema import Node, Role, keys, schema_groups
+from harness.config.schema import Node, Role, keys, schema_groups, top_level
 from harness.config.text import counted, plural
 from harness.data.files import sha256_of
 from harness.data.qrels import Qrels
@@ -104,7 +104,7 @@ class Planner:
         self._identities: dict[str, dict[str, Any]] = {}
         self._accepted: dict[str, Any] = {}  # see `check_values`
         self._full: dict[tuple[str, int], Any] = {}  # (name, id) of an accepted part -> this part with absolute paths
-        self._run_keys = {key.partition(".")[0] for key in (*keys(RunConfig), *schema_groups(RunConfig))}
+        self._run_keys = top_level(RunConfig)
 
     def cached(self, trial: Trial, depths: Mapping[str, int]) -> dict[str, bool]:
         """Return ranking key -> whether the trial's store holds the ranking to this depth. depths: see `depths`."""

@@ -23,9 +23,11 @@ from retrievers.hosts import host_of, name_host
 from retrievers.redaction import redacted as without_keys
 
 if TYPE_CHECKING:
+    from mlflow.entities.model_registry import ModelVersion
     from mlflow.tracking import MlflowClient
 
 SCHEME = "sqlite:///"
+ALIAS = "champion"  # of the best version of a registered model
 HEADER = b"SQLite format 3\0"
 JOURNAL = slice(18, 20)  # header bytes; 2 means a write-ahead log: https://www.sqlite.org/fileformat.html
 TABLES = {"alembic_version", "experiments", "runs"}  # every version of MLflow makes these tables
@@ -363,3 +365,15 @@ def _first_line(error: Exception, uri: str) -> str:
         for secret in (parts.query, parts.path.strip("/"), quote(parts.path.strip("/"))):
             line = line.replace(secret, HIDDEN.strip("/")) if secret else line
     return without_keys(line)
+
+
+def champion(client: MlflowClient, name: str) -> ModelVersion | None:
+    """Return the version of a registered model that has the alias ALIAS; None if there is none."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_model_version_by_alias(name, ALIAS)
+    except MlflowException as error:
+        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            raise
+        return None

@@ -48,6 +48,7 @@ from harness.tracking.tracker import (
     Tracker,
     mlflow_name,
     now_ms,
+    param_text,
 )
 from retrievers.hosts import name_host
 
@@ -128,7 +129,6 @@ def _chart(uuid: str, kind: str) -> dict[str, Any]:
 TRIALS = re.compile(r"all|best:[1-9]\d{0,5}")
 AT_ONCE = 8  # number of runs that are sent to a server at the same time
 ATTEMPTS = 5  # number of attempts when other processes log the same data at the same moment
-PARAM_LIMIT = 6000  # maximum number of characters; MLflow refuses longer params
 NOT_IN_NAMES = re.compile(r"[^\w. :/-]")  # characters that MLflow refuses in the name of a param
 LEAST_DIGITS = 4  # minimum number of digits of an abbreviated id
 BEGINNING = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS}}}")
@@ -233,7 +233,7 @@ class MlflowTracker(Tracker):
         adopted: a crashed run to continue. If its params differ from the record's, end it as KILLED and make a new one.
         """
         if adopted is not None:
-            params = {_param_name(name): _param(value) for name, value in record.params.items()}
+            params = {_param_name(name): param_text(value) for name, value in record.params.items()}
             if adopted.params.items() <= params.items():
                 self.client.update_run(adopted.run_id, status="RUNNING")
                 self._log_batch(adopted.run_id, {}, {}, {CLAIM: record.tags[CLAIM]} if CLAIM in record.tags else {})
@@ -386,7 +386,7 @@ class MlflowTracker(Tracker):
     def leaders(self, experiment: str, tags: Mapping[str, str], params: Mapping[str, Any]) -> list[LoggedRun]:
         """Return the two finished runs with the highest objective. Of equally good runs, take the earlier first."""
         experiment_id = self._experiment_id(experiment)
-        wanted = [*_has_tags(tags), *(f"params.`{name}` = '{_param(value)}'" for name, value in params.items())]
+        wanted = [*_has_tags(tags), *(f"params.`{name}` = '{param_text(value)}'" for name, value in params.items())]
         wanted.append("attributes.status = 'FINISHED'")
         best_first = [f"metrics.`{OBJECTIVE}` DESC", "attributes.start_time ASC"]
         page = self.client.search_runs([experiment_id], " AND ".join(wanted), max_results=2, order_by=best_first)
@@ -591,7 +591,7 @@ def _named(params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mappin
     """Return each as pairs (name, value) with names and lengths that MLflow takes."""
     return {
         "metrics": [(mlflow_name(name), value) for name, value in metrics.items()],
-        "params": [(_param_name(name), _param(value)) for name, value in params.items()],
+        "params": [(_param_name(name), param_text(value)) for name, value in params.items()],
         "tags": [(name, str(value)[:TAG_LIMIT]) for name, value in tags.items()],
     }
 
@@ -614,11 +614,6 @@ def _results(
 @functools.cache
 def _param_name(name: str) -> str:
     return NOT_IN_NAMES.sub("_", name)
-
-
-def _param(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= PARAM_LIMIT else text[: PARAM_LIMIT - 1] + "…"
 
 
 def _has_tags(tags: Mapping[str, str | None]) -> list[str]:

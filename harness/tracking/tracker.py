@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import time
@@ -73,6 +74,13 @@ TRIAL = "sweep.trial"  # tag with a trial's number
 SHOWN_FIRST = ("retriever", "gate")  # settings whose values are in every brief name
 NOTE = "mlflow.note.content"  # tag that MLflow shows as a run's description
 TAG_LIMIT = 8000  # maximum number of characters; MLflow cuts longer tags
+PARAM_LIMIT = 6000  # maximum number of characters; MLflow refuses longer params
+
+
+def param_text(value: Any) -> str:
+    """Return the text in which MLflow keeps a param."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= PARAM_LIMIT else text[: PARAM_LIMIT - 1] + "…"
 
 
 def as_note(text: str) -> str:
@@ -120,6 +128,13 @@ class RunRecord:
     @property
     def all_metrics(self) -> dict[str, float]:
         return self.metrics | objective_metrics(self.objective)
+
+    def logged(self, run_id: str | None) -> LoggedRun:
+        """Return the finished run that this record describes, as if it were read from the tracking store."""
+        metrics = {mlflow_name(name): value for name, value in self.all_metrics.items()}
+        params = {name: param_text(value) for name, value in self.params.items()}
+        tags = self.tags | self.all_end_tags
+        return LoggedRun(run_id or "", self.name, self.experiment, "FINISHED", metrics, params, tags)
 
     @property
     def all_end_tags(self) -> dict[str, str]:

@@ -32,7 +32,7 @@ from harness.recording import provenance, retrieval_run
 from harness.recording.logged_run import ValidRun, read_config, require_allowed_hosts
 from harness.storage.cache import Cache
 from harness.storage.entries import verify_entry
-from harness.tracking.mlflow_client import shown_address
+from harness.tracking.mlflow_client import ALIAS, champion, shown_address
 from harness.tracking.tracker import LoggedRun, Tracker
 from retrievers.base import Document, IndexedTexts, Query, Turn
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-ALIAS = "champion"
 NOT_IN_MODEL_NAMES = re.compile(r"""[/:.%"'`]""")  # characters that MLflow refuses in the name of a logged model
 COLUMNS = ("query", "messages", "query_id")  # columns of a request
 FITTED = {"gate": "gate/fitted", "fusion": "fusion/fitted"}  # group -> the component that applies a learnt rule
@@ -129,7 +128,7 @@ def log_model(tracker: Tracker, served: ServedRun, name: str) -> RegisteredModel
             raise
         size = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file())
     client.finalize_logged_model(logged.model_id, "READY")
-    before = _champion(client, name)
+    before = champion(client, name)
     client.log_outputs(run.run_id, [LoggedModelOutput(logged.model_id, 0)])
     version = client.create_model_version(
         name, logged.artifact_location, run.run_id, description=f"Run {run.name}", model_id=logged.model_id
@@ -140,25 +139,12 @@ def log_model(tracker: Tracker, served: ServedRun, name: str) -> RegisteredModel
         name=name,
         version=int(version.version),
         alias=ALIAS,
-        before=before,
+        before=before and f"version {before.version}, run {before.run_id}",
         uri=uri,
         model_id=logged.model_id,
         bytes=size,
         serve=f"{server} mlflow models serve -m '{uri}' --env-manager local -p 5001",
     )
-
-
-def _champion(client: MlflowClient, name: str) -> str | None:
-    """Return words that name the version with the alias `champion` and its run; None if there is no such version."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        version = client.get_model_version_by_alias(name, ALIAS)
-    except MlflowException as error:
-        if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
-            raise
-        return None
-    return f"version {version.version}, run {version.run_id}"
 
 
 def load_model(folder: Path) -> Searcher:

@@ -1,0 +1,1 @@
+"""Guard retrieval against changes for the worse."""

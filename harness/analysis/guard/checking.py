@@ -1,0 +1,303 @@
+"""Compare the snapshot of a run with the snapshot of a baseline, and say in a report whether retrieval got worse."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as Xml
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.analysis.board.settings import changed_settings
+from harness.analysis.comparison.comparison import p_in_words
+from harness.analysis.guard.snapshot import SAVE, SHORT, SHOWN, Snapshot
+from harness.config.text import counted
+from harness.data.files import some
+from harness.errors import BadInput, did_you_mean
+from harness.reports.markup import ABSENT, number, snippet
+from harness.reports.report import Report
+from harness.reports.result import report_text
+from harness.reports.tables import Cell, Column, Number, Rows, Table
+from harness.statistics.guard import Change, Outcome, changes, worst
+from harness.storage.typed import HIDDEN
+from harness.tracking.tracker import mlflow_name
+
+BOUND = re.compile(r"\s*(?P<name>[^<>=\s]+)\s*(?P<sign><=?|>=?)\s*(?P<limit>[-+.\deE]+)\s*")
+LISTED = 10  # number of queries that are listed
+QUERY = 60  # maximum number of characters of a query in a table
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A limit for one number of the run, such as `ms_per_query<20`. sign: "<", "<=", ">" or ">="."""
+
+    name: str
+    sign: str
+    limit: float
+    value: float
+    json_too = ("met",)
+
+    @property
+    def met(self) -> bool:
+        below, equal = self.value < self.limit, self.value == self.limit
+        return (below if "<" in self.sign else not below and not equal) or (equal and "=" in self.sign)
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.name} is {self.value:.6g}, but must be {self.sign} {self.limit:.6g}."
+
+
+@dataclass(frozen=True)
+class LostQuery:
+    """A query that lost, with the documents that the baseline and the run returned, the best first.
+
+    relevant: the ids of those that are relevant by today's labels.
+    """
+
+    query_id: str
+    text: str
+    before: float
+    after: float
+    docs_before: Sequence[str]
+    docs_after: Sequence[str]
+    relevant: Sequence[str]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Checked:
+    """The answer of `harness check`.
+
+    outcome: the worst outcome of all measures and bounds. margin: the largest drop that is allowed, > 0.
+    baseline, run: the names of both. queries: the number of queries that were compared.
+    lost: the queries that lost most by the first measure. settings: name -> (in the baseline, in the run).
+    """
+
+    outcome: Outcome
+    baseline: str
+    run: str
+    run_id: str | None
+    margin: float
+    queries: int
+    changes: Sequence[Change]
+    bounds: Sequence[Bound]
+    lost: Sequence[LostQuery]
+    settings: Mapping[str, Sequence[str | None]]
+    notes: Sequence[str]
+    report: Report = field(metadata=HIDDEN)
+
+    def require(self) -> None:
+        """Raise AssertionError with the whole report unless the outcome is "holds"."""
+        if self.outcome != "holds":
+            raise AssertionError(str(self))
+
+    def __repr__(self) -> str:
+        return report_text(self.report)
+
+    def junit(self, undecided: str) -> str:
+        """Return JUnit's XML, with a test for each measure and each bound. undecided: "fail", or "pass" to skip."""
+        suite = Xml.Element("testsuite", name="harness check")
+        cases = [(one.measure, one.outcome, sentence(one, self.margin)) for one in self.changes]
+        cases += [(one.name, "holds" if one.met else "regressed", one.sentence) for one in self.bounds]
+        for name, outcome, said in cases:
+            case = Xml.SubElement(suite, "testcase", classname=self.run, name=name)
+            if outcome != "holds":
+                skips = outcome == "cannot tell" and undecided == "pass"
+                Xml.SubElement(case, "skipped" if skips else "failure", message=said, type=outcome)
+        counts = {"tests": [*suite], "failures": suite.findall(".//failure"), "skipped": suite.findall(".//skipped")}
+        suite.attrib |= {name: str(len(found)) for name, found in counts.items()}
+        return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def check_snapshots(
+    baseline: Snapshot,
+    new: Snapshot,
+    measures: Sequence[str],
+    margin: float,
+    bounds: Sequence[Bound] = (),
+    known: Known | None = None,
+) -> Checked:
+    """Compare a new run with a baseline. Raise BadInput if no query can be compared.
+
+    bounds: see `bounds_of`. known: what is known of the queries, for the list of queries that lost.
+    """
+    query_ids, notes = shared_queries(baseline, new)
+    before, after = (one.values(query_ids, measures) for one in (baseline, new))
+    same = new.lists_equal(baseline) and len(query_ids) == len(new.queries)
+    judged = changes(measures, before, after, margin, same)
+    outcome = worst([*(one.outcome for one in judged), *("holds" if one.met else "regressed" for one in bounds)])
+    lost = _lost(baseline, new, query_ids, after[0] - before[0], (before[0], after[0]), known or Known({}, {}))
+    settings = changed_settings([baseline.settings, new.settings])
+    verdict = (
+        [f"The run returned the same documents as the baseline for all {len(query_ids):,} queries."] if same else []
+    )
+    verdict += [] if same else [sentence(one, margin) for one in judged]
+    verdict += [f"Regressed: {one.sentence}" for one in bounds if not one.met]
+    tables = [_measures(judged)] if len(judged) > 1 and not same else []
+    tables += [_lost_table(lost, measures[0])] if lost else []
+    rows: Rows = [[name, *(ABSENT if one is None else one for one in values)] for name, values in settings.items()]
+    tables += [Table("Settings that differ", [Column(""), Column("baseline"), Column("run")], rows)] if rows else []
+    title = f"{outcome.capitalize()}: {new.named} against the baseline {baseline.named}"
+    return Checked(
+        outcome=outcome,
+        baseline=baseline.named,
+        run=new.name,
+        run_id=new.run_id,
+        margin=margin,
+        queries=len(query_ids),
+        changes=judged,
+        bounds=bounds,
+        lost=lost,
+        settings=settings,
+        notes=notes,
+        report=Report(title, verdict, tables, notes),
+    )
+
+
+def shared_queries(baseline: Snapshot, new: Snapshot) -> tuple[list[str], list[str]]:
+    """Return (the queries that can be compared, notes about what has changed). Raise BadInput if there are none."""
+    if baseline.version != new.version:
+        raise BadInput(
+            f"The baseline {baseline.named} was scored with version {baseline.version} of the measures, the run with "
+            f"version {new.version}, which may give other values for the same documents. {SAVE}"
+        )
+    unlike = new.unlike(baseline)
+    both = [query_id for query_id in new.queries if query_id in baseline.queries]
+    if unlike and not all(one.queries[query_id].data for one in (baseline, new) for query_id in both):
+        raise BadInput(
+            f"The {' and '.join(unlike)} of the run differ from those of {baseline.named}. Only a baseline file says "
+            f"which queries are still the same. {SAVE}"
+        )
+    kept = [one for one in both if not unlike or baseline.queries[one].data == new.queries[one].data]
+    left = {
+        "of the baseline {is} gone": [one for one in baseline.queries if one not in new.queries],
+        "{is} new": [one for one in new.queries if one not in baseline.queries],
+        "{has} another text or other labels": sorted({*both}.difference(kept)),
+    }
+    notes = [
+        f"{counted(len(ids), 'query')} {said.format_map(_verbs(len(ids)))}: {some(ids)}. Not compared."
+        for said, ids in left.items()
+        if ids
+    ]
+    if not kept:
+        raise BadInput(f"The run and the baseline {baseline.named} share no query. {' '.join(notes)} {SAVE}")
+    if notes:
+        notes.append(f"If these changes are meant, save a new baseline: {SAVE.rpartition(': ')[2]}")
+    if baseline.data.get("documents") != new.data.get("documents"):
+        notes.insert(
+            0, "The documents have changed since the baseline, so the scores may have changed for this reason."
+        )
+    return kept, notes
+
+
+def _verbs(count: int) -> dict[str, str]:
+    return {"is": "is", "has": "has"} if count == 1 else {"is": "are", "has": "have"}
+
+
+def bounds_of(words: Sequence[str], numbers: Mapping[str, float]) -> list[Bound]:
+    """Return the bounds that `words` name, such as `ms_per_query<20`. numbers: the run's numbers, by MLflow's names."""
+    found = []
+    for word in words:
+        parts = BOUND.fullmatch(word)
+        try:
+            limit = float(parts["limit"]) if parts else None
+        except ValueError:
+            limit = None
+        if parts is None or limit is None:
+            raise BadInput(f"bounds: {word!r:.60} is not a bound. Write NAME<NUMBER or NAME>NUMBER: ms_per_query<20")
+        name = parts["name"]
+        if (value := numbers.get(mlflow_name(name))) is None:
+            known = sorted(one.replace("_at_", "@") for one in numbers)
+            plain = [one for one in known if "/" not in one]
+            raise BadInput(
+                f"bounds: the run has no number {name!r:.60}.{did_you_mean(name, known)} It has {some(plain, 40)}."
+            )
+        found.append(Bound(name, parts["sign"], limit, value))
+    return found
+
+
+def sentence(one: Change, margin: float) -> str:
+    """Return what a change says, with its interval, and what these queries could have shown."""
+    found, outcome = one.difference, one.outcome.capitalize()
+    if not found.n:
+        return f"{outcome}: {one.measure} applies to none of the queries."
+    said = (
+        f"{outcome}: {one.measure} went from {number(one.before)} to {number(one.after)}: {found.mean:+.3f} "
+        f"(95 % {found.low:+.3f} to {found.high:+.3f}) on {counted(found.n, 'query')}"
+    )
+    few = found.wins + found.losses
+    shows = f" These queries would show a drop of {one.shows:.3f} or more." if one.shows else ""
+    if one.outcome == "holds":
+        return f"{said}. A drop of {margin:g} is ruled out.{shows}"
+    if one.outcome == "regressed":
+        return f"{said}, {p_in_words(found.p_holm)}.{shows}"
+    differ = f" Only {few} of them differ." if few and one.floor < found.low else ""
+    needed = f"about {one.needed:,} queries" if one.needed else "more than 10,000,000 queries"
+    return f"{said}. A drop of {margin:g} is not ruled out.{differ}{shows} To show one, {needed} are needed."
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of the queries of today. grades: query_id -> {doc_id: grade} of relevant documents."""
+
+    texts: Mapping[str, str]
+    grades: Mapping[str, Mapping[str, float]]
+
+
+def _lost(
+    baseline: Snapshot,
+    new: Snapshot,
+    query_ids: Sequence[str],
+    gaps: np.ndarray,
+    values: Sequence[np.ndarray],
+    known: Known,
+) -> list[LostQuery]:
+    order = np.argsort(np.nan_to_num(gaps), kind="stable")[:LISTED]
+    found = []
+    for place in (int(one) for one in order if gaps[one] < 0):
+        query_id = query_ids[place]
+        old, now = baseline.queries[query_id].docs, new.queries[query_id].docs
+        graded = known.grades.get(query_id, {})
+        relevant = [doc for doc in {*old, *now} if any(one.startswith(doc) for one in graded)]  # the file cuts long ids
+        before, after = (float(one[place]) for one in values)
+        found.append(LostQuery(query_id, known.texts.get(query_id, ""), before, after, old, now, sorted(relevant)))
+    return found
+
+
+def _lost_table(lost: Sequence[LostQuery], measure: str) -> Table:
+    def said(one: LostQuery, docs: Sequence[str]) -> str:
+        return ", ".join(
+            f"{'✓ ' if doc in one.relevant else ''}{doc if len(doc) <= 2 * SHORT else doc[:SHORT]}" for doc in docs
+        )
+
+    rows: Rows = [
+        [
+            one.query_id,
+            snippet(one.text, QUERY),
+            one.before,
+            one.after,
+            said(one, one.docs_before),
+            said(one, one.docs_after),
+        ]
+        for one in lost
+    ]
+    columns = [Column("id"), Column("query"), Column("before", "value"), Column("after", "value")]
+    columns += [Column("returned before"), Column("returned now")]
+    note = f"By {measure}, of the first {SHOWN} documents. ✓: relevant. Long ids are cut."
+    return Table("Queries that lost most", columns, rows, [note]).without_empty()
+
+
+def _measures(judged: Sequence[Change]) -> Table:
+    columns = [
+        Column("measure"),
+        Column("baseline", "value"),
+        Column("run", "value"),
+        Column("difference", "difference"),
+    ]
+    columns += [Column("p (Holm)", "p"), Column("queries", "count"), Column("outcome")]
+    rows: Rows = []
+    for one in judged:
+        found = one.difference
+        cells: list[Cell] = [one.measure, one.before, one.after, Number(found.mean, found.low, found.high)]
+        rows.append([*cells, found.p_holm, found.n, one.outcome])
+    return Table("Measures", columns, rows)
