@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from harness.analysis.guard.checking import Checked
+    from harness.analysis.single_run import Result
     from harness.api import (
         advise,
         board,
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
         ui,
     )
     from harness.commands.compare import Compared
-    from harness.commands.run import Result
     from harness.commands.search import Hits
     from harness.data.dataset import Dataset
     from harness.errors import BadInput, Failed

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from harness.analysis.guard.checking import Checked
+from harness.analysis.single_run import Result
 from harness.commands.compare import Compared
-from harness.commands.run import Result
 from harness.commands.search import Hits
 from harness.config.check import primary
 from harness.config.command_list import COMMANDS

@@ -10,7 +10,7 @@ from pathlib import Path
 from harness.analysis.guard.checking import Checked, Known, bounds_of, check_snapshots
 from harness.analysis.guard.snapshot import SAVE, Snapshot, fingerprints_of, read_snapshot, snapshot_of
 from harness.analysis.ranking import Wanted, differ, rank, require_finished, require_labels
-from harness.commands.run import experiment
+from harness.analysis.single_run import experiment
 from harness.config.check import Invocation
 from harness.config.commands import CheckConfig, RunConfig
 from harness.config.components import build
