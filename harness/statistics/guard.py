@@ -54,15 +54,11 @@ def changes(
     gaps = after - before
     found = [_no_difference(row) for row in gaps] if same else paired_differences(gaps, SEED, RESAMPLES)
     corrected = holm(np.array([one.p for one in found])).tolist()
-    judged = []
+    judged, outcome, floor = [], worst(()), 0.0  # "holds"
     for place, (name, one, p) in enumerate(zip(measures, found, corrected, strict=True)):
         known, one = gaps[place][~np.isnan(gaps[place])], replace(one, p_holm=p)
-        floor = 0.0 if same else _floor(known, one)
-        outcome: Outcome = "cannot tell"
-        if floor > -margin:
-            outcome = "holds"
-        elif one.mean < 0 and p <= ALPHA:
-            outcome = "regressed"
+        if not same:
+            outcome, floor = decided(known, one, margin)
         shows, needed = (None, None) if same else _power(known, margin)
         ends = [
             float(values[place][~np.isnan(gaps[place])].mean()) if len(known) else math.nan
@@ -70,6 +66,14 @@ def changes(
         ]
         judged.append(Change(name, ends[0], ends[1], one, outcome, floor, shows, needed))
     return judged
+
+
+def decided(gaps: np.ndarray, found: Difference, margin: float) -> tuple[Outcome, float]:
+    """Return (the outcome, the lower end that decides), see `changes`. gaps: float64 [n], without NaN."""
+    floor = _floor(gaps, found)
+    if floor > -margin:
+        return "holds", floor
+    return ("regressed" if found.mean < 0 and found.p_holm <= ALPHA else "cannot tell"), floor
 
 
 def worst(outcomes: Sequence[Outcome]) -> Outcome:
