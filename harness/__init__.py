@@ -9,7 +9,7 @@ is used. docs/python.md describes these names.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from harness.analysis.guard.checking import Checked
+    from harness.analysis.guard.checking import CheckResult
     from harness.analysis.single_run import Result
     from harness.api import (
         advise,
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
     from harness.reports.result import CommandResult
 
 __all__ = [
-    "BadInput", "Checked", "CommandResult", "Compared", "Dataset", "Evaluation", "Failed", "Hits", "Result", "advise",
-    "board", "check", "compare", "doctor", "doctor_cache", "doctor_sync", "doctor_warm", "evaluate", "export",
-    "export_history", "export_record", "init", "load_dataset", "power", "prepare", "reproduce", "run", "runs", "score",
-    "search", "sweep", "testset_audit", "testset_draft", "testset_freeze", "testset_judge", "testset_pool",
-    "testset_review", "ui",
+    "BadInput", "CheckResult", "CommandResult", "Compared", "Dataset", "Evaluation", "Failed", "Hits", "Result",
+    "advise", "board", "check", "compare", "doctor", "doctor_cache", "doctor_sync", "doctor_warm", "evaluate",
+    "export", "export_history", "export_record", "init", "load_dataset", "power", "prepare", "reproduce", "run", "runs",
+    "score", "search", "sweep", "testset_audit", "testset_draft", "testset_freeze", "testset_judge",
+    "testset_pool", "testset_review", "ui",
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
-from harness.analysis.guard.checking import Checked
+from harness.analysis.guard.checking import CheckResult
 from harness.analysis.single_run import Result
 from harness.commands.compare import Compared
 from harness.commands.search import Hits
@@ -68,7 +68,7 @@ def _function(command: str) -> Callable[..., Any]:
 
 run: Callable[..., Result] = _function("run")
 compare: Callable[..., Compared] = _function("compare")
-check: Callable[..., Checked] = _function("check")
+check: Callable[..., CheckResult] = _function("check")
 search: Callable[..., Hits] = _function("search")
 advise: Callable[..., CommandResult] = _function("advise")
 board: Callable[..., CommandResult] = _function("board")

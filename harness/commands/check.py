@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.analysis.guard.checking import Checked, Known, bounds_of, check_snapshots
+from harness.analysis.guard.checking import CheckResult, Known, bounds_of, check_snapshots
 from harness.analysis.guard.snapshot import SAVE, Snapshot, fingerprints_of, read_snapshot, snapshot_of
 from harness.analysis.ranking import Wanted, differ, rank, require_finished, require_labels
 from harness.analysis.single_run import experiment
@@ -41,7 +41,7 @@ CHAMPION = "champion"
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class NewRun:
     """The run to check. file: returns the path of one of its files. source: the config of its dataset."""
 
     run: LoggedRun
@@ -97,7 +97,7 @@ def _is_id(word: str) -> bool:
     return ID.fullmatch(word) is not None and not Path(word).exists()
 
 
-def _made(config: CheckConfig, invocation: Invocation, measures: Sequence[str]) -> Candidate:
+def _made(config: CheckConfig, invocation: Invocation, measures: Sequence[str]) -> NewRun:
     """Run the configuration, as `harness run` does, with these measures added."""
     kept = top_level(RunConfig)
     document = {name: value for name, value in config.document.items() if name in kept}
@@ -108,15 +108,15 @@ def _made(config: CheckConfig, invocation: Invocation, measures: Sequence[str]) 
     sent = None if result.unsent else result.run_id
     run = result.record.logged(sent)
     run = replace(run, metrics=run.metrics | dict(result.measured))
-    return Candidate(run, lambda name: result.folder / name, result.plan.dataset)
+    return NewRun(run, lambda name: result.folder / name, result.plan.dataset)
 
 
-def _read(config: CheckConfig, folder: Path) -> Candidate:
+def _read(config: CheckConfig, folder: Path) -> NewRun:
     tracker = open_store(config)
     run = in_full(tracker, recommended(tracker, tracker.run(config.run or "")))
     require_finished(run)
     source = logged_value(logged_config(tracker, run), "dataset", dict)
-    return Candidate(run, lambda name: tracker.download(run, name, folder), source)
+    return NewRun(run, lambda name: tracker.download(run, name, folder), source)
 
 
 def _logged_baseline(config: CheckConfig, new: LoggedRun, measure: str) -> Snapshot:
@@ -151,7 +151,7 @@ def _saved(file: Path, new: Snapshot, measures: Sequence[str]) -> CommandAnswer:
     return CommandAnswer(found, Report("", files=[said]))
 
 
-def _answer(checked: Checked, undecided: str) -> CommandAnswer:
+def _answer(checked: CheckResult, undecided: str) -> CommandAnswer:
     report, outcome = checked.report, checked.outcome
     passes = outcome == "holds" or (outcome == "cannot tell" and undecided == "pass")
     notes = [Table("Notes", notes=report.notes)] if report.notes else []

@@ -18,7 +18,7 @@ POWER = 0.8  # wanted probability of finding a drop
 
 
 @dataclass(frozen=True)
-class Change:
+class MeasureChange:
     """The change of one measure from a baseline to a new run, and what it says.
 
     before, after: the means over the queries to which the measure applies in both; NaN without such queries.
@@ -37,9 +37,9 @@ class Change:
     needed: int | None = None
 
 
-def changes(
+def judged_changes(
     measures: Sequence[str], before: np.ndarray, after: np.ndarray, margin: float, same: bool = False
-) -> list[Change]:
+) -> list[MeasureChange]:
     """Compare a new run with a baseline on the same N queries, in M measures.
 
     A measure *holds* if a drop of `margin` or more is ruled out: the lower end of the 95 % interval of new − baseline
@@ -64,7 +64,7 @@ def changes(
             float(values[place][~np.isnan(gaps[place])].mean()) if len(known) else math.nan
             for values in (before, after)
         ]
-        judged.append(Change(name, ends[0], ends[1], one, outcome, floor, shows, needed))
+        judged.append(MeasureChange(name, ends[0], ends[1], one, outcome, floor, shows, needed))
     return judged
 
 
@@ -119,12 +119,12 @@ def _power(gaps: np.ndarray, margin: float) -> tuple[float | None, int | None]:
     drops = -gaps if len(gaps) and gaps.mean() <= 0 else gaps  # as if the new run were the worse one
     population, test = Population.of(drops) if len(gaps) else None, FlipTest(ALPHA)
     if population is None or not population.differ or margin >= population.ends[1]:
-        return None, unseen(margin)
+        return None, least_queries(margin)
     shows = test.smallest_difference(population, len(gaps), POWER) if population.mean >= 0 else None
     needed = test.queries_needed(population.with_mean(margin), POWER)
-    return shows, needed if needed is None or needed > MOST else max(needed, unseen(margin))
+    return shows, needed if needed is None or needed > MOST else max(needed, least_queries(margin))
 
 
-def unseen(margin: float) -> int:
+def least_queries(margin: float) -> int:
     """Return how many queries without any change rule out a drop of the margin, see `least_mean`."""
     return math.ceil(math.log(TAIL) / math.log1p(-margin))

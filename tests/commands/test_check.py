@@ -74,6 +74,7 @@ def test_the_checked_run_says_how_it_went(harness, runs, tracker):
     assert (tags["check.outcome"], tags["check.baseline"][:8]) == ("cannot tell", base[:8])
 
 
+@pytest.mark.local  # a server refuses a version without a model's files
 @pytest.mark.stored
 def test_a_registered_champion_comes_before_the_best_run(harness, runs, tracker):
     worse, best = runs

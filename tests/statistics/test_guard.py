@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness.statistics.guard import changes, decided, least_mean, unseen, worst
+from harness.statistics.guard import decided, judged_changes, least_mean, least_queries, worst
 from harness.statistics.significance import paired_differences
 
 SIZES = np.array([1, 1 / 2, 1 / 3, 2 / 3, 1 / 6])  # differences of the contest's measure
@@ -16,7 +16,7 @@ SIZES = np.array([1, 1 / 2, 1 / 3, 2 / 3, 1 / 6])  # differences of the contest'
 def one_change(gaps, margin=0.02, **how):
     gaps = np.asarray(gaps, float)
     before = np.full(len(gaps), 0.5)
-    [found] = changes(["m"], before[None], (before + gaps)[None], margin, **how)
+    [found] = judged_changes(["m"], before[None], (before + gaps)[None], margin, **how)
     return found
 
 
@@ -27,7 +27,7 @@ def test_the_bound_without_differences_is_that_of_the_largest_unseen_share():
     assert exact == pytest.approx(1 - 0.025 ** (1 / 50))
     assert least_mean(np.zeros(50), -1.0) == pytest.approx(-exact, rel=0.03)
     # So 183 queries without any change rule out a drop of 0.02, and 182 do not: 0.98^183 = 0.0248, 0.98^182 = 0.0253.
-    assert unseen(0.02) == 183
+    assert least_queries(0.02) == 183
 
 
 def test_the_bound_grows_with_losses_and_shrinks_with_gains():
@@ -65,16 +65,16 @@ def test_what_the_queries_show_and_how_many_are_needed():
     sd = math.sqrt(56 / 200)
     assert found.shows == pytest.approx(2.8 * sd / math.sqrt(200), rel=0.1)
     assert found.needed == pytest.approx((2.8 * sd / 0.05) ** 2, rel=0.1)
-    assert one_change(np.zeros(100)).needed == unseen(0.02)
+    assert one_change(np.zeros(100)).needed == least_queries(0.02)
     same = one_change(np.zeros(100), same=True)
     assert (same.shows, same.needed, same.difference.p) == (None, None, 1.0)
 
 
 def test_p_is_corrected_over_the_measures_and_queries_without_a_value_do_not_count():
     gaps = np.repeat([-1.0, 0.0, math.nan], [6, 60, 4])
-    [alone] = changes(["a"], np.zeros((1, 70)), gaps[None], 0.02)
+    [alone] = judged_changes(["a"], np.zeros((1, 70)), gaps[None], 0.02)
     assert (alone.outcome, alone.difference.p, alone.difference.n) == ("regressed", 2 / 2**6, 66)
-    twice = changes(["a", "b"], np.zeros((2, 70)), np.stack([gaps, gaps]), 0.02)
+    twice = judged_changes(["a", "b"], np.zeros((2, 70)), np.stack([gaps, gaps]), 0.02)
     assert [one.difference.p_holm for one in twice] == [2 * 2 / 2**6] * 2  # 0.0625: no longer below 0.05
     assert [one.outcome for one in twice] == ["cannot tell"] * 2
 

@@ -19,7 +19,7 @@ from harness.reports.markup import ABSENT, number, snippet
 from harness.reports.report import Report
 from harness.reports.result import report_text
 from harness.reports.tables import Cell, Column, Number, Rows, Table
-from harness.statistics.guard import Change, Outcome, changes, worst
+from harness.statistics.guard import MeasureChange, Outcome, judged_changes, worst
 from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import mlflow_name
 
@@ -65,7 +65,7 @@ class LostQuery:
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Checked:
+class CheckResult:
     """The answer of `harness check`.
 
     outcome: the worst outcome of all measures and bounds. margin: the largest drop that is allowed, > 0.
@@ -79,7 +79,7 @@ class Checked:
     run_id: str | None
     margin: float
     queries: int
-    changes: Sequence[Change]
+    changes: Sequence[MeasureChange]
     bounds: Sequence[Bound]
     lost: Sequence[LostQuery]
     settings: Mapping[str, Sequence[str | None]]
@@ -116,7 +116,7 @@ def check_snapshots(
     margin: float,
     bounds: Sequence[Bound] = (),
     known: Known | None = None,
-) -> Checked:
+) -> CheckResult:
     """Compare a new run with a baseline. Raise BadInput if no query can be compared.
 
     bounds: see `bounds_of`. known: what is known of the queries, for the list of queries that lost.
@@ -124,7 +124,7 @@ def check_snapshots(
     query_ids, notes = shared_queries(baseline, new)
     before, after = (one.values(query_ids, measures) for one in (baseline, new))
     same = new.lists_equal(baseline) and len(query_ids) == len(new.queries)
-    judged = changes(measures, before, after, margin, same)
+    judged = judged_changes(measures, before, after, margin, same)
     outcome = worst([*(one.outcome for one in judged), *("holds" if one.met else "regressed" for one in bounds)])
     lost = _lost(baseline, new, query_ids, after[0] - before[0], (before[0], after[0]), known or Known({}, {}))
     settings = changed_settings([baseline.settings, new.settings])
@@ -138,7 +138,7 @@ def check_snapshots(
     rows: Rows = [[name, *(ABSENT if one is None else one for one in values)] for name, values in settings.items()]
     tables += [Table("Settings that differ", [Column(""), Column("baseline"), Column("run")], rows)] if rows else []
     title = f"{outcome.capitalize()}: {new.named} against the baseline {baseline.named}"
-    return Checked(
+    return CheckResult(
         outcome=outcome,
         baseline=baseline.named,
         run=new.name,
@@ -216,7 +216,7 @@ def bounds_of(words: Sequence[str], numbers: Mapping[str, float]) -> list[Bound]
     return found
 
 
-def sentence(one: Change, margin: float) -> str:
+def sentence(one: MeasureChange, margin: float) -> str:
     """Return what a change says, with its interval, and what these queries could have shown."""
     found, outcome = one.difference, one.outcome.capitalize()
     if not found.n:
@@ -287,7 +287,7 @@ def _lost_table(lost: Sequence[LostQuery], measure: str) -> Table:
     return Table("Queries that lost most", columns, rows, [note]).without_empty()
 
 
-def _measures(judged: Sequence[Change]) -> Table:
+def _measures(judged: Sequence[MeasureChange]) -> Table:
     columns = [
         Column("measure"),
         Column("baseline", "value"),
