@@ -352,6 +352,24 @@ def test_what_is_packed_comes_out(opened, runs):
     assert found["multi_turn"] == runs.multi_turn.astype(int).tolist()
 
 
+def test_queries_are_chosen_by_an_attribute(opened, runs):
+    """The made-up board has six questions in turn; `Why does the sea …` and `달의 모양은 왜 …` ask why."""
+    tab = opened("#queries")
+    why = [row for row in range(len(runs.query_ids)) if row % 6 in (0, 3)]
+    choices = tab.locator("#panel-queries .choice select")  # sorted by, retrieval, turns, attribute, its value, run
+    tab.get_by_label("attribute").select_option("asks")
+    tab.get_by_label("sorted by").select_option("id")
+    choices.nth(4).select_option(label="why")
+    assert listed(tab) == [runs.query_ids[row] for row in why]
+    assert {*tab.locator(".lines .pill").all_inner_texts()} >= {"why"}
+    means = [cells.split() for cells in tab.locator("#panel-queries .plain-table tbody tr").all_inner_texts()]
+    (found,) = [cells for cells in means if cells[0] == "why"]
+    first = tab.evaluate("selection[0]")
+    assert found[1:3] == [str(len(why)), f"{runs.values[first, why].mean():.4f}"]
+    tab.get_by_label("attribute").select_option("")
+    assert len(listed(tab)) == len(runs.query_ids)
+
+
 def test_what_a_run_did_on_a_query_comes_out(opened, runs):
     dataset = made_dataset(runs)
     [full, light, turns, relevant] = opened("#queries").evaluate("""async () => {

@@ -18,6 +18,7 @@ import numpy as np
 
 from harness.analysis.board.lists import DEPTH, DETAILED, MOST_TEXT, ListReader, Retrieved, Returned, files_of
 from harness.analysis.board.runs import LOSSES, BoardRuns, Submissions
+from harness.data.attributes import MOST_VALUES, attributes_of, slices_by
 from harness.data.dataset import Dataset
 from harness.errors import BadInput
 from harness.gates.rule import json_number
@@ -248,6 +249,8 @@ class Collected:
 
         ids: the ids of the Q queries, ascending. needs, multi_turn, public: a "1" or "0" for each query.
         matrix: see `packed_matrix`.
+        attributes: [name, values, the index of each query's value], in order of the names, for attributes with 2 to
+            MOST_VALUES values; [] if the data could not be read.
         titles: the text of each query; None if unknown.
         queries: {about, lists, texts} for each query. `lists` and `texts` have a number for each run: 1 + the index of
             its list in `about.lists` or of its text in `about.texts`; 0 if it has none. Keys of `about`:
@@ -271,6 +274,7 @@ class Collected:
         rules = [one and [one.name, one.levels, [json_number(value) for value in one.thresholds]] for one in gates]
         return _page_data(runs) | {
             "titles": packed_json([self._title(row, turns[row]) for row in range(len(turns))]),
+            "attributes": self._attributes(),
             "queries": [
                 {
                     "about": packed_json({
@@ -319,6 +323,20 @@ class Collected:
             graded = sorted((one.grades or {}).get(query_id, {}).items(), key=lambda item: (-item[1], item[0]))
             known = [(doc, grade) for doc, grade in graded if (data, doc) in self._documents]
             found |= {self._place(data, doc): grade for doc, grade in dict([*graded[:RELEVANT], *known]).items()}
+        return found
+
+    def _attributes(self) -> list[tuple[str, list[str], dict[str, Any]]]:
+        read = next((one for one in self._data if one.dataset), None)  # all runs have the same queries
+        if read is None or read.dataset is None:
+            return []
+        qrels = read.dataset.qrels if read.grades is not None else None
+        known = attributes_of(read.dataset.queries, qrels)
+        found = []
+        for name in sorted(name for name, values in known.items() if len({*values.values()}) <= MOST_VALUES):
+            slices = slices_by([name], known, self._runs.query_ids)
+            if len(slices) > 1:
+                places = np.argmax([one.inside for one in slices], axis=0)
+                found.append((name, [one.value for one in slices], packed_places(places)))
         return found
 
     def _turns(self, query_id: str) -> list[tuple[str, str]] | None:

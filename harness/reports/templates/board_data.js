@@ -35,6 +35,9 @@ const matrix = once(async () => {
 });
 // The text of each query; null if unknown
 const titles = once(() => unpackedJson(PACKED.titles));
+// {name, values, at: for each query the place of its value} of each attribute
+const attributes = once(() => Promise.all((PACKED.attributes ?? []).map(async ([name, values, at]) =>
+  ({ name, values, at: await unpackedPlaces(at) }))));
 // For each run [name of the signal, numbers of documents, thresholds between them]; null without a threshold
 const gates = once(() => unpackedJson(PACKED.gates));
 

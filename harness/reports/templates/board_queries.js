@@ -1,6 +1,6 @@
 // Tab *Queries*: a matrix of queries and runs, the ceilings of a choice among runs, and each query in several runs.
 {
-  const state = { by: ITEMS ? "value" : "loss", sort: "spread", needs: "", turns: "", kind: null, solved: "", words: [], run: 0, whole: false, wide: false,
+  const state = { by: ITEMS ? "value" : "loss", sort: "spread", needs: "", turns: "", kind: null, solved: "", attribute: "", value: "", words: [], run: 0, whole: false, wide: false,
     limit: 25, open: null };
   const PART = 25;
   const R = DATA.runs.length, SOLVED = 1 - 1e-6;
@@ -67,12 +67,13 @@
   }
 
   // ---- The listed queries, in order
-  function chosen(data, sums, texts) {
+  function chosen(data, sums, texts, attribute) {
     const Q = data.ids.length, kind = state.kind;
     const wants = [
       state.needs && ((q) => data.needs[q] === Number(state.needs === "yes")),
       state.turns && ((q) => data.multi_turn[q] === Number(state.turns === "several")),
       kind !== null && ((q) => data.losses[state.run * Q + q] === kind),
+      attribute && state.value && ((q) => attribute.at[q] === Number(state.value)),
       state.solved && ((q) => bucket(data, sums, q) === state.solved),
       state.words.length && ((q) => state.words.every((word) => texts[q].includes(word))),
     ].filter(Boolean);
@@ -89,7 +90,7 @@
   const press = (on, words, act) => make("button", { class: "chip", "aria-pressed": on, onclick: act }, ...[words].flat());
 
   async function fill(root) {
-    const [data, texts] = [await matrix(), await titles()], sums = summed(data), Q = data.ids.length;
+    const [data, texts, known] = [await matrix(), await titles(), await attributes()], sums = summed(data), Q = data.ids.length;
     const searched = data.ids.map((id, q) => searchable(`${id} ${texts[q] ?? ""}`));
     const said = (q, run) => {
       const value = data.values[run * Q + q], loss = LOSS[LOSSES[data.losses[run * Q + q]]];
@@ -97,6 +98,7 @@
     };
     const cells = cellMatrix(data, texts, said, (q, run) => open(q, run));
     const panel = make("div"), lines = make("ol", { class: "lines" }), found = make("span", { class: "soft", role: "status" });
+    const sliced = () => known.find((one) => one.name === state.attribute), means = make("div");
     const tools = make("div", { class: "tools" }), chips = make("div", { class: "tools" }), keys = make("div", { class: "keys" });
     const ceiling = make("section", { class: "ceiling" }), more = make("button", { class: "plain more", onclick: () => {
       state.limit += 4 * PART;
@@ -110,11 +112,12 @@
         ko: "질의와 실행: 화살표로 움직이고 Enter로 질의를 엽니다" }));
     }
     function again() {
-      order = chosen(data, sums, searched);
+      order = chosen(data, sums, searched, sliced());
       state.limit = PART;
       cells.show(order, { by: state.by, whole: state.whole, wide: state.wide });
       found.textContent = say({ en: `${grouped(order.length)} of ${queriesOf(Q)}`, ko: `${queriesOf(Q)} 가운데 ${grouped(order.length)}개` });
       drawTools();
+      drawMeans();
       list();
     }
     const set = (name) => (value) => { state[name] = value; again(); };
@@ -133,6 +136,7 @@
           ["no", { en: "not needed", ko: "불필요" }]], set("needs")),
         choice({ en: "turns", ko: "턴" }, state.turns, [["", { en: "all", ko: "모두" }], ["one", { en: "one", ko: "하나" }],
           ["several", { en: "several", ko: "여럿" }]], set("turns")),
+        ...drawAttribute(),
         press(state.by === "value", say({ en: "colour by value", ko: "값으로 색칠" }), () => set("by")(state.by === "loss" ? "value" : "loss"))]),
         press(state.whole, say({ en: "all rows at once", ko: "모든 행 한눈에" }), () => set("whole")(!state.whole)),
         R > 12 ? press(state.wide, say({ en: "wide columns", ko: "넓은 열" }), () => set("wide")(!state.wide)) : "");
@@ -143,6 +147,32 @@
         make("span", {}, say({ en: "a row for each query, a column for each run, the best run first",
           ko: "행은 질의, 열은 실행(가장 좋은 실행부터)" })), ITEMS ? "" : APART([...DATA.runs.keys()]));
       if (focused >= 0) [...tools.querySelectorAll("select, button"), ...chips.querySelectorAll("select, button")][focused]?.focus();
+    }
+    function drawAttribute() {
+      const one = sliced(), all = ["", { en: "all", ko: "모두" }];
+      if (!known.length) return [];
+      const names = choice({ en: "attribute", ko: "속성" }, state.attribute, [["", { en: "none", ko: "없음" }], ...known.map(({ name }) => [name, name])],
+        (name) => { state.value = ""; set("attribute")(name); });
+      return one ? [names, choice(one.name, state.value, [all, ...one.values.map((value, i) => [String(i), value])], set("value"))] : [names];
+    }
+    // The mean of each selected run for each value of the chosen attribute
+    function drawMeans() {
+      const one = sliced(), Q = data.ids.length, runs = [...selection];
+      if (!one) { means.replaceChildren(); return; }
+      const row = (value, i) => {
+        const mine = data.ids.map((_, q) => q).filter((q) => one.at[q] === i && judged(data, q));
+        const mean = (run) => {
+          const values = mine.map((q) => data.values[run * Q + q]).filter((found) => found === found);
+          return values.length ? number(values.reduce((a, b) => a + b, 0) / values.length) : "–";
+        };
+        return make("tr", {}, make("td", {}, value), make("td", { class: "figure" }, grouped(mine.length)),
+          ...runs.map((run) => make("td", { class: "figure" }, mean(run))));
+      };
+      means.replaceChildren(make("div", { class: "wide" }, make("table", { class: "plain-table" },
+        make("thead", {}, make("tr", {}, make("th", { scope: "col" }, one.name), make("th", { scope: "col" }, say({ en: "queries", ko: "질의" })),
+          ...runs.map((run) => make("th", { scope: "col" }, shortName(run))))), make("tbody", {}, ...one.values.map(row)))),
+      make("p", { class: "soft" }, say({ en: `Mean ${DATA.head.metric} of the selected runs, not tested. harness compare with slices=[${one.name}] tests the differences.`,
+        ko: `선택한 실행의 ${DATA.head.metric} 평균. 검정하지 않은 값입니다. 차이는 harness compare에 slices=[${one.name}]을 주면 검정합니다.` })));
     }
     function drawLosses() {
       const counts = new Int32Array(LOSSES.length);
@@ -160,6 +190,7 @@
     function list() {
       lines.replaceChildren(...order.slice(0, state.limit).map((q) => make("li", {}, make("button", { class: "line", onclick: () => open(q, null) },
         make("span", { class: "id" }, data.ids[q]), make("span", { class: "what" }, texts[q] ?? ""),
+        sliced() ? make("span", { class: "pill" }, sliced().values[sliced().at[q]]) : null,
         make("span", { class: "soft number" }, say({
           en: `mean ${number(sums.mean[q], 2)}, solved by ${grouped(sums.solvers[q])} of ${runsOf(sums.count[q])}`,
           ko: `평균 ${number(sums.mean[q], 2)}, 실행 ${grouped(sums.count[q])}개 중 ${grouped(sums.solvers[q])}개가 맞힘` })),
@@ -233,13 +264,13 @@
       cells.element.scrollIntoView({ block: "nearest" });
     }
     let changing = false;
-    selection.onchange(() => { if (!changing) { list(); drawPanel(false); } });
+    selection.onchange(() => { drawMeans(); if (!changing) { list(); drawPanel(false); } });
     moves = { open: (id) => { const q = data.ids.indexOf(id); if (q >= 0 && q !== state.open) open(q, null); }, close: () => state.open !== null && close(),
       next: (by) => { const at = order.indexOf(state.open); open(order[state.open === null ? 0 : at + by], null); } };
 
     const notices = PACKED.notices.map(([kind, count, why]) => make("div", {}, say(NOTICES[kind](count, why))));
     root.append(ITEMS ? "" : ceiling, panel, make("section", {}, make("h2", {}, say({ en: "Queries", ko: "질의" }), " ", make("small", {}, found)),
-      make("div", { class: "tools" }, field), tools, chips, keys, cells.element,
+      make("div", { class: "tools" }, field), tools, chips, means, keys, cells.element,
       make("details", { class: "in-words" }, make("summary", {}, say({ en: "The same queries as a list", ko: "같은 질의를 목록으로" })), lines, more)),
       make("div", { class: "soft foot-notes" }, ...notices));
     if (!ITEMS) drawCeiling();

@@ -1,6 +1,7 @@
 """What a board shows of single queries, of runs of the toy dataset: worked by hand, and where data are missing."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -94,6 +95,23 @@ def test_lists_texts_and_what_a_gate_saw_by_hand():
     assert len(about["turns"]) == 3
     assert read(found["titles"]) == ["물은 몇 도에서 끓어?", "달 왜?"]
     assert documents(found)[place("d1")] == ("d1", "제목", "글 1")
+
+
+def test_attributes_with_several_values_by_hand():
+    """Query 3 has one turn and a script, 7 has two turns; both have no more than 5 words, so length has one value."""
+    asked = tuple(replace(one, attributes={"한": "a"} if one.query_id == "7" else {}) for one in DATASET.queries)
+    data = replace(DATASET, queries=asked)
+    found = Collected(board(), [ReadAgain(), ReadAgain(data, data.qrels.grades)]).details([None, None], [])
+    known = {name: (values, unpacked_places(at).tolist()) for name, values, at in found["attributes"]}
+    assert known == {
+        "asks": (["how many", "why"], [0, 1]),
+        "relevant": (["1", "2-5"], [0, 1]),
+        "turns": (["1", "2"], [0, 1]),
+        "한": (["a", "(none)"], [1, 0]),
+    }
+    unmarked = Collected(board(), [ReadAgain(DATASET)]).details([None, None], [])  # the labels have changed
+    assert "relevant" not in [name for name, *_ in unmarked["attributes"]]
+    assert Collected(board(), [ReadAgain()]).details([None, None], [])["attributes"] == []
 
 
 def test_equal_lists_of_many_runs_are_kept_once_and_only_the_best_runs_have_scores():
