@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from harness.analysis.guard.checking import CheckResult, Known, bounds_of, check_snapshots
+from harness.analysis.guard.checking import CheckResult, Known, SliceRule, bounds_of, check_snapshots
 from harness.analysis.guard.snapshot import SAVE, Snapshot, fingerprints_of, read_snapshot, snapshot_of
 from harness.analysis.ranking import Wanted, differ, rank, require_finished, require_labels
 from harness.analysis.single_run import experiment
@@ -16,6 +16,7 @@ from harness.config.commands import CheckConfig, RunConfig
 from harness.config.components import build
 from harness.config.schema import Node, top_level
 from harness.config.text import counted
+from harness.data.attributes import attributes_of
 from harness.data.dataset import Dataset
 from harness.errors import BadInput
 from harness.measures.measures import MeasureFamily, parse_measure
@@ -57,9 +58,10 @@ class NewRun:
             places = {name: place_of_part(self.source, name) for name in parts}
             require_unchanged(self.run, {name: data.fingerprints[name] for name in parts}, places, "")
         except BadInput:
-            return {}, Known({}, {})
+            return {}, Known({}, {}, {})
         assert data.qrels is not None  # otherwise the run would have no labels
-        known = Known({query.query_id: query.text for query in data.queries}, data.qrels.grades)
+        texts = {query.query_id: query.text for query in data.queries}
+        known = Known(texts, data.qrels.grades, attributes_of(data.queries, data.qrels))
         return fingerprints_of(data.queries, data.qrels), known
 
 
@@ -84,7 +86,11 @@ def check(config: CheckConfig, invocation: Invocation) -> CommandAnswer:
             data, known = candidate.data()
             new = new.identified(data)
     bounds = bounds_of(config.bounds, candidate.run.metrics)
-    checked = check_snapshots(baseline, new, measures, float(config.margin), bounds, known)
+    margin, own = float(config.margin), config.slice_margin
+    rule = SliceRule(config.slices, margin if own is None else float(own), own is not None) if config.slices else None
+    if rule and known and not known.attributes:
+        raise BadInput("slices: the data of the run have changed, so the attributes of its queries are unknown.")
+    checked = check_snapshots(baseline, new, measures, margin, bounds, known, rule)
     if config.junit:
         config.junit.parent.mkdir(parents=True, exist_ok=True)
         write_text(config.junit, checked.junit(config.undecided))

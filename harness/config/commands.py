@@ -214,6 +214,9 @@ class CheckConfig(RunConfig):
     save: Path | None = key(None, "write this baseline file instead of checking", roles=WRITES | ONCE)
     measures: tuple[str, ...] | None = key(None, "measures that may not drop; null: the objective", roles=ONCE)
     margin: float = key(0.02, "the drop to rule out", least=0.0001, most=1, roles=ONCE)
+    slice_margin: float | None = key(
+        None, "the drop to rule out in each of `slices`; null: no slice may regress", least=0.0001, most=1, roles=ONCE
+    )
     bounds: tuple[str, ...] = key(
         (), 'limits for other numbers of the run, such as ["ms_per_query<20","judged@3>0.9"]', roles=ONCE
     )

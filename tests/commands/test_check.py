@@ -49,6 +49,14 @@ def test_a_bound_that_is_not_met_is_a_regression(harness, saved):
     assert "Regressed: hit@1 is 1, but must be &lt; 0.5." in done.out
 
 
+def test_slices(harness, saved):
+    words = (*CHECK, saved, "tracking=none", "gate=score", "gate.threshold=99", "slices=[turns]")
+    assert [one["measure"] for one in json.loads(harness(*words, "format=json").out)["slices"]] == [
+        "modified_map@3 where turns=1"
+    ]
+    assert "Did you mean 'turns'" in harness(*words[:-1], "slices=[turn]").refusal
+
+
 def test_measures_that_the_run_would_not_compute_are_added(harness, saved, tmp_path):
     harness(*CHECK, "save=guard/two.json", "tracking=none", "measures=[ndcg@7,modified_map@3]")
     content = json.loads((tmp_path / "guard/two.json").read_text("utf-8"))

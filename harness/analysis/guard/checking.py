@@ -13,6 +13,7 @@ from harness.analysis.board.settings import changed_settings
 from harness.analysis.comparison.comparison import p_in_words
 from harness.analysis.guard.snapshot import SAVE, SHORT, SHOWN, Snapshot
 from harness.config.text import counted
+from harness.data.attributes import Attributes, slices_by
 from harness.data.files import some
 from harness.errors import BadInput, did_you_mean
 from harness.reports.markup import ABSENT, number, snippet
@@ -70,6 +71,7 @@ class CheckResult:
 
     outcome: the worst outcome of all measures and bounds. margin: the largest drop that is allowed, > 0.
     baseline, run: the names of both. queries: the number of queries that were compared.
+    slices: the changes of the first measure in slices of the queries, see `SliceRule`.
     lost: the queries that lost most by the first measure. settings: name -> (in the baseline, in the run).
     """
 
@@ -80,6 +82,7 @@ class CheckResult:
     margin: float
     queries: int
     changes: Sequence[MeasureChange]
+    slices: Sequence[MeasureChange]
     bounds: Sequence[Bound]
     lost: Sequence[LostQuery]
     settings: Mapping[str, Sequence[str | None]]
@@ -116,24 +119,32 @@ def check_snapshots(
     margin: float,
     bounds: Sequence[Bound] = (),
     known: Known | None = None,
+    rule: SliceRule | None = None,
 ) -> CheckResult:
     """Compare a new run with a baseline. Raise BadInput if no query can be compared.
 
-    bounds: see `bounds_of`. known: what is known of the queries, for the list of queries that lost.
+    bounds: see `bounds_of`. known: what is known of the queries, for slices and for the list of queries that lost.
+    rule: None: no slices are compared.
     """
     query_ids, notes = shared_queries(baseline, new)
     before, after = (one.values(query_ids, measures) for one in (baseline, new))
     same = new.lists_equal(baseline) and len(query_ids) == len(new.queries)
     judged = judged_changes(measures, before, after, margin, same)
-    outcome = worst([*(one.outcome for one in judged), *("holds" if one.met else "regressed" for one in bounds)])
-    lost = _lost(baseline, new, query_ids, after[0] - before[0], (before[0], after[0]), known or Known({}, {}))
+    known = known or Known({}, {}, {})
+    sliced = _sliced(measures[0], query_ids, (before[0], after[0]), known, rule) if rule and not same else []
+    counts = [one.outcome for one in sliced if one.outcome == "regressed" or (rule and rule.strict)]
+    limits: list[Outcome] = ["holds" if one.met else "regressed" for one in bounds]
+    outcome = worst([*(one.outcome for one in judged), *counts, *limits])
+    lost = _lost(baseline, new, query_ids, after[0] - before[0], (before[0], after[0]), known)
     settings = changed_settings([baseline.settings, new.settings])
     verdict = (
         [f"The run returned the same documents as the baseline for all {len(query_ids):,} queries."] if same else []
     )
     verdict += [] if same else [sentence(one, margin) for one in judged]
+    verdict += [sentence(one, margin) for one in sliced if one.outcome == "regressed"]
     verdict += [f"Regressed: {one.sentence}" for one in bounds if not one.met]
-    tables = [_measures(judged)] if len(judged) > 1 and not same else []
+    tables = [_changes(judged, "measure")] if len(judged) > 1 and not same else []
+    tables += [_changes(sliced, "slice")] if sliced else []
     tables += [_lost_table(lost, measures[0])] if lost else []
     rows: Rows = [[name, *(ABSENT if one is None else one for one in values)] for name, values in settings.items()]
     tables += [Table("Settings that differ", [Column(""), Column("baseline"), Column("run")], rows)] if rows else []
@@ -146,6 +157,7 @@ def check_snapshots(
         margin=margin,
         queries=len(query_ids),
         changes=judged,
+        slices=sliced,
         bounds=bounds,
         lost=lost,
         settings=settings,
@@ -242,6 +254,31 @@ class Known:
 
     texts: Mapping[str, str]
     grades: Mapping[str, Mapping[str, float]]
+    attributes: Attributes
+
+
+@dataclass(frozen=True)
+class SliceRule:
+    """The attributes of queries whose slices may not regress.
+
+    margin: the drop to rule out. strict: whether every slice must hold; otherwise, it is enough that none regressed.
+    """
+
+    attributes: Sequence[str]
+    margin: float
+    strict: bool = False
+
+
+def _sliced(
+    measure: str, query_ids: Sequence[str], ends: Sequence[np.ndarray], known: Known, rule: SliceRule
+) -> list[MeasureChange]:
+    """Return the change of a measure in each slice. p is corrected over the slices."""
+    slices = slices_by(rule.attributes, known.attributes, query_ids)
+    if not slices:
+        return []
+    rows = [np.array([np.where(one.inside, values, np.nan) for one in slices]) for values in ends]
+    names = [f"{measure} where {one.name}" for one in slices]
+    return judged_changes(names, rows[0], rows[1], rule.margin)
 
 
 def _lost(
@@ -287,17 +324,13 @@ def _lost_table(lost: Sequence[LostQuery], measure: str) -> Table:
     return Table("Queries that lost most", columns, rows, [note]).without_empty()
 
 
-def _measures(judged: Sequence[MeasureChange]) -> Table:
-    columns = [
-        Column("measure"),
-        Column("baseline", "value"),
-        Column("run", "value"),
-        Column("difference", "difference"),
-    ]
+def _changes(judged: Sequence[MeasureChange], noun: str) -> Table:
+    columns = [Column(noun), Column("before", "value"), Column("after", "value"), Column("difference", "difference")]
     columns += [Column("p (Holm)", "p"), Column("queries", "count"), Column("outcome")]
     rows: Rows = []
     for one in judged:
         found = one.difference
-        cells: list[Cell] = [one.measure, one.before, one.after, Number(found.mean, found.low, found.high)]
+        name = one.measure.rpartition(" where ")[2]
+        cells: list[Cell] = [name, one.before, one.after, Number(found.mean, found.low, found.high)]
         rows.append([*cells, found.p_holm, found.n, one.outcome])
-    return Table("Measures", columns, rows)
+    return Table(f"{noun.capitalize()}s", columns, rows)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from harness.analysis.guard.checking import Known, bounds_of, check_snapshots
+from harness.analysis.guard.checking import Known, SliceRule, bounds_of, check_snapshots
 from harness.analysis.guard.snapshot import QueryResult, Snapshot
 from harness.errors import BadInput
 
@@ -33,7 +33,7 @@ def test_the_same_lists_hold_however_few():
 def test_what_lost_most_and_what_came_instead():
     old = snapshot([1.0] * 60, settings={"k1": "1.5"})
     new = snapshot([0.0, 0.5] + [0.25] * 10 + [1.0] * 48, docs=("d4", "d2", "d1"), settings={"k1": "5"})
-    found = check(old, new, known=Known({"000": "why?"}, {"000": {"d1": 2.0}}))
+    found = check(old, new, known=Known({"000": "why?"}, {"000": {"d1": 2.0}}, {}))
     assert found.outcome == "regressed"
     # (0 + 0.5 + 10 · 0.25 + 48) / 60 = 0.85
     assert "Regressed: map@3 went from 1.0000 to 0.8500: -0.150 (95 % " in str(found)
@@ -53,6 +53,34 @@ def test_an_undecided_check_says_how_many_queries_are_needed():
     assert said.startswith("Cannot tell: map@3 went from 1.0000 to 0.8750: -0.125")
     assert "Only 1 of them differ" in said
     assert said.endswith("queries are needed.")
+
+
+def test_a_slice_that_regresses_is_found_under_a_mean_that_holds():
+    # 60 of 300 queries are Korean: 12 of them lose 0.5, while 40 of the others gain 0.5. The mean gains 14 / 300.
+    old = snapshot([0.5] * 300)
+    new = snapshot([0.0] * 12 + [0.5] * 48 + [1.0] * 40 + [0.5] * 200)
+    lang = {f"{place:03}": "ko" if place < 60 else "en" for place in range(300)}
+    known = Known({}, {}, {"lang": lang})
+    assert check(old, new).outcome == "holds"
+    found = check(old, new, known=known, rule=SliceRule(["lang"], 0.02))
+    assert found.outcome == "regressed"
+    assert {one.measure: one.outcome for one in found.slices} == {
+        "map@3 where lang=en": "holds",
+        "map@3 where lang=ko": "regressed",
+    }
+    assert [line.split(":")[0] for line in found.report.verdict] == ["Holds", "Regressed"]
+    assert found.slices[1].difference.p_holm == 2 * found.slices[1].difference.p  # two slices
+
+
+def test_an_undecided_slice_counts_only_with_a_margin_for_slices():
+    old, new = snapshot([1.0] * 400), snapshot([1.0] * 399 + [0.9])
+    known = Known({}, {}, {"lang": {f"{place:03}": "ko" if place < 390 else "en" for place in range(400)}})
+    for strict, outcome in ((False, "holds"), (True, "cannot tell")):
+        found = check(old, new, known=known, rule=SliceRule(["lang"], 0.02, strict))
+        assert found.outcome == outcome
+        assert [one.outcome for one in found.slices] == ["cannot tell", "holds"]
+    with pytest.raises(BadInput, match="no attribute 'lagn'"):
+        check(old, new, known=known, rule=SliceRule(["lagn"], 0.02))
 
 
 def test_only_queries_that_did_not_change_are_compared():
