@@ -4,11 +4,13 @@ import json
 import math
 import random
 import re
+from pathlib import Path
 
 import pytest
 from frozen_sets import frozen, judged
 
 import harness as package
+from harness.measures.checked_values import FILE, read_checked_table
 from harness.statistics.prediction_powered import Estimate
 from harness.testset.pool.pool import read_pool
 from harness.tracking.tracker import METRICS
@@ -75,6 +77,28 @@ def test_score_runs_and_compare_go_by_estimates(harness, scored):
     assert 0 < found["estimate"]["low"] < found["estimate"]["value"]
     assert found["low"] is None
     assert compared["runs"][0]["estimates"]["modified_map@3"] == good["estimates"]["modified_map@3"]
+
+
+@pytest.mark.slow
+def test_slices_go_by_estimates(harness, data, scored, folder):
+    """A frozen set keeps the kinds of its queries. An estimate in a slice is that of the slice's queries alone."""
+    ids = [scored(name, "format=json").json["run_id"] for name in ("good", "bad")]
+    words = f"runs=[{ids[0][:8]},{ids[1][:8]}]"
+    found = harness("compare", words, "metric=modified_map@3", "slices=[kind]", "format=json").json["slices"]
+    rows = [json.loads(line) for line in (folder / "ts" / "v1" / "queries.jsonl").read_text("utf-8").splitlines()]
+    tables = [read_checked_table(path) for path in sorted(Path("outputs/runs").glob(f"*/{FILE}"))]
+    for one in found:
+        assert one["attribute"] == "kind"
+        inside = [row["eval_id"] for row in rows if row["kind"] == one["value"]]
+        good, bad = (table.within(inside) for table in tables)
+        expected = good.difference(bad, "modified_map@3")
+        assert one["estimate"]["checked"] == expected.checked
+        assert one["estimate"]["value"] == (pytest.approx(expected.value) if expected.value == expected.value else None)
+        assert one["low"] is None  # the raw interval ignores the model's errors
+    assert len({one["value"] for one in found}) == len(found) > 1
+    run = harness("run", *data, "tokenizer=char_ngram", "slices=[kind]", "format=json").json
+    assert [one["value"] for one in run["slices"]] == [one["value"] for one in found]
+    assert sum(one["n"] for one in run["slices"]) == run["counts"]["scored"]
 
 
 @pytest.mark.slow

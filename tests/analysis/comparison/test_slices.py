@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from html_pages import data_of
-from logged_runs import DATA, RUN, TOY
+from logged_runs import DATA, RUN, TOY, WITHHELD
+from text_tasks import CORRECTIONS
 
 import harness as package
 from harness.analysis.comparison.comparison import Pair, PairedResult
@@ -27,7 +28,7 @@ def lines(path, rows):
 
 
 @pytest.fixture
-def files(tmp_path, monkeypatch):
+def rankings(tmp_path, monkeypatch):
     """Two files of rankings of 70 queries: A is first on the 40 in English, B on the 30 others; 3 have no language."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "set" / "qrels").mkdir(parents=True)
@@ -44,7 +45,7 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_loss_behind_a_gain_is_told(harness, files):
+def test_a_loss_behind_a_gain_is_told(harness, rankings):
     """mrr of a query is 1 or 1/2. A gains .5 on 40 of 70 queries and loses .5 on 30: .0714 on average.
 
     All 27 differences in Korean agree, so p is 1 / (resamples + 1), times 3 tests. The 3 queries without a language
@@ -72,7 +73,7 @@ def test_a_loss_behind_a_gain_is_told(harness, files):
     assert plain["verdicts"] == found["verdicts"]
 
 
-def test_slices_are_in_pasted_tables_and_in_python(harness, files):
+def test_slices_are_in_pasted_tables_and_in_python(harness, rankings):
     rows = list(csv.DictReader(io.StringIO(harness(*FILES[:-1], "format=csv", "slices=[lang]").text)))
     assert [(row["slice"], row["minus"], row["value"]) for row in rows if row["slice"]] == [
         ("lang=en", "B", "0.5"),
@@ -93,8 +94,8 @@ def test_slices_are_in_pasted_tables_and_in_python(harness, files):
         (["slices=[lang]", "dataset=trec", "dataset.qrels=trec.txt", "~dataset.path"], "dataset=trec has only labels"),
     ],
 )
-def test_what_slices_cannot_be_compared(harness, files, words, message):
-    (files / "trec.txt").write_text("".join(f"q{n:02} 0 good 1\n" for n in range(70)))
+def test_what_slices_cannot_be_compared(harness, rankings, words, message):
+    (rankings / "trec.txt").write_text("".join(f"q{n:02} 0 good 1\n" for n in range(70)))
     given = [one for one in FILES if not (len(words) > 1 and one.startswith("dataset"))]
     assert message in harness(*given, *[one for one in words if not one.startswith("~")]).refusal
 
@@ -138,6 +139,53 @@ def test_a_run_scores_slices(harness, sliced_toy):
     plain = harness(*RUN).json
     assert "slices" not in plain
     assert plain["best_before"]["run_id"]
+
+
+def test_old_runs_are_sliced_by_a_field_that_was_added_later(harness, logged):
+    """Attributes are no part of the fingerprint; other queries and, for `relevant`, other labels are refused."""
+    ids = [done.json["run_id"] for done in logged(WITHHELD, RUN)]
+    words = ("compare", f"runs=[{ids[0]},{ids[1]}]", "format=json")
+    lines(Path("toy/eval.jsonl"), [one | {"new": one["eval_id"] == 5} for one in DATA["eval.jsonl"]])
+    found = harness(*words, "slices=[new,relevant]").json["slices"]
+    assert [(one["value"], one["n"], one["mean"]) for one in found] == [
+        *(("false", 2, -1), ("true", 1, 0)),
+        *(("0", 1, 0), ("1", 1, -1), ("2-5", 1, -1)),
+    ]
+    lines(Path("toy/qrels.jsonl"), [one | {"relevant": ["d1"]} for one in DATA["qrels.jsonl"]])
+    assert len(harness(*words, "slices=[new]").json["slices"]) == 2
+    assert "the labels have changed" in harness(*words, "slices=[relevant]").refusal
+    other = [one | {"msg": [{"role": "user", "content": "달?"}]} for one in DATA["eval.jsonl"]]
+    lines(Path("toy/eval.jsonl"), other)
+    assert "the queries have changed" in harness(*words, "slices=[length]").refusal
+
+
+def test_the_public_part_alone_counts_where_it_selects(harness):
+    """Slices of a run are of the public queries, slices of a comparison of the private ones; 60 queries in all."""
+    words = ("select_on=public", "tokenizer=char_ngram", "experiment_name=e", "format=json")
+    counts = {}
+    for tops in (1, 3):
+        done = harness("run", *words, f"top_k={tops}", "slices=[turns]").json
+        counts[tops] = sum(one["n"] for one in done["slices"])
+        whole = sum(one["n"] * one["mean"] for one in done["slices"]) / counts[tops]
+        assert whole == pytest.approx(done["objective"]["value"])
+    assert counts[1] == counts[3] == 24  # .4 of 60
+    found = harness("compare", "experiment_name=e", "select_on=public", "slices=[turns]", "format=json").json
+    assert sum(one["n"] for one in found["slices"]) == found["queries"] == 36
+
+
+def test_the_best_trial_of_a_sweep_has_slices(harness, sliced_toy, tracker):
+    swept = harness("sweep", *TOY, "top_k=1,2", "slices=[relevant]", "format=json").json
+    found = tracker.run(swept["best"]["run_id"]).metrics
+    assert {name for name in found if name.startswith("slice/relevant/")} == {
+        f"slice/relevant/{value}/modified_map_at_3" for value in ("0", "1", "2-5")
+    }
+
+
+def test_items_of_a_text_task_have_no_slices(harness, files):
+    for name in ("worse", "better"):
+        assert harness("score", *CORRECTIONS, f"predictions={name}.csv").text
+    refused = harness("compare", "task=corrections", "experiment_name=e", "slices=[kind]").refusal
+    assert "items of task=corrections have no attributes" in refused
 
 
 def test_slices_do_not_change_what_a_run_is(harness, sliced_toy):

@@ -29,6 +29,8 @@ def made(tmp_path_factory):
     JudgementLog(found.folder).append(
         Judgement(UNMET, text, row["doc_id"], 1, "human:lee", at) for row in rows if row["query_id"] == UNMET
     )
+    queries = found.folder / "queries.jsonl"
+    queries.write_text(queries.read_text("utf-8").replace('"kind":', '"lang": "ko", "kind":'), "utf-8")
     path = frozen(found.folder)
     without = {"nothing relevant": 1, "unanswerable": 2}, {"no retrieval needed": 2, "unanswerable": 2}
     assert [one.left_out for one in export_testset(path, ["contest", "beir", "autorag", "trec"])] == [
@@ -41,6 +43,11 @@ def made(tmp_path_factory):
 @pytest.fixture(scope="module")
 def dataset(made):
     return checked_dataset(Frozen(path=str(made)), "frozen")
+
+
+def test_a_frozen_set_keeps_the_attributes_of_its_queries(dataset):
+    assert {one.attributes["lang"] for one in dataset.queries} == {"ko"}
+    assert {one.attributes["kind"] for one in dataset.queries} >= {"none", "unanswerable"}
 
 
 @pytest.fixture(scope="module")
