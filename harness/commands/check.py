@@ -20,15 +20,9 @@ from harness.data.attributes import attributes_of
 from harness.data.dataset import Dataset
 from harness.errors import BadInput
 from harness.measures.measures import MeasureFamily, parse_measure
-from harness.recording.logged_run import (
-    in_full,
-    logged_config,
-    logged_value,
-    recommended,
-    require_unchanged,
-)
+from harness.recording.logged_run import in_full, logged_config, logged_value, recommended, require_unchanged
 from harness.recording.recording import open_store
-from harness.recording.retrieval_run import PREDICTED, place_of_part
+from harness.recording.retrieval_run import CHECKED, PREDICTED, place_of_part
 from harness.recording.run_files import ID
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
@@ -39,6 +33,10 @@ from harness.tracking.tracker import TIMES, LoggedRun, Tracker
 
 CODES = {"holds": 0, "regressed": 3, "cannot tell": 4}  # outcome -> exit code
 CHAMPION = "champion"
+BY_MODEL = (
+    "A model wrote some of the labels. They count as they are, with their errors: `harness compare` estimates what "
+    "people's labels would say."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +59,8 @@ class NewRun:
             return {}, Known({}, {}, {})
         assert data.qrels is not None  # otherwise the run would have no labels
         texts = {query.query_id: query.text for query in data.queries}
-        known = Known(texts, data.qrels.grades, attributes_of(data.queries, data.qrels))
+        notes = [BY_MODEL] if CHECKED in self.run.tags else []
+        known = Known(texts, data.qrels.grades, attributes_of(data.queries, data.qrels), notes)
         return fingerprints_of(data.queries, data.qrels), known
 
 
@@ -94,7 +93,9 @@ def check(config: CheckConfig, invocation: Invocation) -> CommandAnswer:
     if config.junit:
         config.junit.parent.mkdir(parents=True, exist_ok=True)
         write_text(config.junit, checked.junit(config.undecided))
-    if new.run_id and not config.run:
+    if config.run:
+        open_store(config).count_private_view(candidate.run.experiment)
+    elif new.run_id:
         open_store(config).tag(new.run_id, {"check.outcome": checked.outcome, "check.baseline": baseline.named})
     return _answer(checked, config.undecided)
 
@@ -142,11 +143,7 @@ def _champion(tracker: Tracker, new: LoggedRun, measure: str) -> LoggedRun:
     others = [one.run for one in ranked if one.run.run_id != new.run_id]
     alike = [run for run in others if not differ(new, run, measure, new.select_on)]
     if not alike:
-        why = (
-            f"none of its {counted(len(others), 'other run')} has the same queries and labels"
-            if others
-            else "no other run"
-        )
+        why = f"none of its other runs ({len(others):,}) has the same queries and labels" if others else "no other run"
         raise BadInput(f"Experiment {new.experiment!r} has no baseline: {why}. {SAVE}")
     return alike[0]
 

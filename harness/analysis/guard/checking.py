@@ -26,6 +26,10 @@ from harness.tracking.tracker import mlflow_name
 
 BOUND = re.compile(r"\s*(?P<name>[^<>=\s]+)\s*(?P<sign><=?|>=?)\s*(?P<limit>[-+.\deE]+)\s*")
 LISTED = 10  # number of queries that are listed
+OUT_OF_FOLD = (
+    "The values are out of fold where a run learned from the labels. The documents shown are from the logged lists, "
+    "which may use the label of their query."
+)
 QUERY = 60  # maximum number of characters of a query in a table
 
 
@@ -137,11 +141,11 @@ def check_snapshots(
     outcome = worst([*(one.outcome for one in judged), *counts, *limits])
     lost = _lost(baseline, new, query_ids, after[0] - before[0], (before[0], after[0]), known)
     settings = changed_settings([baseline.settings, new.settings])
-    verdict = (
-        [f"The run returned the same documents as the baseline for all {len(query_ids):,} queries."] if same else []
-    )
-    verdict += [] if same else [sentence(one, margin) for one in judged]
-    verdict += [sentence(one, margin) for one in sliced if one.outcome == "regressed"]
+    verdict = [f"The run returned the same documents as the baseline for all {len(query_ids):,} queries."]
+    if not same:
+        regressed = [one for one in sliced if one.outcome == "regressed"]
+        verdict = [sentence(one, margin) for one in (*judged, *regressed)]
+        notes += [*known.notes, *([OUT_OF_FOLD] if baseline.out_of_fold or new.out_of_fold else [])]
     verdict += [f"Regressed: {one.sentence}" for one in bounds if not one.met]
     tables = [_changes(judged, "measure")] if len(judged) > 1 and not same else []
     tables += [_changes(sliced, "slice")] if sliced else []
@@ -250,11 +254,15 @@ def sentence(one: MeasureChange, margin: float) -> str:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the queries of today. grades: query_id -> {doc_id: grade} of relevant documents."""
+    """What is known of the queries of today. grades: query_id -> {doc_id: grade} of relevant documents.
+
+    notes: sentences about the labels.
+    """
 
     texts: Mapping[str, str]
     grades: Mapping[str, Mapping[str, float]]
     attributes: Attributes
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

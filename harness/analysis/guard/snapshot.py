@@ -56,6 +56,7 @@ class Snapshot:
 
     baseline: the version of the file's format. measures: the names of the values of each query.
     version: the version of the measures. predictions: sha256 of the submission without document texts.
+    out_of_fold: whether the values are out of fold, because the run learned from the labels.
     data: "documents", "queries", "qrels" -> sha256. settings: the params that decide what is retrieved.
     queries: query_id -> result, in the order of the ids.
     """
@@ -65,6 +66,7 @@ class Snapshot:
     run_id: str | None
     version: str
     predictions: str
+    out_of_fold: bool
     measures: Sequence[str]
     data: Mapping[str, str]
     settings: Mapping[str, str]
@@ -164,6 +166,7 @@ def snapshot_of(run: LoggedRun, file: Callable[[str], Path], docs: bool = True) 
         run_id=run.run_id or None,
         version=run.tags.get("version.measures", ""),
         predictions=run.tags.get(PREDICTED, ""),
+        out_of_fold=bool(table.oof),
         measures=[*measured],
         data={name.removeprefix("data."): one for name, one in run.tags.items() if name.startswith("data.")},
         settings={

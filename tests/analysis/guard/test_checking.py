@@ -15,7 +15,14 @@ DATA = {"documents": "d", "queries": "q", "qrels": "l"}
 def snapshot(values, docs=("d1", "d2", "d3"), data=DATA, **fields):
     """values: the value of each query; its id is its place."""
     rows = {f"{place:03}": QueryResult("same", [one], docs) for place, one in enumerate(values)}
-    known = {"name": "bm25", "run_id": None, "version": "1", "predictions": str(values), "settings": {"k1": "1.5"}}
+    known = {
+        "name": "bm25",
+        "run_id": None,
+        "version": "1",
+        "predictions": str(values),
+        "out_of_fold": False,
+        "settings": {"k1": "1.5"},
+    }
     return Snapshot(**known | {"measures": ["map@3"], "data": data, "queries": rows} | fields)
 
 

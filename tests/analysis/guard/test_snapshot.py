@@ -17,7 +17,14 @@ LONG = [f"{place:08x}-716f-423a" for place in range(3)]
 def snapshot(queries=("a", "b"), measures=("map@3", "ndcg@10"), **fields):
     """One query with the values 1 and 0.5, and one where the second measure does not apply."""
     rows = {one: QueryResult(f"data-{one}", [1.0, None if one == "b" else 0.5], LONG) for one in queries}
-    known = {"name": "bm25", "run_id": None, "version": "1", "predictions": "p", "data": {"queries": "q", "qrels": "l"}}
+    known = {
+        "name": "bm25",
+        "run_id": None,
+        "version": "1",
+        "predictions": "p",
+        "out_of_fold": False,
+        "data": {"queries": "q", "qrels": "l"},
+    }
     return Snapshot(**known | {"measures": measures, "settings": {"k1": "1.5"}, "queries": rows} | fields)
 
 
