@@ -249,7 +249,7 @@ def sentence(one: MeasureChange, margin: float) -> str:
         return f"{said}, {p_in_words(found.p_holm)}.{shows}"
     differ = f" Only {few} of them differ." if few and one.floor < found.low else ""
     needed = f"about {one.needed:,} queries" if one.needed else "more than 10,000,000 queries"
-    return f"{said}. A drop of {margin:g} is not ruled out.{differ}{shows} To show one, {needed} are needed."
+    return f"{said}. A drop of {margin:g} is not ruled out; for that, {needed} are needed.{differ}{shows}"
 
 
 @dataclass(frozen=True)
