@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         export_history,
         export_record,
         init,
+        load,
         load_dataset,
         power,
         prepare,
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 __all__ = [
     "BadInput", "CheckResult", "CommandResult", "Compared", "Dataset", "Evaluation", "Failed", "Hits", "Result",
     "advise", "board", "check", "compare", "doctor", "doctor_cache", "doctor_sync", "doctor_warm", "evaluate",
-    "export", "export_history", "export_record", "init", "load_dataset", "power", "prepare", "reproduce", "run", "runs",
-    "score", "search", "sweep", "testset_audit", "testset_draft", "testset_freeze", "testset_judge",
+    "export", "export_history", "export_record", "init", "load", "load_dataset", "power", "prepare", "reproduce", "run",
+    "runs", "score", "search", "sweep", "testset_audit", "testset_draft", "testset_freeze", "testset_judge",
     "testset_pool", "testset_review", "ui",
 ]  # fmt: skip
 

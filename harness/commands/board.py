@@ -131,6 +131,8 @@ def leaderboard_table(one: Board) -> Table:
         Column("private", "value", on="screen"),
         Column("ms/query", "rough"),
         Column("index MB", "rough"),
+        Column("p95 ms", "rough"),
+        Column("qps", "rough"),
         Column("id", on="screen"),
         Column("run", on="screen"),
     ]
@@ -147,6 +149,8 @@ def leaderboard_table(one: Board) -> Table:
             None if row.private is None else Number(row.private, beside=row.private_rank),
             row.ms,
             row.mb,
+            row.p95_ms,
+            row.qps,
             run.run.short_id,
             ", ".join(filter(None, (run.name, run.twins))),
         ]

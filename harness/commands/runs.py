@@ -17,12 +17,13 @@ from harness.errors import BadInput, did_you_mean
 from harness.measures.measures import of_spans
 from harness.measures.objective import Objective
 from harness.progress import stage
+from harness.recording.load_run import P95, QPS, latest_loads, under_load
 from harness.recording.recording import open_store
 from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Cell, Column, Number, Rows, Table
-from harness.storage.typed import HIDDEN
+from harness.storage.typed import HIDDEN, INLINE
 from harness.tracking.mlflow_client import shown_address
 from harness.tracking.tracker import ONLY_BEST, SHOWN_FIRST, LoggedRun, Tracker, member_tag
 
@@ -36,6 +37,7 @@ class RunRow:
 
     shown: the run, or the best trial of the sweep. The row has the objective and the params of `shown`.
     trials: the number of the sweep's trials so far; None for a run.
+    load: `p95_ms` and `qps` from the latest load of the configuration of `shown`; None if unknown.
     differs: param -> value in this row, for each param that varies among the runs of its command in its `RunGroup`.
     """
 
@@ -43,6 +45,7 @@ class RunRow:
     run: LoggedRun = field(metadata=HIDDEN)
     shown: LoggedRun = field(metadata=HIDDEN)
     trials: int | None = None
+    load: Mapping[str, float | None] = field(default_factory=dict, metadata=INLINE)
     differs: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -136,6 +139,7 @@ class RunGroup:
     def table(self, title: str) -> Table:
         estimated = any(row.objective and row.objective.estimate for row in self.rows)
         columns = [Column("estimate" if estimated else "value", "value"), Column("raw", "value")]
+        columns += [Column("p95 ms", "rough"), Column("qps", "rough")]
         columns += map(Column, ("kind", "status", "age", "id", "run"))
         ended = all(row.status == "FINISHED" for row in self.rows)
         cells: Rows = []
@@ -145,7 +149,9 @@ class RunGroup:
             said = row.in_words + (f" (returns the same as {twin.short_id})" if twin else "")
             kind = row.objective.kind if row.objective and len(self.kinds) > 1 else ""
             status = "" if ended else row.status
-            cells.append([*_score(row.objective), kind, status, _age(row.run.began), row.run.short_id, said])
+            costs = [row.load.get(P95), row.load.get(QPS)]
+            about = [kind, status, _age(row.run.began), row.run.short_id, said]
+            cells.append([*_score(row.objective), *costs, *about])
         lines = [self.expected.sentence] if self.expected else []
         lines += _left_out(len(self.rows), self.left_out)
         return Table(title, columns, cells, lines, "runs").without_empty()
@@ -239,16 +245,17 @@ def _experiment(tracker: Tracker, config: RunsConfig, invocation: Invocation) ->
 
 def _rows(logged: Sequence[LoggedRun]) -> list[RunRow]:
     """Return rows for the sweeps of an experiment, and for its runs except the trials of these sweeps."""
-    by_id = {run.run_id: run for run in logged}
+    by_id, loads = {run.run_id: run for run in logged}, latest_loads(logged)
     rows = []
     for run in logged:
         verb, parent = run.tags.get("harness.verb"), run.tags.get("mlflow.parentRunId")
         if verb == "sweep":
             trials = sum(member_tag(run.tags.get("sweep.id", "")) in one.tags for one in logged)
             trials = int(run.metrics.get("trials/finished", trials)) if ONLY_BEST in run.tags else trials
-            rows.append(RunRow(run, by_id.get(run.tags.get("best.run_id", ""), run), trials))
+            best = by_id.get(run.tags.get("best.run_id", ""), run)
+            rows.append(RunRow(run, best, trials, under_load(loads, best)))
         elif verb in SCORED and parent not in by_id:
-            rows.append(RunRow(run, run))
+            rows.append(RunRow(run, run, load=under_load(loads, run)))
     return rows
 
 
@@ -257,7 +264,9 @@ def _trials(tracker: Tracker, sweep: LoggedRun) -> list[RunRow]:
     if sweep.tags.get("harness.verb") != "sweep":
         raise BadInput(f"Run {sweep.named} is not a sweep, so it has no trials. `harness runs` lists the sweeps.")
     member = member_tag(sweep.tags["sweep.id"])
-    return [RunRow(run, run) for run in tracker.runs(sweep.experiment, {}) if member in run.tags]
+    logged = tracker.runs(sweep.experiment, {})
+    loads = latest_loads(logged)
+    return [RunRow(run, run, load=under_load(loads, run)) for run in logged if member in run.tags]
 
 
 def grouped(rows: Sequence[RunRow]) -> list[RunGroup]:

@@ -64,7 +64,7 @@ def check_config(document: Node, name: str, new: Node | None = None) -> None:
     for where, node in mappings_in(new):
         if "_target_" in node:
             target_class(node, where)
-    if "task" in document and name in ("run", "search", "check"):
+    if "task" in document and name in ("run", "search", "check", "load"):
         raise BadInput(
             f"`harness {name}` is about retrieval. Score predictions of another task with "
             "`harness score task=NAME predictions=FILE references=FILE`."

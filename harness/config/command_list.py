@@ -141,6 +141,13 @@ GROUPS = {  # heading in `harness --help` -> its commands, in the order in which
             "Compute how many labelled queries are needed to tell two runs apart.",
             "'runs=[3f2a91bc,b07c44d2]'",
         ),
+        "load": Command(
+            "LoadConfig",
+            "load:load",
+            "Measure the latency and throughput of a search at several concurrencies and rates.",
+            "retriever=hybrid_light 'concurrency=[1,2,4]'",
+            ("concurrency", "rates", "seconds", "queries", *_CHOICES),
+        ),
         "export": Command(
             "ExportConfig",
             "export.command:export",

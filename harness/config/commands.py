@@ -252,6 +252,32 @@ class SearchConfig(SearchingConfig):
     )
 
 
+class LoadConfig(RunConfig):
+    """A command that loads the search that `run` would score, with the same keys."""
+
+    concurrency: tuple[int, ...] = key(
+        (1, 2, 4, 8),
+        "numbers of workers, each sending its next query when its last one is answered; 1 is always measured",
+        least=1,
+        most=256,
+        why="each worker is a thread",
+    )
+    rates: tuple[float, ...] = key(
+        (),
+        "queries per second that arrive at random times, whether or not earlier ones are answered, as in [5,10]",
+        least=0.001,
+        most=10_000,
+        why="one process cannot send more",
+    )
+    seconds: float = key(5, "the maximum number of seconds in which the queries of a level are sent", least=0.1)
+    queries: int = key(1000, "the maximum number of queries per level", least=1, most=1_000_000)
+    timeout: float = key(10, "seconds after which an answer no longer counts", least=0.01, most=3600)
+    arrivals: int = seeded("the seed of the order of the queries and of their arrivals")
+    allow: tuple[str, ...] = key((), "addresses of other machines that may be loaded", roles=ACTS)
+    trace: Literal["none"] = key("none", "a load is not traced", roles=ASIDE | ONCE)
+    format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
+
+
 class PrepareConfig(CommonConfig):
     files: tuple[str, ...] | str | None = key(None, "paths with wildcards, as in 'corpus/**/*'; null: the sample files")
     output: Path = key(

@@ -17,7 +17,10 @@ LEAST, MOST = 60, 100  # the minimum and the maximum width of a line
 COLUMN = 27  # the column where comments begin
 CHOICES = 17  # the column where descriptions of choices begin
 ONLY_WITH = {"encoder": "${encoder}", "index": "${index}", "llm": "${llm}"}  # group -> how components refer to it
-REFUSED = (("run", "task"),)  # (command, group): help leaves out the group, since only one choice is possible
+REFUSED = (
+    ("run", "task"),
+    ("load", "task"),
+)  # (command, group): help leaves out the group, since only one choice is possible
 LAST = ("outputs", "format", "store.path")  # keys that help lists after all others
 LONGEST = 40  # the maximum number of characters of a value that is shown in full
 

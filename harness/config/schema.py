@@ -76,7 +76,9 @@ class Key:
 
     @property
     def is_texts(self) -> bool:
-        return any(typing.get_origin(one) is tuple for one in _kinds(self.hint))
+        """Return whether the value may be a list of texts."""
+        tuples = (one for one in _kinds(self.hint) if typing.get_origin(one) is tuple)
+        return any(typing.get_args(one)[0] not in (int, float) for one in tuples)
 
     @property
     def reads(self) -> bool:
@@ -91,7 +93,7 @@ class Key:
     def written(self) -> str:
         plain = {None: "null", True: "true", False: "false"}
         if isinstance(self.default, tuple):
-            return f"[{', '.join(self.default)}]"
+            return f"[{', '.join(map(str, self.default))}]"
         return plain[self.default] if self.default is None or isinstance(self.default, bool) else str(self.default)
 
     @property
@@ -259,8 +261,11 @@ def check_value(value: Any, key: Key, name: str) -> None:
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, str):
             _check_text(one, key, name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return
+        elif isinstance(one, int | float) and not isinstance(one, bool):
+            _check_number(one, key, name)
+
+
+def _check_number(value: float, key: Key, name: str) -> None:
     if key.least is not None and value < key.least:
         raise BadInput(f"{name}={_number(value)} is too small: the minimum is {_number(key.least)}.")
     most = LARGEST if key.most is None else key.most
@@ -346,5 +351,5 @@ def type_text(hint: Any) -> str:
         return "a group of keys"
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(type_text(one) for one in typing.get_args(hint))
-    inner = typing.get_args(hint)
-    return f"a list of {type_text(inner[0])}" if inner else str(hint)
+    inner, several = typing.get_args(hint), {int: "whole numbers", float: "finite numbers"}
+    return f"a list of {several.get(inner[0]) or type_text(inner[0])}" if inner else str(hint)

@@ -101,7 +101,7 @@ def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Se
     """
     used = {name: node for name, node in document.items() if name not in ELSEWHERE}
     sent = {key: value for key, value in flatten(used).items() if value and consent.sends(key)}
-    wanted = {key: _address(str(value)) for key, value in sent.items() if asks or "llm" not in key.split(".")}
+    wanted = {key: address_of(str(value)) for key, value in sent.items() if asks or "llm" not in key.split(".")}
     if refused := [f"{key} is {value}" for key, value in wanted.items() if value not in allow]:
         word = f"allow=[{','.join(dict.fromkeys(wanted.values()))}]"
         raise BadInput(
@@ -110,7 +110,7 @@ def require_allowed_hosts(run: LoggedRun, document: Mapping[str, Any], allow: Se
         )
 
 
-def _address(value: str) -> str:
+def address_of(value: str) -> str:
     parts = urlsplit(value)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.scheme and parts.netloc else value
 

@@ -54,15 +54,15 @@ CHARTED = (
 UNSAID = recipes(SweepConfig)  # these config groups are not params: they only set other keys, or choose the trials
 
 
-def prepare_run(plan: Plan, invocation: Invocation, clock: Clock) -> tuple[Dataset, RunRecord]:
-    """Read the data, check that the run can use them, and return the data and the record to log."""
+def prepare_run(plan: Plan, invocation: Invocation, clock: Clock, verb: str = "run") -> tuple[Dataset, RunRecord]:
+    """Read the data, check that the run can use them, and return the data and the record to log. verb: the command."""
     with clock.stage("read"):
         dataset = open_dataset(plan, invocation.choices["dataset"])
     facts = preflight.DataFacts.of(dataset, *foreseen_queries(plan, dataset))
     steps.asked_slices(plan, dataset)
     preflight.check_inputs(plan, facts, plan.cache)
     check_traces(plan, labelled=dataset.qrels is not None)
-    tags = {"harness.verb": "run", "trial_key": retrieval_trial_key(plan, dataset.fingerprints, facts.texts)}
+    tags = {"harness.verb": verb, "trial_key": retrieval_trial_key(plan, dataset.fingerprints, facts.texts)}
     record = RunRecord(
         plan.experiment_name,
         plan.run_name or run_name(plan, invocation),

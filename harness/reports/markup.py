@@ -47,6 +47,11 @@ def p_value(value: float | None) -> str:
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
+def rough(value: float) -> str:
+    """Return a number with two digits, or a whole number if it is larger than that."""
+    return f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}"  # 99.7 would become 1e+02
+
+
 def percent(value: float, digits: int = 0) -> str:
     """Return a share in percent. A share below 1 that would round to 100 becomes `> 99 %`."""
     rounded = f"{100 * value:.{digits}f}"

@@ -1,4 +1,4 @@
-"""The figures of a finished run, and of a scored file of answers or corrections."""
+"""The figures of a finished run, of a scored file of answers or corrections, and of a load."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from harness.experiment.loading import LevelTimes
 from harness.measures.scores import Scores, Summary
 from harness.reports.figure import COLOURS, FONT, WIDTH, label_rows, new_figure, save, with_fonts
 
@@ -20,6 +21,7 @@ VALUE, INTERVAL, ABSENT = "#2e5eaa", "#8fa8c8", "#8b929a"
 MARKS = {"tp": "#1d7a4f", "fp": "#c22f44", "fn": "#b05c00", "fr": "#7a4fa3"}
 MOST = 20  # a figure shows at most this many kinds of items
 ROW = 0.3  # inches for each row of a figure
+PERCENTILES = {"p50_ms": "#8fa8c8", "p95_ms": VALUE, "p99_ms": "#c22f44"}
 
 
 def overview(scores: Scores, file: Path, held_out: Scores | None = None) -> None:
@@ -103,3 +105,30 @@ def _bars(panel: Axes, values: Mapping[str, float], labels: Sequence[str], title
     panel.margins(x=0.2)
     label_rows(panel, values)
     panel.set_title(title, fontsize=9)
+
+
+def draw_load(levels: Sequence[LevelTimes]) -> Figure:
+    """Draw latencies and answers per second against concurrency, and against the offered rate if rates were measured.
+
+    levels: at least one; those of the closed loop first. Unknown latencies are not drawn.
+    """
+    closed, opened = ([one for one in levels if (one.rate is None) == kind] for kind in (True, False))
+    kinds = {"queries under way (closed loop)": closed, "offered queries per second (open loop)": opened}
+    shown = {label: rows for label, rows in kinds.items() if rows}
+    figure = new_figure(WIDTH, 4.6)
+    panels = figure.subplots(2, len(shown), sharex="col", sharey="row", squeeze=False)
+    for (label, rows), (above, below) in zip(shown.items(), panels.T, strict=True):
+        loads = [one.concurrency if one.rate is None else one.rate for one in rows]
+        for name, colour in PERCENTILES.items():
+            above.plot(loads, [getattr(one, name) for one in rows], "o-", color=colour, label=name.removesuffix("_ms"))
+        below.plot(loads, [one.qps for one in rows], "o-", color=VALUE, label="answered")
+        if rows is opened:
+            below.plot(loads, loads, "--", color=ABSENT, label="offered")
+        below.set_xlabel(label, fontsize=FONT)
+        for panel in (above, below):
+            panel.set_ylim(bottom=0)
+            panel.tick_params(labelsize=FONT)
+            panel.legend(fontsize=FONT, frameon=False)
+    panels[0][0].set_ylabel("latency in ms", fontsize=FONT)
+    panels[1][0].set_ylabel("answers per second", fontsize=FONT)
+    return with_fonts(figure)

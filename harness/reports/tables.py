@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from harness.data.tables import csv_text
-from harness.reports.markup import ABSENT, grid, interval, literal, one_line, p_value, percent
+from harness.reports.markup import ABSENT, grid, interval, literal, one_line, p_value, percent, rough
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -147,7 +147,7 @@ def _digits(value: float, shows: Shows, digits: int) -> str:
         case "percent":
             return percent(value, digits)
         case "rough":
-            return f"{value:,.0f}" if value >= 100 else f"{value:.2g}"
+            return rough(value)
         case "difference":
             return f"{value:+.{digits}f}"
     return f"{value:.{digits}f}"

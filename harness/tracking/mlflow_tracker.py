@@ -135,7 +135,8 @@ BEGINNING = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS}}}")
 NAMED = 10  # maximum number of runs named in a message
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
 SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
-RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in ("sweep", "compare"))  # filter: runs with scores
+UNRANKED = ("sweep", "compare", "load")  # commands whose own runs have no scores
+RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in UNRANKED)  # filter: runs with scores
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
 SHOWN_TAGS = (f"{OBJECTIVE}.name", f"{OBJECTIVE}.kind")
 PRIVATE_VIEWS = "private.peeks"  # tag of an experiment: how many runs have shown their private scores

@@ -64,8 +64,10 @@ class Connections:
     def __init__(self, address: Address, parallel: int) -> None:
         self.ended, self.reading = False, set[_Received]()
         parts = urlsplit(address.url)
-        options: dict[str, Any] = {"maxsize": parallel, "ssl_context": ssl.create_default_context()}
+        options: dict[str, Any] = {"maxsize": parallel}
         proxy = None if address.local or proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+        if proxy or parts.scheme == "https":
+            options["ssl_context"] = ssl.create_default_context()  # takes 30 ms
         if proxy:
             login = parse_url(proxy).auth
             options["proxy_headers"] = make_headers(proxy_basic_auth=login) if login else None
@@ -243,7 +245,7 @@ class _Pace:
 
 @dataclass(frozen=True)
 class HttpClient:
-    """Sends requests to the server of `address`.
+    """Sends requests to the server of `address`. Connections stay open for later calls, and several threads may call.
 
     secrets: headers to send with each request. The caller makes sure that the address uses https or is on this machine.
     read_too: statuses besides 200 whose replies are read.
@@ -253,6 +255,7 @@ class HttpClient:
     limits: Limits
     secrets: Secrets = field(default_factory=Secrets)
     read_too: frozenset[int] = frozenset()
+    _idle: list[Connections] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def answers(self, count: int, request: MakeRequest, read: Callable[[int, HttpReply], _T]) -> Iterator[Answer[_T]]:
         """Yield the answers to `count` requests as they arrive.
@@ -264,7 +267,7 @@ class HttpClient:
         read: (index of the request, reply) -> answer; may raise FailedAttempt.
         """
         name_host(self.address.url, self.address.key)
-        pace, connections, failed = _Pace(), Connections(self.address, self.limits.parallel), None
+        pace, connections, failed = _Pace(), self._connections(), None
         places, ended = iter(range(count)), SimpleQueue[Answer[_T] | BaseException | None]()
 
         def work() -> None:
@@ -282,27 +285,34 @@ class HttpClient:
 
         # The threads are daemons, because a thread that waits for a host name or a connection cannot be ended.
         threads = [threading.Thread(target=work, daemon=True) for _ in range(min(self.limits.parallel, count))]
-        with connections.manager:
-            try:
-                for thread in threads:
-                    thread.start()
-                working = len(threads)
-                while working:
-                    if (one := ended.get()) is None:
-                        working -= 1
-                    elif isinstance(one, Answer):
-                        yield one
-                    else:
-                        failed = failed or one
-            finally:
-                pace.stopped.set()  # no further request goes out
-                try:
-                    _join(threads)
-                finally:
-                    connections.end()
-                _join(threads)
+        over = False
+        try:
+            for thread in threads:
+                thread.start()
+            working = len(threads)
+            while working:
+                if (one := ended.get()) is None:
+                    working -= 1
+                elif isinstance(one, Answer):
+                    yield one
+                else:
+                    failed = failed or one
+            over = not failed
+        finally:
+            pace.stopped.set()  # no further request goes out
+            if over:
+                self._idle.append(connections)
+            else:
+                _close(connections, threads)
         if failed:
             raise failed
+
+    def _connections(self) -> Connections:
+        """Return connections that no other call uses."""
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return Connections(self.address, self.limits.parallel)
 
     def _answer(
         self, place: int, request: MakeRequest, read: Callable[[int, HttpReply], _T], pool: PoolManager, pace: _Pace
@@ -414,6 +424,15 @@ class HttpClient:
                 reason = f"connection refused. Is the server running, and is {self.address.key} right?"
                 return FailedAttempt(reason, final=True)
         return FailedAttempt(f"{type(cause).__name__}: {_shortened(str(cause))}.")
+
+
+def _close(connections: Connections, threads: Sequence[threading.Thread]) -> None:
+    with connections.manager:
+        try:
+            _join(threads)
+        finally:
+            connections.end()
+        _join(threads)
 
 
 def _join(threads: Sequence[threading.Thread]) -> None:

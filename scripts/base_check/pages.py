@@ -154,6 +154,7 @@ PAGES = (
         },
         lacks={"harness run ... retriever=qdrant encoder=kure_v1": "[dense]"},
     ),
+    Page("docs/load.md", fills={"http://localhost:8000/search": "{fastapi}"}),
     Page("docs/python.md"),
     Page(
         "docs/results.md",

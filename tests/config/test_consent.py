@@ -16,6 +16,7 @@ REVIEWED = """
 -: slices
 -: model model_name public private scale run_name top_k depth trace power alpha files unreadable verify_only fresh
 -: predictions references missing query dry_run budget relevant_from documents limit questions kinds language examples
+-: concurrency rates seconds queries timeout arrivals
 -: trials_per_job fail_if pairs easiness version leave_out formats prompt reviewer sample via from port
 answer: llm prompt
 audit: queries seed

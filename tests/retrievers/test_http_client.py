@@ -5,12 +5,14 @@ import datetime
 import functools
 import gzip
 import ipaddress
+import itertools
 import json
 import re
 import signal
 import threading
 import time
 import urllib.parse
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from raw_server import RawServer
@@ -47,6 +49,17 @@ def answers(url, texts=("a",), secrets=None, read=read_id, **limits):
     return client.answers(len(texts), request.__getitem__, read)
 
 
+def client_of(url):
+    """A function that asks for one answer, always by the same client."""
+    client = HttpClient(Address.of(url, "url"), Limits(5.0, 0, 2))
+
+    def call():
+        [answer] = client.answers(1, lambda _: HttpRequest(url, {"query": "a", "k": 1}), read_id)
+        return answer.value
+
+    return call
+
+
 def ask(url, texts=("a",), **more):
     return {answer.place: answer.value for answer in answers(url, texts, **more)}
 
@@ -62,11 +75,35 @@ def test_connections_are_kept_open_and_redirects_on_the_same_server_followed():
         assert ask(service.url, "abcdef", parallel=1) == dict.fromkeys(range(6), "d1")
         assert [asked.headers["Host"] for asked in service.asked] == [service.url.split("/")[2]] * 6
         assert len(service.connections) == 1
+        call = client_of(service.url)
+        assert [call() for _ in range(3)] == ["d1"] * 3
+        assert len(service.connections) == 2
     moved = Reply(307, "", {"Location": "/search/"})
     with server(lambda asked: moved if asked.path == "/search" else None) as service:
         assert ask(service.url) == {0: "d1"}
         assert [asked.path for asked in service.asked] == ["/search", "/search/"]
         assert service.asked[1].body == {"query": "a", "k": 1}
+
+
+def test_a_failed_or_abandoned_call_leaves_no_connection_to_later_calls():
+    """An abandoned answer could still arrive on its connection, and a later call would read it as its own."""
+    number = itertools.count()
+    with server(lambda asked: Reply(500, "no") if next(number) == 1 else None) as service:
+        call = client_of(service.url)
+        assert call() == "d1"
+        with pytest.raises(Unanswered):
+            call()
+        assert call() == "d1"
+        assert len(service.connections) == 2
+
+
+def test_calls_in_several_threads_share_no_connection():
+    together = threading.Barrier(3)
+    with server(lambda asked: together.wait(5) and None) as service:
+        call = client_of(service.url)
+        with ThreadPoolExecutor(3) as pool:
+            assert [*pool.map(lambda _: call(), range(3))] == ["d1"] * 3
+        assert len(service.connections) == 3
 
 
 @pytest.mark.parametrize(

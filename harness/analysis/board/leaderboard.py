@@ -24,9 +24,11 @@ from harness.experiment.timing import MS
 from harness.experiment.writing import WRITTEN
 from harness.gates.calibration import CLOSE
 from harness.measures.measures import LOSING, MERGED
+from harness.recording.load_run import P95, QPS, under_load
 from harness.reports.markup import Words
 from harness.statistics.significance import ALPHA
 from harness.storage.typed import HIDDEN, key_named
+from harness.tracking.tracker import LoggedRun
 
 INDEX = "index_mb"
 KOREAN = {"query": "질의", "item": "항목"}
@@ -59,6 +61,7 @@ class Row:
         best run itself and if labels come partly from a model.
     ms: milliseconds per query, without a language model's time; None if unknown.
     mb: megabytes of the indexes; None if unknown.
+    p95_ms, qps: latency and answers per second at the knee of the latest load of this configuration; None if unknown.
     asks_model: whether the run asks a language model about each query.
     changed: the settings that differ from the run above, as {key, above, here}; None for an absent setting.
     public, public_rank, private, private_rank: score and rank on each part of the queries; None unless the public part
@@ -74,6 +77,8 @@ class Row:
     p_holm: float = math.nan
     ms: float | None = None
     mb: float | None = None
+    p95_ms: float | None = None
+    qps: float | None = None
     asks_model: bool = False
     changed: tuple[Mapping[str, str | None], ...] = ()
     public: float | None = None
@@ -120,18 +125,26 @@ class Leaderboard:
         return len(self.rows) - 1
 
 
-def leaderboard(runs: BoardRuns, expected: Expected | None = None) -> Leaderboard:
-    """Return the leaderboard of the runs. Differences are tested on the queries that decide the order."""
+def leaderboard(
+    runs: BoardRuns, expected: Expected | None = None, loads: Mapping[str, LoggedRun] | None = None
+) -> Leaderboard:
+    """Return the leaderboard of the runs. Differences are tested on the queries that decide the order.
+
+    loads: trial key -> the latest load of this configuration.
+    """
     tested = not any(one.score.estimate for one in runs.runs)
     choosing = runs.choosing
     p, corrected = runs.against_first(choosing) if tested else (np.full(len(runs.runs), np.nan),) * 2
-    rows = _rows(runs, p, corrected, tested)
+    rows = _rows(runs, p, corrected, tested, loads or {})
     taken = pick(rows, runs.metric, int(choosing.sum()), runs.unit)
     return Leaderboard(rows, taken, expected, facts(runs, taken.run, expected), () if tested else (ESTIMATED,))
 
 
-def _rows(runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool) -> tuple[Row, ...]:
+def _rows(
+    runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool, loads: Mapping[str, LoggedRun]
+) -> tuple[Row, ...]:
     logged = [one.run for one in runs.runs]
+    loaded = [under_load(loads, run) for run in logged]
     parts: list[dict[str, Any]] = [{} for _ in logged]
     if runs.select_on == "public":
         for name, rows in (("public", runs.public), ("private", ~runs.public)):
@@ -153,6 +166,8 @@ def _rows(runs: BoardRuns, p: np.ndarray, corrected: np.ndarray, tested: bool) -
             p_holm=float(corrected[place]),
             ms=one.run.metrics.get(MS),
             mb=one.run.metrics.get(INDEX),
+            p95_ms=loaded[place][P95],
+            qps=loaded[place][QPS],
             asks_model=one.run.params.get("gate") == "llm" or one.run.params.get("query.text") in WRITTEN,
             changed=tuple({"key": key, "above": above, "here": here} for key, (above, here) in changed[place].items()),
             **parts[place],

@@ -17,6 +17,7 @@ from harness.analysis.board.matters import Matters, matters
 from harness.analysis.board.queries import details, item_details, packed_json
 from harness.analysis.board.runs import LOSSES, BoardRuns
 from harness.analysis.board.settings import changed_settings
+from harness.recording.load_run import loads_beside
 from harness.reports.markup import TEMPLATES, fill_page, rounded_or_none
 from harness.reports.report import Report, page_data
 from harness.storage.typed import encoded
@@ -47,7 +48,8 @@ def assembled(
 ) -> Board:
     """Return the board of the runs. folder: for downloads. expected: the score to expect of the best run."""
     shown = item_details(runs, runs.submissions) if runs.submissions else details(runs, tracker, folder)
-    return Board(runs, leaderboard(runs, expected), matters(runs), shown, report)
+    loads = loads_beside(tracker, (one.run for one in runs.runs))
+    return Board(runs, leaderboard(runs, expected, loads), matters(runs), shown, report)
 
 
 def is_board(path: Path) -> bool:

@@ -21,6 +21,8 @@
     { name: "value", title: () => DATA.head.metric, shown: true, down: true, of: (row) => runOf(row).value, cell: valueCell },
     { name: "ms", title: () => say({ en: "ms per query", ko: "질의당 ms" }), of: (row) => row.ms, cell: timeCell },
     { name: "mb", title: () => say({ en: "index MB", ko: "색인 MB" }), of: (row) => row.mb, cell: (row) => short(row.mb) },
+    { name: "p95_ms", title: () => say({ en: "p95 ms under load", ko: "부하 p95 ms" }), of: (row) => row.p95_ms, cell: (row) => short(row.p95_ms) },
+    { name: "qps", title: () => say({ en: "queries per second", ko: "초당 질의 수" }), down: true, of: (row) => row.qps, cell: (row) => short(row.qps) },
     { name: "public", title: () => "public", down: true, of: (row) => row.public, cell: (row) => partCell(row.public, row.public_rank) },
     { name: "private", title: () => "private", down: true, of: (row) => row.private, cell: (row) => partCell(row.private, row.private_rank) },
   ].filter((one) => one.shown || has(one.name));

@@ -1,0 +1,266 @@
+"""Send queries to a search at a given concurrency or rate, and time each answer.
+
+Closed loop: each of C workers sends its next query when its last one is answered, as C impatient users would. A slow
+search thus slows down its own load. Latency is measured from the sending.
+
+Open loop: queries arrive at a rate, whether or not earlier ones are answered, as many independent users send them. The
+gaps between arrivals are random (a Poisson process), since evenly spaced queries would never meet below the capacity.
+Latency is measured from the scheduled arrival. So time spent waiting counts, even if the client was late to send
+(measuring from the sending instead is known as coordinated omission).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from harness.config.text import counted
+from harness.errors import BadInput, Failed
+from harness.progress import watch
+
+UNDER_WAY = 256  # maximum number of queries of an open loop under way at once; more wait, and their wait counts
+WARM_UP = 10  # minimum number of uncounted queries before the first level
+LOOK_SECONDS = 0.1  # time between two updates of the progress
+GRACE_SECONDS = 1.0  # seconds that queries under way may take after an interruption
+SLOWER, ANSWERED, SAME = 3.0, 0.99, 0.95  # see `keeps_up` and `knee`
+
+Ask = Callable[[], None]  # sends the next query and waits for the answer; raises Failed if there is none
+
+
+@dataclass(frozen=True)
+class LoadBounds:
+    """LoadBounds of each level. timeout: seconds after which an answer no longer counts. seed: decides the arrivals."""
+
+    seconds: float
+    queries: int
+    timeout: float
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class LoadLevel:
+    """A load. concurrency: of a closed loop. rate: arrivals per second of an open loop. One of them is None."""
+
+    concurrency: int | None
+    rate: float | None
+
+    @property
+    def name(self) -> str:
+        return f"rate={self.rate:g}" if self.rate is not None else f"concurrency={self.concurrency}"
+
+    def arrivals(self, bounds: LoadBounds) -> np.ndarray | None:
+        """Return the scheduled arrivals in seconds from the start, float64 [N], ascending; None for a closed loop.
+
+        With the same seed, all rates have the same pattern of gaps. Raise BadInput if no query arrives in time.
+        """
+        if self.rate is None:
+            return None
+        gaps = np.random.default_rng(bounds.seed).standard_exponential(bounds.queries)
+        due = np.cumsum(gaps) / self.rate
+        if due[0] >= bounds.seconds:
+            raise BadInput(
+                f"rates: at {self.rate:g} queries per second, no query arrives in seconds={bounds.seconds:g}. Raise "
+                "seconds, or choose a higher rate."
+            )
+        return due[due < bounds.seconds]
+
+
+@dataclass(frozen=True, eq=False)
+class Waits:
+    """How long the queries of a level took.
+
+    seconds: float64 [N], from the arrival to the answer; inf for queries that got no answer in time.
+    took: seconds from the start of the level to its end. errors: the messages of failed queries, without time-outs.
+    """
+
+    seconds: np.ndarray
+    took: float
+    errors: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class LevelTimes(LoadLevel):
+    """The numbers of a level.
+
+    sent: number of queries that were sent or should have been. errors: queries that failed. timeouts: queries without
+        an answer in time.
+    qps: answers per second. mean_ms: mean latency of the answered queries.
+    p50_ms, p95_ms, p99_ms: latencies that 50, 95 and 99 % of all queries do not exceed; see `percentile`. An unanswered
+        query counts as infinitely slow. All latencies are NaN if unknown.
+    keeps_up: see `keeping_up`; None if p95_ms is unknown because too few queries were sent.
+    """
+
+    sent: int
+    errors: int
+    timeouts: int
+    qps: float
+    mean_ms: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    keeps_up: bool | None = None
+
+    @classmethod
+    def of(cls, level: LoadLevel, waits: Waits) -> LevelTimes:
+        answered = waits.seconds[np.isfinite(waits.seconds)]
+        errors, sent = len(waits.errors), len(waits.seconds)
+        p50, p95, p99 = (1000 * percentile(waits.seconds, share) for share in (50, 95, 99))
+        return cls(
+            level.concurrency,
+            level.rate,
+            sent=sent,
+            errors=errors,
+            timeouts=sent - len(answered) - errors,
+            qps=len(answered) / waits.took,
+            mean_ms=1000 * float(answered.mean()) if len(answered) else math.nan,
+            p50_ms=p50,
+            p95_ms=p95,
+            p99_ms=p99,
+        )
+
+    @property
+    def answered(self) -> float:
+        """Return the share of the queries that were answered in time."""
+        return 1 - (self.errors + self.timeouts) / self.sent
+
+
+def percentile(seconds: np.ndarray, percent: int) -> float:
+    """Return the smallest of N times that `percent` % of the times do not exceed (nearest rank).
+
+    Return NaN if this time is infinite, or if N < 100 / (100 - percent): it would only be the greatest time.
+    """
+    n = len(seconds)
+    if n * (100 - percent) < 100:
+        return math.nan
+    found = float(np.sort(seconds)[-(-n * percent // 100) - 1])
+    return found if math.isfinite(found) else math.nan
+
+
+def keeping_up(levels: Sequence[LevelTimes]) -> list[LevelTimes]:
+    """Set `keeps_up` of all levels: at least 99 % of the queries are answered, and p95 is at most three times the p95
+    of a single worker, which is the first level.
+    """
+    most = SLOWER * levels[0].p95_ms
+
+    def keeps_up(one: LevelTimes) -> bool | None:
+        if one.answered < ANSWERED:
+            return False
+        return None if math.isnan(one.p95_ms) or math.isnan(most) else one.p95_ms <= most
+
+    return [replace(one, keeps_up=keeps_up(one)) for one in levels]
+
+
+def knee(levels: Sequence[LevelTimes]) -> LevelTimes | None:
+    """Return the level that keeps up with the most answers per second; None if no level is known to keep up.
+
+    Of levels within 5 % of the most, return the one with the lowest p95: more load would only add waiting time.
+    """
+    known = [one for one in levels if one.keeps_up]
+    most = max((one.qps for one in known), default=0.0)
+    return min((one for one in known if one.qps >= SAME * most), key=lambda one: one.p95_ms, default=None)
+
+
+def warm_up(ask: Ask, workers: int, bounds: LoadBounds) -> None:
+    """Send uncounted queries, at least one from each worker. Raise Failed if none of them is answered."""
+    count = max(WARM_UP, 2 * workers)
+    found = sent_queries(ask, LoadLevel(workers, None), replace(bounds, queries=count), "warming up")
+    if not np.isfinite(found.seconds).any():
+        why = found.errors[0] if found.errors else f"There was no answer within timeout={bounds.timeout:g} s."
+        raise Failed(f"Before the load, none of {counted(len(found.seconds), 'query')} was answered. {why}")
+
+
+def sent_queries(ask: Ask, level: LoadLevel, bounds: LoadBounds, label: str) -> Waits:
+    """Send the queries of a level and wait for the answers. label: of the progress. Raise what `ask` raises, except
+    Failed, which counts as an error.
+    """
+    due = level.arrivals(bounds)
+    work = _Work(ask, due, bounds)
+    workers = level.concurrency or UNDER_WAY
+    # The threads are daemons, because a query under way cannot be ended.
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(workers, len(work.seconds)))]
+    work.began = time.perf_counter()
+    try:
+        with watch(label) as progress:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(LOOK_SECONDS)
+                    progress(work.done, len(work.seconds), "queries")
+    finally:
+        work.stopped.set()
+        end = time.monotonic() + GRACE_SECONDS
+        for thread in threads:
+            if thread.is_alive():
+                thread.join(max(0.0, end - time.monotonic()))
+    if work.broken:
+        raise work.broken[0]
+    sent = ~np.isnan(work.seconds)
+    return Waits(work.seconds[sent], work.ended - work.began, work.errors)
+
+
+class _Work:
+    """The queries of a level, which its workers share. seconds: see `Waits`; NaN for queries that were not sent."""
+
+    def __init__(self, ask: Ask, due: np.ndarray | None, bounds: LoadBounds) -> None:
+        self._ask, self._due, self._bounds = ask, due, bounds
+        self.seconds = np.full(bounds.queries if due is None else len(due), np.nan)
+        self.errors, self.broken = list[str](), list[BaseException]()
+        self.stopped, self._lock = threading.Event(), threading.Lock()
+        self.began, self.ended, self.done = 0.0, 0.0, 0
+        self._places = iter(range(len(self.seconds)))
+
+    def __call__(self) -> None:
+        for place in self._places:  # shared by all threads
+            arrival = self._arrival(place)
+            if self.stopped.is_set() or arrival is None:
+                return
+            try:
+                error = self._asked(arrival)
+            except BaseException as broken:
+                self.broken.append(broken)
+                self.stopped.set()
+                return
+            self._note(place, arrival, error)
+
+    def _arrival(self, place: int) -> float | None:
+        """Wait until a query arrives, and return the time; None if the closed loop is over."""
+        if self._due is None:
+            now = time.perf_counter()
+            return None if now - self.began >= self._bounds.seconds else now
+        arrival = self.began + float(self._due[place])
+        while not self.stopped.is_set() and (left := arrival - time.perf_counter()) > 0:
+            self.stopped.wait(left)
+        return arrival
+
+    def _asked(self, arrival: float) -> str | None:
+        """Send a query unless its time is already over. Return the message of an error, or None."""
+        if time.perf_counter() - arrival < self._bounds.timeout:
+            try:
+                self._ask()
+            except Failed as error:
+                return str(error)
+        return None
+
+    def _note(self, place: int, arrival: float, error: str | None) -> None:
+        now = time.perf_counter()
+        late = now - arrival >= self._bounds.timeout
+        with self._lock:
+            self.seconds[place] = math.inf if late or error else now - arrival
+            if error and not late:
+                self.errors.append(error)
+            self.ended, self.done = max(self.ended, now), self.done + 1
+
+
+def in_turn(count: int, seed: int) -> Iterator[int]:
+    """Return the places of `count` queries in random order, for ever: each one before any is repeated.
+
+    Several threads may share the iterator.
+    """
+    return itertools.cycle(np.random.default_rng(seed).permutation(count).tolist())
