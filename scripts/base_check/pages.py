@@ -33,6 +33,7 @@ TREC = {
 }
 INSTALLATION = "is the installation itself"
 CLUSTER = "needs other machines"
+UNDECIDED, REGRESSED = {"retriever=hybrid_lexical  ": 4}, {"tokenizer=whitespace": 3}  # checks of the sample
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Page:
     fills: part of a command -> its replacement; `{chat}` and `{NAME}` are addresses of stand-ins.
     left_out: beginning of a command -> why it is not run.
     lacks: beginning of a command -> the extra that its one message must name.
+    codes: part of a command -> its exit code, if this is neither 0 nor 2.
     commands: instead of the document's; "! " begins a command that must be refused.
     activated: whether `harness` is on the PATH.
     chains: heading -> commands that its section, and those up to the next heading named here, presume. Each chain runs
@@ -58,6 +60,7 @@ class Page:
     fills: Mapping[str, str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
     lacks: Mapping[str, str] = field(default_factory=dict)
+    codes: Mapping[str, int] = field(default_factory=dict)
     commands: Sequence[str] = ()
     activated: bool = True
     chains: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -87,6 +90,7 @@ PAGES = (
     Page("docs/tutorials/own-files.md", files=CONTEST),
     Page("docs/tutorials/test-set.md"),
     Page("docs/tutorials/compare.md", files=CONTEST, texts=TREC, before=(INIT_HERE,)),
+    Page("docs/tutorials/guard.md", codes=UNDECIDED | REGRESSED),
     Page(
         "docs/tutorials/sweep.md",
         files=CONTEST,
@@ -119,6 +123,7 @@ PAGES = (
     ),
     Page("docs/explanation/identity.md"),
     Page("docs/board.md"),
+    Page("docs/check.md", before=("harness run",), codes=UNDECIDED | REGRESSED),
     Page("docs/slices.md"),
     Page(
         "docs/gates.md",

@@ -72,7 +72,7 @@ def walk(page: Page, chain: str, scratch: Path, addresses: Mapping[str, str]) ->
         here = one.section if one.section in page.chains else here
         own += [one] if here == chain else []
     outcomes = [outcome for one in own for outcome in _command(walk, one)]
-    exceptions = [*page.left_out, *page.lacks, *page.fills] if not chain else []
+    exceptions = [*page.left_out, *page.lacks, *page.codes, *page.fills] if not chain else []
     stale = [text for text in exceptions if not any(text in one.text for one in shown)]
     return outcomes + [Outcome(page.name, "exception", text, "no command has it any more", False) for text in stale]
 
@@ -120,10 +120,11 @@ def _command(walk: Walk, shown: Shown) -> Iterator[Outcome]:
             yield Outcome(shown.place, "document", command, f"says that it needs {extra}")
         else:
             yield _failed(shown.place, "document", command, done, f"should say that it needs {extra}")
-    elif done.code != 2 * shown.refused:
+    elif done.code != next((code for text, code in page.codes.items() if text in shown.text), 2 * shown.refused):
         yield _failed(shown.place, "document", command, done)
     else:
-        yield Outcome(shown.place, "document", command, "is refused" if shown.refused else "runs")
+        result = "is refused" if shown.refused else f"ends with exit code {done.code}" if done.code else "runs"
+        yield Outcome(shown.place, "document", command, result)
     yield from _in_a_copy(walk, shown, command, done)
 
 
