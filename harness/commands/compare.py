@@ -30,6 +30,7 @@ from harness.measures.measures import SPAN_MEASURES, MeasureFamily, of_spans, pa
 from harness.recording import provenance, recording, run_files
 from harness.recording.run_kind import RunKind, require_kind
 from harness.reports import report
+from harness.reports.markup import marked
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import FORMATS, rendered
 from harness.storage.atomic import write_text
@@ -161,10 +162,8 @@ def compared_document(one: Compared) -> dict[str, Any]:
 def _record(comparison: Comparison, kind: RunKind, config: CompareConfig) -> RunRecord:
     runs = [one.run for one in comparison.runs]
     inputs = [tag.removeprefix("data.") for tag in kind.shared(config.metric) if tag.startswith("data.")]
-    names = {
-        "harness.verb": "compare",
-        "mlflow.note.content": "\n\n".join([*comparison.verdicts, *comparison.reversals]),
-    }
+    note = "\n\n".join([*comparison.verdicts, *map(marked, comparison.reversals)])
+    names = {"harness.verb": "compare", "mlflow.note.content": note}
     found = {f"{one.pair.first}-{one.pair.second}": one.found for one in comparison.in_metric}
     numbers = {f"difference/{pair}": one.mean for pair, one in found.items()}
     numbers |= {f"p_holm/{pair}": one.p_holm for pair, one in found.items()}

@@ -35,6 +35,7 @@ NO_VALUE = "(none)"  # the value, in slices, of queries that lack the attribute
 SHORT, MEDIUM = 5, 10  # words, see `length`
 METADATA = "metadata"  # fields in this field of a row are attributes, too
 _PLACES = {"short": 0, "medium": 1, "long": 2}  # values in an order of their own
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 _SCRIPTS = {"HANGUL": "hangul", "LATIN": "latin"}
 _ASKS = re.compile(
     r"(?P<how_many>\bhow (?:many|much|long|often|old|far|big|large|tall|high)\b|얼마"
@@ -162,7 +163,6 @@ def _values(name: str, known: Attributes) -> Mapping[str, str]:
 
 def _order(value: str) -> tuple[int, float, str]:
     """Return a sort key: numbers by size, then values in an order of their own, then other texts, then NO_VALUE."""
-    try:
+    if _NUMBER.fullmatch(value):
         return 0, float(value), value
-    except ValueError:
-        return (1, _PLACES[value], value) if value in _PLACES else (2 + (value == NO_VALUE), 0.0, value)
+    return (1, _PLACES[value], value) if value in _PLACES else (2 + (value == NO_VALUE), 0.0, value)

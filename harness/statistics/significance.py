@@ -84,14 +84,11 @@ def sliced_differences(
     p is corrected by Holm's method over all pairs and slices together: if no pair differs in any slice, the chance of
     one or more significant differences is at most 0.05, whatever queries the slices share.
 
-    gaps: the pairs' differences by query, float64 [P, Q]; NaN does not count. inside: bool [S, Q].
+    gaps: the pairs' differences by query, float64 [P, Q]; NaN does not count. inside: bool [S, Q], with S > 0.
     """
-    rows = np.where(inside, gaps[:, None], np.nan).reshape(-1, gaps.shape[1])
-    parts = [rows[start : start + ROWS] for start in range(0, len(rows), ROWS)]
-    found = [one for part in parts for one in paired_differences(part, seed, resamples)]
-    corrected = holm(np.array([one.p for one in found])).tolist()
-    found = [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
-    return [found[start : start + len(inside)] for start in range(0, len(found), len(inside) or 1)]
+    found = [paired_differences(np.where(inside, gap, np.nan), seed, resamples) for gap in gaps]
+    corrected = iter(holm(np.array([one.p for pair in found for one in pair])).tolist())
+    return [[replace(one, p_holm=next(corrected)) for one in pair] for pair in found]
 
 
 def tally_differences(
