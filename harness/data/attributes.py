@@ -155,8 +155,8 @@ def _values(name: str, known: Attributes) -> Mapping[str, str]:
         )
     if (count := len({*known[name].values()})) > MOST_VALUES:
         raise BadInput(
-            f"slices: attribute {name} has {count:,} different values, but at most {MOST_VALUES} can be compared. Give "
-            "the queries a field with fewer values, such as a group of these."
+            f"slices: attribute {name} has {count:,} different values, but may have at most {MOST_VALUES}. Give the "
+            "queries a field with fewer values, such as groups of these values."
         )
     return known[name]
 
