@@ -35,7 +35,7 @@ Ask = Callable[[], None]  # sends the next query and waits for the answer; raise
 
 @dataclass(frozen=True)
 class LoadBounds:
-    """LoadBounds of each level. timeout: seconds after which an answer no longer counts. seed: decides the arrivals."""
+    """The bounds of each level. timeout: seconds after which an answer no longer counts. seed: decides the arrivals."""
 
     seconds: float
     queries: int

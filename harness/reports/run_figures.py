@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.experiment.loading import LevelTimes
+from harness.experiment.loading import SLOWER, LevelTimes
 from harness.measures.scores import Scores, Summary
 from harness.reports.figure import COLOURS, FONT, WIDTH, label_rows, new_figure, save, with_fonts
 
@@ -125,10 +125,23 @@ def draw_load(levels: Sequence[LevelTimes]) -> Figure:
         if rows is opened:
             below.plot(loads, loads, "--", color=ABSENT, label="offered")
         below.set_xlabel(label, fontsize=FONT)
+        below.set_xticks(loads, [f"{load:g}" for load in loads])
+        above.axhline(SLOWER * levels[0].p95_ms, linestyle=":", color=ABSENT, label=f"{SLOWER:g} × p95 of one worker")
         for panel in (above, below):
-            panel.set_ylim(bottom=0)
             panel.tick_params(labelsize=FONT)
             panel.legend(fontsize=FONT, frameon=False)
-    panels[0][0].set_ylabel("latency in ms", fontsize=FONT)
-    panels[1][0].set_ylabel("answers per second", fontsize=FONT)
+    if any(one.p50_ms == one.p50_ms for one in levels):
+        _scale_logarithmically(panels[0][0])
+    panels[1][0].set_ylim(bottom=0)
+    for row, label in zip(panels, ("latency in ms, logarithmic", "answers per second"), strict=True):
+        row[0].set_ylabel(label, fontsize=FONT)
     return with_fonts(figure)
+
+
+def _scale_logarithmically(panel: Axes) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    panel.yaxis.set_major_formatter("{x:g}")
+    panel.yaxis.set_minor_formatter(NullFormatter())

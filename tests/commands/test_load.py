@@ -3,12 +3,14 @@
 import csv
 import itertools
 import json
+import math
 import os
 import re
 import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,9 @@ from search_server import Reply, SearchServer
 from virtual_clock import lindley
 
 from harness.experiment import timing
-from harness.experiment.loading import LoadBounds, LoadLevel, percentile, sent_queries, warm_up
+from harness.experiment.loading import LevelTimes, LoadBounds, LoadLevel, percentile, sent_queries, warm_up
+from harness.reports.figure import save
+from harness.reports.run_figures import draw_load
 from retrievers.base import Document, Query
 from retrievers.external.http import HttpRetriever
 
@@ -157,6 +161,17 @@ def test_a_service_is_asked_for_each_query_in_turn_and_never_again_after_an_erro
     assert all(len({*texts[start : start + 3]}) == 3 for start in range(38))
 
 
+def test_an_exception_of_a_python_function_is_an_error(harness, toy):
+    Path("my_loaded.py").write_text(
+        "import itertools\nnumbers = itertools.count()\n\ndef search(queries, k):\n"
+        "    if 20 <= next(numbers) < 25:\n        raise OSError('busy')\n    return [[('d1', 1.0)] for _ in queries]\n"
+    )
+    words = ("retriever=python", "retriever.python.function=my_loaded:search", "plugins.allow=[my_loaded]")
+    found = harness(*LOAD, *words, "concurrency=[1]").json
+    assert (found["levels"][0]["sent"], found["levels"][0]["errors"]) == (20, 5)
+    assert "OSError: busy" in found["errors"][0]
+
+
 def test_a_service_that_answers_too_late(harness, toy):
     def fault(asked):
         if len(server.asked) > 20:
@@ -184,10 +199,22 @@ def test_nothing_is_logged_without_tracking(harness, toy):
     assert (Path(found["files"]["folder"]) / "levels.csv").is_file()
 
 
+NOTHING = LevelTimes(1, None, 9, 9, 0, 0.0, *[math.nan] * 4)
+LEVELS = {
+    "both loops": [LevelTimes(1, None, 9, 0, 0, 10, 1, 1, 2, 3), LevelTimes(None, 5.0, 9, 0, 0, 5, 1, 1, 2, 2000.0)],
+    "one level": [LevelTimes(1, None, 9, 0, 0, 10, 1, 1, 2, math.nan)],
+    "no answer": [NOTHING, replace(NOTHING, concurrency=4)],
+}
+
+
 @pytest.mark.drawn
-def test_the_figure(harness, toy):
-    found = harness(*LOAD, "rates=[50,100]").json
-    assert (Path(found["files"]["folder"]) / "load.png").stat().st_size > 10_000
+@pytest.mark.parametrize("case", LEVELS)
+def test_the_figure(case, tmp_path):
+    figure = draw_load(LEVELS[case])
+    save(figure, tmp_path / "load.png")
+    ticks = [one.get_text() for panel in figure.axes for one in panel.get_yticklabels()]
+    assert len(figure.axes) == (4 if case == "both loops" else 2)
+    assert not any("$" in text for text in ticks)
 
 
 def test_an_interrupted_load_ends_at_once_and_logs_nothing(harness, toy, tracker):
