@@ -13,16 +13,14 @@ from harness.analysis.ranking import Wanted, differ, rank, require_finished, req
 from harness.analysis.single_run import experiment
 from harness.config.check import Invocation
 from harness.config.commands import CheckConfig, RunConfig
-from harness.config.components import build
 from harness.config.schema import Node, top_level
 from harness.config.text import counted
 from harness.data.attributes import attributes_of
-from harness.data.dataset import Dataset
 from harness.errors import BadInput
 from harness.measures.measures import MeasureFamily, parse_measure
-from harness.recording.logged_run import in_full, logged_config, logged_value, recommended, require_unchanged
+from harness.recording.logged_run import in_full, load_queries, logged_config, logged_value, recommended
 from harness.recording.recording import open_store
-from harness.recording.retrieval_run import CHECKED, PREDICTED, place_of_part
+from harness.recording.retrieval_run import CHECKED, PREDICTED
 from harness.recording.run_files import ID
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
@@ -49,12 +47,8 @@ class NewRun:
 
     def data(self) -> tuple[Mapping[str, str], Known]:
         """Return (the fingerprints of the queries, their texts and labels); both are empty if the data have changed."""
-        reader = build(self.source, where="dataset")
         try:
-            data = Dataset("", (), tuple(reader.queries()), reader.qrels())
-            parts = ("queries", "qrels")
-            places = {name: place_of_part(self.source, name) for name in parts}
-            require_unchanged(self.run, {name: data.fingerprints[name] for name in parts}, places, "")
+            data = load_queries(self.run, self.source, ("queries", "qrels"))
         except BadInput:
             return {}, Known({}, {}, {})
         assert data.qrels is not None  # otherwise the run would have no labels

@@ -152,6 +152,22 @@ def load_unchanged(
     return dataset
 
 
+def load_queries(run: LoggedRun, source: Mapping[str, Any], names: Sequence[str], remedy: str = PUT_BACK) -> Dataset:
+    """Load the queries and labels of a run again, without documents. See `load_unchanged`.
+
+    names: the parts to check, "queries" and "qrels".
+    """
+    check_component(source, "dataset")
+    try:
+        reader = build(source, where="dataset")
+        data = Dataset("", (), tuple(reader.queries()), reader.qrels())
+    except BadInput as error:
+        raise BadInput(f"The queries of run {run.named} cannot be read any more: {error} {remedy}") from None
+    places = {name: place_of_part(source, name) for name in names}
+    require_unchanged(run, {name: data.fingerprints[name] for name in names}, places, remedy)
+    return data
+
+
 def require_unchanged(
     run: LoggedRun, fingerprints: Mapping[str, str | None], places: Mapping[str, str], remedy: str
 ) -> None:

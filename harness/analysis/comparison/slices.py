@@ -10,12 +10,8 @@ from typing import Any
 import numpy as np
 
 from harness.analysis.comparison.comparison import Pair, PairedResult, better_by, p_in_words
-from harness.config.components import build, check_component
 from harness.data.attributes import Attributes, Slice, attributes_of
-from harness.data.dataset import Dataset
-from harness.errors import BadInput
-from harness.recording.logged_run import PUT_BACK, logged_value, require_unchanged
-from harness.recording.retrieval_run import place_of_part
+from harness.recording.logged_run import load_queries, logged_value
 from harness.statistics.prediction_powered import EstimatedDifference
 from harness.statistics.significance import Difference, holm
 from harness.tracking.tracker import LoggedRun
@@ -26,16 +22,8 @@ def logged_attributes(run: LoggedRun, config: Mapping[str, Any], names: Sequence
 
     For the attribute `relevant`, the labels must be unchanged, too. config: of the run. names: the wanted attributes.
     """
-    source = logged_value(config, "dataset", dict)
-    check_component(source, "dataset")
-    try:
-        reader = build(source, where="dataset")
-        data = Dataset("", (), tuple(reader.queries()), reader.qrels())
-    except BadInput as error:
-        raise BadInput(f"slices: the queries of run {run.named} cannot be read: {error} {PUT_BACK}") from None
     needed = [part for part in ("queries", *(["qrels"] if "relevant" in names else [])) if f"data.{part}" in run.tags]
-    places = {part: place_of_part(source, part) for part in needed}
-    require_unchanged(run, {part: data.fingerprints[part] for part in needed}, places, PUT_BACK)
+    data = load_queries(run, logged_value(config, "dataset", dict), needed)
     return attributes_of(data.queries, data.qrels)
 
 
