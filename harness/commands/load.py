@@ -32,6 +32,7 @@ from harness.reports.result import CommandAnswer
 from harness.storage.typed import encoded
 from retrievers.base import IndexedTexts
 from retrievers.hosts import is_this_machine
+from retrievers.redaction import redacted
 
 SHOWN = 3  # maximum number of error messages that are shown
 
@@ -81,7 +82,7 @@ def _measured(plan: Plan, dataset: Dataset, levels: Sequence[LoadLevel], bounds:
     for level in levels:
         waits = loading.sent_queries(ask, level, bounds, level.name)
         times.append(LevelTimes.of(level, waits))
-        errors |= dict.fromkeys(waits.errors)
+        errors |= dict.fromkeys(map(redacted, waits.errors))
     return Loaded(loading.keeping_up(times), len(queries), [*errors][:SHOWN])
 
 

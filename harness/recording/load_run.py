@@ -49,14 +49,10 @@ class Loaded:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """Return the logged numbers: those of the knee by their names, and those of each level as NAME/LEVEL."""
+        """Return the logged numbers: those of the knee, and the load average."""
         names = (QPS, "mean_ms", "p50_ms", P95, "p99_ms")
         found = {name: getattr(self.knee, name) for name in names if self.knee}
-        for one in self.levels:
-            level = one.name.replace("=", "_")
-            found |= {f"{name}/{level}": float(getattr(one, name)) for name in (*names, "sent", "errors", "timeouts")}
-        found["load_average"] = self.load_average
-        return {name: value for name, value in found.items() if value == value}
+        return {name: value for name, value in found.items() if value == value} | {"load_average": self.load_average}
 
 
 def load_average() -> float:

@@ -19,12 +19,14 @@ from logged_runs import DATA, RUN, TOY
 from search_server import Reply, SearchServer
 from virtual_clock import lindley
 
+from harness.data.contest import Contest
 from harness.experiment import timing
 from harness.experiment.loading import LevelTimes, LoadBounds, LoadLevel, percentile, sent_queries, warm_up
 from harness.reports.figure import save
 from harness.reports.run_figures import draw_load
 from retrievers.base import Document, Query
 from retrievers.external.http import HttpRetriever
+from retrievers.redaction import register
 
 QUICK = ("concurrency=[1,2]", "queries=20", "format=json")
 LOAD = ("load", *TOY, *QUICK)
@@ -55,13 +57,14 @@ def test_a_load_is_logged_beside_the_run_of_the_same_configuration(harness, trac
     first, *_ = csv.DictReader((files / "levels.csv").read_text("utf-8").splitlines())
     assert float(first["p95_ms"]) == pytest.approx(found["levels"][0]["p95_ms"])
     numbers = json.loads((files / "metrics.json").read_text("utf-8"))["metrics"]
-    assert numbers["p95_ms/rate_200"] == pytest.approx(found["levels"][2]["p95_ms"])
+    assert {name: value for name, value in numbers.items() if name != "load_average"} == {
+        name: pytest.approx(value) for name, value in found["knee"].items() if value and name.endswith(("_ms", "qps"))
+    }
 
 
 def test_the_board_and_the_list_show_the_latest_load_of_each_configuration(harness, toy):
     """A load with other settings, such as another top_k, belongs to none of the runs."""
     best, other = harness(*RUN).json["run_id"], harness(*RUN, "gate=score", "gate.threshold=99").json["run_id"]
-    assert "qps" not in harness("board", "experiment_name=e").text
     first, second, _ = (harness(*LOAD, "concurrency=[1]", *more).json for more in ((), (), ("top_k=2",)))
     assert first["run_id"] != second["run_id"]
     wanted = {
@@ -72,8 +75,7 @@ def test_the_board_and_the_list_show_the_latest_load_of_each_configuration(harne
     assert {row["run_id"]: (row["p95_ms"], row["qps"]) for row in rows} == wanted
     [group] = harness("runs", "experiment_name=e", "format=json").json["groups"]
     assert {row["run_id"]: (row["p95_ms"], row["qps"]) for row in group["rows"]} == wanted
-    for command in ("board", "runs"):
-        assert {"p95 ms", "qps"} <= {*re.findall(r"p95 ms|qps", harness(command, "experiment_name=e").text)}
+    assert {"p95 ms", "qps"} <= {*re.findall(r"p95 ms|qps", harness("runs", "experiment_name=e").text)}
     refusal = harness("compare", "experiment_name=e", f"runs=[{first['run_id']},{best}]").refusal
     assert "is a record of `harness load`, without scores" in refusal
 
@@ -103,9 +105,12 @@ def test_what_cannot_be_loaded(harness, toy, words, expected):
     assert not Path("outputs/loads").exists()
 
 
-def test_a_dataset_without_queries_is_refused(harness, toy):
+def test_a_dataset_without_queries_is_refused(harness, toy, monkeypatch):
     (toy / "eval.jsonl").write_text("")
     assert "eval.jsonl" in harness(*LOAD).refusal
+    monkeypatch.setattr(Contest, "queries", lambda self: [])  # as a plug-in's reader could
+    (toy / "qrels.jsonl").unlink()
+    assert "The dataset has no queries to send." in harness(*LOAD).refusal
 
 
 @pytest.mark.parametrize("word", ["", "allow=[http://search.example.com]"])
@@ -161,26 +166,27 @@ def test_a_service_is_asked_for_each_query_in_turn_and_never_again_after_an_erro
     assert all(len({*texts[start : start + 3]}) == 3 for start in range(38))
 
 
-def test_an_exception_of_a_python_function_is_an_error(harness, toy):
-    Path("my_loaded.py").write_text(
-        "import itertools\nnumbers = itertools.count()\n\ndef search(queries, k):\n"
-        "    if 20 <= next(numbers) < 25:\n        raise OSError('busy')\n    return [[('d1', 1.0)] for _ in queries]\n"
-    )
+def test_an_exception_of_a_python_function_is_an_error_without_secrets(harness, toy, monkeypatch):
+    lines = [
+        "import itertools", "numbers = itertools.count()", "def search(queries, k):",
+        "    if 20 <= next(numbers) < 25:", "        raise OSError('key s3cr3t-0123456789')",
+        "    return [[('d1', 1.0)] for _ in queries]",
+    ]  # fmt: skip
+    Path("my_loaded.py").write_text("\n".join(lines))
     words = ("retriever=python", "retriever.python.function=my_loaded:search", "plugins.allow=[my_loaded]")
+    register("LOADED_KEY")
+    monkeypatch.setenv("LOADED_KEY", "s3cr3t-0123456789")
     found = harness(*LOAD, *words, "concurrency=[1]").json
     assert (found["levels"][0]["sent"], found["levels"][0]["errors"]) == (20, 5)
-    assert "OSError: busy" in found["errors"][0]
+    assert "OSError: key" in found["errors"][0]
+    assert "s3cr3t" not in found["errors"][0]
 
 
 def test_a_service_that_answers_too_late(harness, toy):
-    def fault(asked):
-        if len(server.asked) > 20:
-            time.sleep(0.3)
-
-    with served(fault=fault) as server:
-        found = harness(*fastapi(server, "concurrency=[1]", "queries=12", "timeout=0.2")).json
-    assert found["levels"][0]["timeouts"] == 3
-    assert found["errors"] == []
+    number = itertools.count()
+    with served(fault=lambda asked: time.sleep(0.6) if next(number) == 15 else None) as server:
+        found = harness(*fastapi(server, "concurrency=[1]", "queries=12", "timeout=0.5")).json
+    assert (found["levels"][0]["timeouts"], found["errors"]) == (1, [])
 
 
 def test_what_people_read(harness, toy):
@@ -231,7 +237,7 @@ def test_an_interrupted_load_ends_at_once_and_logs_nothing(harness, toy, tracker
     assert tracker.runs("e", {}) == []
 
 
-SERVICE, QUERIES = 0.06, 100
+SERVICE, QUERIES = 0.07, 100
 
 
 class Queue:
@@ -276,13 +282,13 @@ def over_http(folder, level, bounds):
 
 @pytest.mark.slow
 def test_over_http_an_open_loop_measures_what_queueing_theory_says(tmp_path):
-    """Three servers at once, since they mostly sleep: 70, 80 and 90 % of the time busy.
+    """Three servers at once, since they mostly sleep: 75, 80 and 90 % of the time busy.
 
-    No query can be faster than in theory, on any machine. On a machine whose threads wake up in time, percentiles are
-    those of theory within 5 %.
+    On any machine, no answer can come before that of theory. On a machine whose threads wake up in time, the
+    percentiles are those of theory within 5 %.
     """
     bounds = LoadBounds(1000.0, QUERIES, 100.0, seed=2)
-    levels = [LoadLevel(None, busy / SERVICE) for busy in (0.7, 0.8, 0.9)]
+    levels = [LoadLevel(None, busy / SERVICE) for busy in (0.75, 0.8, 0.9)]
     folders = [tmp_path / str(place) for place in range(3)]
     for folder in folders:
         folder.mkdir()
@@ -291,8 +297,9 @@ def test_over_http_an_open_loop_measures_what_queueing_theory_says(tmp_path):
         found = [*pool.map(over_http, folders, levels, [bounds] * 3)]
     canary.over.set()
     for level, waits in zip(levels, found, strict=True):
-        theory = lindley(level.arrivals(bounds), SERVICE)
-        assert (np.sort(waits) >= np.sort(theory) - 1e-6).all(), level.name
+        arrivals = level.arrivals(bounds)
+        theory = lindley(arrivals, SERVICE)
+        assert (np.sort(arrivals + waits) >= np.sort(arrivals + theory) - 1e-6).all(), level.name
         if np.percentile(canary.late, 99) < 0.001 and np.percentile(canary.late, 99.9) < 0.002:
             for percent in (50, 95, 99):
                 assert percentile(waits, percent) == pytest.approx(percentile(theory, percent), rel=0.05), level.name

@@ -11,7 +11,7 @@ from harness.experiment import loading
 from harness.experiment.loading import LevelTimes, LoadBounds, LoadLevel, Waits, in_turn, keeping_up, knee, percentile
 
 SERVICE = 0.02  # seconds
-LONG = LoadBounds(seconds=1e6, queries=4000, timeout=1e6, seed=3)
+LONG = LoadBounds(seconds=1e6, queries=2000, timeout=1e6, seed=3)
 
 
 @pytest.fixture
