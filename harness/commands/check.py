@@ -79,11 +79,10 @@ def check(config: CheckConfig, invocation: Invocation) -> CommandAnswer:
             data, known = candidate.data()
             new = new.identified(data)
     bounds = bounds_of(config.bounds, candidate.run.metrics)
-    margin, own = float(config.margin), config.slice_margin
-    rule = SliceRule(config.slices, margin if own is None else float(own), own is not None) if config.slices else None
+    rule = SliceRule(config.slices, config.slice_margin) if config.slices else None
     if rule and known and not known.attributes:
         raise BadInput("slices: the data of the run have changed, so the attributes of its queries are unknown.")
-    checked = check_snapshots(baseline, new, measures, margin, bounds, known, rule)
+    checked = check_snapshots(baseline, new, measures, float(config.margin), bounds, known, rule)
     if config.junit:
         config.junit.parent.mkdir(parents=True, exist_ok=True)
         write_text(config.junit, checked.junit(config.undecided))

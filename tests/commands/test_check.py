@@ -14,7 +14,7 @@ CHECK = ("check", *TOY)
 def saved(harness, toy):
     """A baseline file of the toy run, which is right for each of the three queries."""
     done = harness(*CHECK, "save=guard/baseline.json", "tracking=none")
-    assert done.text == "Saved modified_map@3 of bm25-char_ngram-none on 3 queries to guard/baseline.json.\n"
+    assert done.text == "Saved modified_map@3 of bm25 · none on 3 queries to guard/baseline.json.\n"
     return "baseline=guard/baseline.json"
 
 
@@ -27,7 +27,7 @@ def runs(logged):
 def test_an_unchanged_configuration_holds(harness, saved):
     done = harness(*CHECK, saved, "tracking=none")
     assert (done.code, done.err) == (0, "")
-    assert done.out.startswith("Holds: bm25-char_ngram-none against the baseline bm25-char_ngram-none\n")
+    assert done.out.startswith("Holds: bm25 · none against the baseline bm25 · none\n")
 
 
 def test_too_few_queries_cannot_tell(harness, saved, tmp_path):
@@ -45,7 +45,7 @@ def test_too_few_queries_cannot_tell(harness, saved, tmp_path):
 def test_a_bound_that_is_not_met_is_a_regression(harness, saved):
     done = harness(*CHECK, saved, "tracking=none", 'bounds=["hit@1<0.5"]', "format=markdown")
     assert (done.code, done.err) == (3, "")
-    assert done.out.startswith("**Regressed: bm25-char\\_ngram-none against the baseline bm25-char\\_ngram-none**\n")
+    assert done.out.startswith("**Regressed: bm25 · none against the baseline bm25 · none**\n")
     assert "Regressed: hit@1 is 1, but must be &lt; 0.5." in done.out
 
 

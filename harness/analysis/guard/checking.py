@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import xml.etree.ElementTree as Xml
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from harness.analysis.board.settings import changed_settings
 from harness.analysis.comparison.comparison import p_in_words
 from harness.analysis.guard.snapshot import SAVE, SHORT, SHOWN, Snapshot
 from harness.config.text import counted
-from harness.data.attributes import Attributes, slices_by
+from harness.data.attributes import Attributes, Slice, slices_by
 from harness.data.files import some
 from harness.errors import BadInput, did_you_mean
 from harness.reports.markup import ABSENT, number, snippet
@@ -73,7 +74,8 @@ class LostQuery:
 class CheckResult:
     """The answer of `harness check`.
 
-    outcome: the worst outcome of all measures and bounds. margin: the largest drop that is allowed, > 0.
+    outcome: the worst outcome of all measures and bounds. margin, slice_margin: the drops to rule out, over
+    all queries and in each slice; the latter is None if it is enough that no slice regressed.
     baseline, run: the names of both. queries: the number of queries that were compared.
     slices: the changes of the first measure in slices of the queries, see `SliceRule`.
     lost: the queries that lost most by the first measure. settings: name -> (in the baseline, in the run).
@@ -84,6 +86,7 @@ class CheckResult:
     run: str
     run_id: str | None
     margin: float
+    slice_margin: float | None
     queries: int
     changes: Sequence[MeasureChange]
     slices: Sequence[MeasureChange]
@@ -102,9 +105,12 @@ class CheckResult:
         return report_text(self.report)
 
     def junit(self, undecided: str) -> str:
-        """Return JUnit's XML, with a test for each measure and each bound. undecided: "fail", or "pass" to skip."""
+        """Return JUnit's XML, with a test for each measure, slice and bound. undecided: "fail", or "pass" to skip."""
         suite = Xml.Element("testsuite", name="harness check")
         cases = [(one.measure, one.outcome, sentence(one, self.margin)) for one in self.changes]
+        for one in self.slices:
+            outcome = one.outcome if self.slice_margin or one.outcome == "regressed" else "holds"
+            cases.append((one.measure, outcome, sentence(one, self.slice_margin or self.margin)))
         cases += [(one.name, "holds" if one.met else "regressed", one.sentence) for one in self.bounds]
         for name, outcome, said in cases:
             case = Xml.SubElement(suite, "testcase", classname=self.run, name=name)
@@ -135,16 +141,18 @@ def check_snapshots(
     same = new.lists_equal(baseline) and len(query_ids) == len(new.queries)
     judged = judged_changes(measures, before, after, margin, same)
     known = known or Known({}, {}, {})
-    sliced = _sliced(measures[0], query_ids, (before[0], after[0]), known, rule) if rule and not same else []
-    counts = [one.outcome for one in sliced if one.outcome == "regressed" or (rule and rule.strict)]
+    own = rule.margin if rule else None
+    slices = slices_by(rule.attributes, known.attributes, query_ids) if rule and not same else []
+    sliced = _sliced(measures[0], slices, (before[0], after[0]), own or margin)
+    counts = [one.outcome for one in sliced if one.outcome == "regressed" or own]
     limits: list[Outcome] = ["holds" if one.met else "regressed" for one in bounds]
     outcome = worst([*(one.outcome for one in judged), *counts, *limits])
     lost = _lost(baseline, new, query_ids, after[0] - before[0], (before[0], after[0]), known)
     settings = changed_settings([baseline.settings, new.settings])
     verdict = [f"The run returned the same documents as the baseline for all {len(query_ids):,} queries."]
     if not same:
-        regressed = [one for one in sliced if one.outcome == "regressed"]
-        verdict = [sentence(one, margin) for one in (*judged, *regressed)]
+        verdict = [sentence(one, margin) for one in judged]
+        verdict += [sentence(one, own or margin) for one in sliced if one.outcome == "regressed"]
         notes += [*known.notes, *([OUT_OF_FOLD] if baseline.out_of_fold or new.out_of_fold else [])]
     verdict += [f"Regressed: {one.sentence}" for one in bounds if not one.met]
     tables = [_changes(judged, "measure")] if len(judged) > 1 and not same else []
@@ -159,6 +167,7 @@ def check_snapshots(
         run=new.name,
         run_id=new.run_id,
         margin=margin,
+        slice_margin=own,
         queries=len(query_ids),
         changes=judged,
         slices=sliced,
@@ -242,14 +251,16 @@ def sentence(one: MeasureChange, margin: float) -> str:
         f"(95 % {found.low:+.3f} to {found.high:+.3f}) on {counted(found.n, 'query')}"
     )
     few = found.wins + found.losses
+    verb = "differs" if few == 1 else "differ"
+    said += f", of which only {few} {verb}" if few and not math.isnan(found.low) and one.floor < found.low else ""
     shows = f" These queries would show a drop of {one.shows:.3f} or more." if one.shows else ""
     if one.outcome == "holds":
         return f"{said}. A drop of {margin:g} is ruled out.{shows}"
     if one.outcome == "regressed":
         return f"{said}, {p_in_words(found.p_holm)}.{shows}"
-    differ = f" Only {few} of them differ." if few and one.floor < found.low else ""
+
     needed = f"about {one.needed:,} queries" if one.needed else "more than 10,000,000 queries"
-    return f"{said}. A drop of {margin:g} is not ruled out; for that, {needed} are needed.{differ}{shows}"
+    return f"{said}. A drop of {margin:g} is not ruled out; for that, {needed} are needed.{shows}"
 
 
 @dataclass(frozen=True)
@@ -269,24 +280,22 @@ class Known:
 class SliceRule:
     """The attributes of queries whose slices may not regress.
 
-    margin: the drop to rule out. strict: whether every slice must hold; otherwise, it is enough that none regressed.
+    margin: the drop to rule out in each slice; None if it is enough that no slice has regressed.
     """
 
     attributes: Sequence[str]
-    margin: float
-    strict: bool = False
+    margin: float | None = None
 
 
-def _sliced(
-    measure: str, query_ids: Sequence[str], ends: Sequence[np.ndarray], known: Known, rule: SliceRule
-) -> list[MeasureChange]:
-    """Return the change of a measure in each slice. p is corrected over the slices."""
-    slices = slices_by(rule.attributes, known.attributes, query_ids)
+def _sliced(measure: str, slices: Sequence[Slice], ends: Sequence[np.ndarray], margin: float) -> list[MeasureChange]:
+    """Return the change of a measure in each slice. p is corrected over the slices.
+
+    ends: the values before and after, float64 [N] each.
+    """
     if not slices:
         return []
     rows = [np.array([np.where(one.inside, values, np.nan) for one in slices]) for values in ends]
-    names = [f"{measure} where {one.name}" for one in slices]
-    return judged_changes(names, rows[0], rows[1], rule.margin)
+    return judged_changes([f"{measure} where {one.name}" for one in slices], rows[0], rows[1], margin)
 
 
 def _lost(

@@ -98,7 +98,10 @@ class Snapshot:
         """Return the values, float64 [M, Q]; NaN where a measure does not apply. Raise BadInput for other measures."""
         if lacking := next((one for one in measures if one not in self.measures), None):
             near = did_you_mean(lacking, self.measures)
-            raise BadInput(f"{self.named} has no {lacking} by query.{near} It has {', '.join(self.measures)}.")
+            raise BadInput(
+                f"{self.named} has no {lacking} by query.{near} It has {', '.join(self.measures)}. To save a baseline "
+                f"with other measures: harness check save=FILE 'measures=[{lacking}]'"
+            )
         places = [self.measures.index(one) for one in measures]
         rows = [[self.queries[one].values[place] for one in query_ids] for place in places]
         return np.array([[math.nan if value is None else value for value in row] for row in rows], np.float64)
@@ -132,7 +135,10 @@ def read_snapshot(file: Path) -> Snapshot:
     content = json_file(file)
     if (version := required(content, "baseline", str(file))) != FORMAT:
         raise BadInput(f"{file}: baseline is {version!r:.60}, but this harness reads version {FORMAT}. {SAVE}")
-    found = row_as(Snapshot, content, str(file))
+    try:
+        found = row_as(Snapshot, content, str(file))
+    except BadInput as error:
+        raise BadInput(f"{error} {SAVE}") from None
     for query_id, one in found.queries.items():
         if len(one.values) != len(found.measures):
             raise BadInput(
@@ -162,7 +168,7 @@ def snapshot_of(run: LoggedRun, file: Callable[[str], Path], docs: bool = True) 
     values = [encoded(row) for row in np.round(np.array([*measured.values()]).T, DIGITS)]
     nothing = Returned(0, ())
     return Snapshot(
-        name=run.name,
+        name=run.brief,
         run_id=run.run_id or None,
         version=run.tags.get("version.measures", ""),
         predictions=run.tags.get(PREDICTED, ""),
