@@ -179,24 +179,19 @@ def sent_queries(ask: Ask, level: LoadLevel, bounds: LoadBounds, label: str) -> 
     """Send the queries of a level and wait for the answers. label: of the progress. Raise what `ask` raises, except
     Failed, which counts as an error.
     """
-    due = level.arrivals(bounds)
-    work = _Work(ask, due, bounds)
-    workers = level.concurrency or UNDER_WAY
-    # The threads are daemons, because a query under way cannot be ended.
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(workers, len(work.seconds)))]
+    work = _Work(ask, level.arrivals(bounds), bounds)
     work.began = time.perf_counter()
     try:
         with watch(label) as progress:
-            for thread in threads:
-                thread.start()
-            for thread in threads:
+            work.start(min(level.concurrency or 1, len(work.seconds)))
+            for thread in work.threads:  # which may grow
                 while thread.is_alive():
                     thread.join(LOOK_SECONDS)
                     progress(work.done, len(work.seconds), "queries")
     finally:
         work.stopped.set()
         end = time.monotonic() + GRACE_SECONDS
-        for thread in threads:
+        for thread in work.threads:
             if thread.is_alive():
                 thread.join(max(0.0, end - time.monotonic()))
     if work.broken:
@@ -206,38 +201,58 @@ def sent_queries(ask: Ask, level: LoadLevel, bounds: LoadBounds, label: str) -> 
 
 
 class _Work:
-    """The queries of a level, which its workers share. seconds: see `Waits`; NaN for queries that were not sent."""
+    """The queries of a level, which its workers share. seconds: see `Waits`; NaN for queries that were not sent.
+
+    In an open loop, one worker at a time waits for the next arrival. It starts another worker if all others are busy.
+    So there are only as many threads as a server would need, and a search finds its threads' own data again.
+    """
 
     def __init__(self, ask: Ask, due: np.ndarray | None, bounds: LoadBounds) -> None:
         self._ask, self._due, self._bounds = ask, due, bounds
         self.seconds = np.full(bounds.queries if due is None else len(due), np.nan)
-        self.errors, self.broken = list[str](), list[BaseException]()
-        self.stopped, self._lock = threading.Event(), threading.Lock()
-        self.began, self.ended, self.done = 0.0, 0.0, 0
+        self.errors, self.broken, self.threads = list[str](), list[BaseException](), list[threading.Thread]()
+        self.stopped, self._lock, self._turn = threading.Event(), threading.Lock(), threading.Lock()
+        self.began, self.ended, self.done, self._idle = 0.0, 0.0, 0, 0
         self._places = iter(range(len(self.seconds)))
 
+    def start(self, workers: int) -> None:
+        # The threads are daemons, because a query under way cannot be ended.
+        made = [threading.Thread(target=self, daemon=True) for _ in range(workers)]
+        self.threads += made
+        for thread in made:
+            thread.start()
+
     def __call__(self) -> None:
-        for place in self._places:  # shared by all threads
-            arrival = self._arrival(place)
-            if self.stopped.is_set() or arrival is None:
-                return
+        while (found := self._now() if self._due is None else self._arrival(self._due)) and not self.stopped.is_set():
             try:
-                error = self._asked(arrival)
+                error = self._asked(found[1])
             except BaseException as broken:
                 self.broken.append(broken)
                 self.stopped.set()
                 return
-            self._note(place, arrival, error)
+            self._note(*found, error)
 
-    def _arrival(self, place: int) -> float | None:
-        """Wait until a query arrives, and return the time; None if the closed loop is over."""
-        if self._due is None:
-            now = time.perf_counter()
-            return None if now - self.began >= self._bounds.seconds else now
-        arrival = self.began + float(self._due[place])
-        while not self.stopped.is_set() and (left := arrival - time.perf_counter()) > 0:
-            self.stopped.wait(left)
-        return arrival
+    def _now(self) -> tuple[int, float] | None:
+        """Return (the place of the next query, the time); None if the closed loop is over."""
+        now, place = time.perf_counter(), next(self._places, None)
+        return None if place is None or now - self.began >= self._bounds.seconds else (place, now)
+
+    def _arrival(self, due: np.ndarray) -> tuple[int, float] | None:
+        """Wait until the next query arrives. Return (its place, its scheduled arrival), or None after the last one."""
+        with self._lock:
+            self._idle += 1
+        with self._turn:
+            with self._lock:
+                self._idle -= 1
+                alone = not self._idle
+            if (place := next(self._places, None)) is None:
+                return None
+            if alone and len(self.threads) < UNDER_WAY:
+                self.start(1)
+            arrival = self.began + float(due[place])
+            while not self.stopped.is_set() and (left := arrival - time.perf_counter()) > 0:
+                self.stopped.wait(left)
+            return place, arrival
 
     def _asked(self, arrival: float) -> str | None:
         """Send a query unless its time is already over. Return the message of an error, or None."""

@@ -101,6 +101,12 @@ def test_with_more_queries_than_workers_the_client_makes_them_wait_and_counts_it
     np.testing.assert_allclose(found.seconds, lindley(level.arrivals(LONG), SERVICE), rtol=1e-9)
 
 
+def test_an_open_loop_has_hardly_more_threads_than_queries_under_way(clock):
+    """At a tenth of the capacity, few queries meet. With a thread for each, there would be a hundred."""
+    sent(OneWorker(clock, SERVICE), LoadLevel(None, 0.1 / SERVICE), LoadBounds(1e6, 100, 1e6))
+    assert clock.made <= 6
+
+
 def test_errors_are_counted_and_never_fast(clock):
     calls = iter(range(100))
 

@@ -19,14 +19,16 @@ class VirtualClock:
 
     def __init__(self, monkeypatch):
         self.now, self._lock = 0.0, threading.Lock()
+        self.made = 0  # threads so far
         self._threads, self._asleep = 0, []  # [(when to wake up, number, event)]
-        self._numbers = itertools.count()
+        self._numbers, self._blocked = itertools.count(), 0
         clock = self
 
         class Thread(threading.Thread):
             def __init__(self, **given):
                 super().__init__(**given)
                 clock._threads += 1
+                clock.made += 1
 
             def run(self):
                 try:
@@ -41,8 +43,32 @@ class VirtualClock:
                 clock.sleep(timeout)
                 return self.is_set()
 
+        class Lock:
+            """Threads that wait for it do not keep the time from passing."""
+
+            def __init__(self):
+                self._held, self._waiting = False, []
+
+            def __enter__(self):
+                with clock._lock:
+                    if not self._held:
+                        self._held = True
+                        return
+                    self._waiting.append(granted := threading.Event())
+                    clock._blocked += 1
+                    clock._advance()
+                granted.wait()
+
+            def __exit__(self, *_):
+                with clock._lock:
+                    if self._waiting:
+                        clock._blocked -= 1
+                        self._waiting.pop(0).set()
+                    else:
+                        self._held = False
+
         monkeypatch.setattr(loading, "time", SimpleNamespace(perf_counter=lambda: self.now, monotonic=time.monotonic))
-        monkeypatch.setattr(loading, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=threading.Lock))
+        monkeypatch.setattr(loading, "threading", SimpleNamespace(Thread=Thread, Event=Event, Lock=Lock))
 
     def sleep(self, seconds):
         woken = threading.Event()
@@ -52,7 +78,7 @@ class VirtualClock:
         woken.wait()
 
     def _advance(self):
-        if self._asleep and len(self._asleep) == self._threads:
+        if self._asleep and len(self._asleep) + self._blocked == self._threads:
             first = min(self._asleep)
             self._asleep.remove(first)
             self.now = max(self.now, first[0])
