@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         testset_pool,
         testset_review,
         ui,
+        watch,
     )
     from harness.commands.compare import Compared
     from harness.commands.search import Hits
@@ -55,7 +56,7 @@ __all__ = [
     "advise", "board", "check", "compare", "doctor", "doctor_cache", "doctor_sync", "doctor_warm", "evaluate",
     "export", "export_history", "export_record", "init", "load", "load_dataset", "power", "prepare", "reproduce", "run",
     "runs", "score", "search", "sweep", "testset_audit", "testset_draft", "testset_freeze", "testset_judge",
-    "testset_pool", "testset_review", "ui",
+    "testset_pool", "testset_review", "ui", "watch",
 ]  # fmt: skip
 
 

@@ -94,6 +94,7 @@ testset_judge: Callable[..., CommandResult] = _function("testset judge")
 testset_pool: Callable[..., CommandResult] = _function("testset pool")
 testset_review: Callable[..., CommandResult] = _function("testset review")
 ui: Callable[..., CommandResult] = _function("ui")
+watch: Callable[..., CommandResult] = _function("watch")
 
 
 def load_dataset(*overrides: str) -> Dataset:

@@ -1,7 +1,7 @@
 """The command line `harness COMMAND [key=value ...]`: every error becomes one message and an exit code.
 
-Exit codes: 0 success; 1 a failed run; 2 bad input or config; 3 retrieval has regressed (only `check`); 4 the queries
-cannot tell whether it has (only `check`); 130 Ctrl-C; 143 SIGTERM.
+Exit codes: 0 success; 1 a failed run; 2 bad input or config; 3 retrieval has regressed, and 4 the queries cannot tell
+whether it has (only `check` and `watch`); 130 Ctrl-C; 143 SIGTERM.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ Lines are counted as by `wc -l`. The product is harness/ and retrievers/. Counte
 
 - dict configs: parameters named `config`, `node` or `cfg`, annotated `dict[str, Any]` or `Mapping[str, Any]`
 - class names, function names in >= 2 modules: top-level names without a leading underscore, outside `__init__.py`
-- way of config: from `experiment` in harness/analysis/single_run.py, in source order, into each function of the product
-  that is called with `config`, `plan`, or an attribute or item of them. For a class this is `__init__`, or the class
-  method. Inside, the parameter that received the value is followed. Each call is a visit; a function is entered on the
-  first visit only. Rooms: the top-level packages and modules of harness/, and retrievers. Climbs: repeated visits of a
-  room, right after a room that comes before it in the order of imports of harness/__init__.py.
+- way of config: from `full_experiment` in harness/analysis/single_run.py, in source order, into each function of the
+  product that is called with `config`, `plan`, or an attribute or item of them. For a class this is `__init__`, or the
+  class method. Inside, the parameter that received the value is followed. Each call is a visit; a function is entered
+  on the first visit only. Rooms: the top-level packages and modules of harness/, and retrievers. Climbs: repeated
+  visits of a room, right after a room that comes before it in the order of imports of harness/__init__.py.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from pathlib import Path
 from measuring import ROOT, called
 
 BOUNDS = {
-    "product, lines": 60_200,
-    "product, modules": 308,
-    "tests, lines": 45_700,
+    "product, lines": 60_800,
+    "product, modules": 312,
+    "tests, lines": 46_040,
     "scripts, lines": 6_600,
     "dict configs": 15,
     "class names in >= 2 modules": 0,
@@ -40,7 +40,7 @@ BOUNDS = {
     "way of config, climbs": 9,
 }
 CONFIGS, DICTS = ("config", "node", "cfg"), re.compile(r"(dict|Mapping)\[str, Any\]( \| None)?")
-LONG, BEGIN = 60, ("harness.analysis.single_run", "experiment")
+LONG, BEGIN = 60, ("harness.analysis.single_run", "full_experiment")
 
 
 Received = tuple[str, str, frozenset[str]]

@@ -17,7 +17,7 @@ from harness.config.text import short_id
 from harness.data.scripts import Writing
 from harness.experiment import preflight, steps
 from harness.experiment.plan import Plan
-from harness.experiment.session import Clock, open_session
+from harness.experiment.session import Clock, Session, open_session
 from harness.measures.slices import SliceScore
 from harness.progress import stage
 from harness.recording import recording, retrieval_run, traces
@@ -88,6 +88,13 @@ class Result(Evaluation):
 
 def experiment(config: RunConfig, invocation: Invocation, timed: bool = False) -> Result:
     """Run one experiment. timed: time the search even if its results or the words of its queries are cached."""
+    return full_experiment(config, invocation, timed)[0]
+
+
+def full_experiment(
+    config: RunConfig, invocation: Invocation, timed: bool = False
+) -> tuple[Result, Session, steps.Outcome]:
+    """Run one experiment as `experiment` does. Also return its data with their caches, and all its rankings."""
     began = time.perf_counter()
     plan = Plan.of(config.document)
     clock = Clock()
@@ -110,7 +117,7 @@ def experiment(config: RunConfig, invocation: Invocation, timed: bool = False) -
     run_id, sent = live.run_id, not record.unsent
     logged = run_id if sent else None
     traced, untraced = traces.write_traces(plan, session, outcome, tracker, logged) if logged else (0, "")
-    return Result(
+    result = Result(
         scores=outcome.scores,
         held_out=outcome.held_out,
         objective=outcome.objective,
@@ -124,11 +131,7 @@ def experiment(config: RunConfig, invocation: Invocation, timed: bool = False) -
         fusion=outcome.fusion,
         slices=outcome.slices,
         measured=outcome.measured,
-        data_notes=(
-            *session.dataset.notes,
-            *preflight.notes(session.dataset, outcome.candidates),
-            *([better.why] if better else []),
-        ),
+        data_notes=(*dataset.notes, *preflight.notes(dataset, outcome.candidates), *([better.why] if better else [])),
         next_commands=_next_commands(setup, invocation, outcome) if run_id else [],
         best_before=leader(tracker, record, logged) if logged else None,
         private_peeks=tracker.count_private_view(record.experiment) if record.shows_private and sent else 0,
@@ -136,6 +139,7 @@ def experiment(config: RunConfig, invocation: Invocation, timed: bool = False) -
         untraced=untraced,
         seconds=round(time.perf_counter() - began, 3),
     )
+    return result, session, outcome
 
 
 def _next_commands(setup: Setup, invocation: Invocation, outcome: steps.Outcome) -> list[str]:

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from harness.analysis.ranking import chosen_run, settled
-from harness.config.check import Invocation, check_config
-from harness.config.command_list import config_class
+from harness.config.check import Invocation
 from harness.config.commands import ReproduceConfig, ScoreConfig
-from harness.config.components import reusable, target_class, with_absolute_paths
-from harness.config.schema import Role, schema_defaults, with_role
+from harness.config.components import reusable, with_absolute_paths
 from harness.config.text import counted
 from harness.data.dataset import Dataset, search_queries
 from harness.data.files import field as entry
@@ -23,7 +21,7 @@ from harness.data.files import json_text, unique_rows
 from harness.data.predictions import Predictions, read_predictions
 from harness.data.qrels import Qrels
 from harness.data.submissions import submission_rows
-from harness.errors import BadInput, did_you_mean
+from harness.errors import BadInput
 from harness.experiment import file_scores, steps
 from harness.experiment.plan import Plan
 from harness.experiment.session import open_session, read_documents
@@ -33,6 +31,7 @@ from harness.measures.scores import ShownLists, score_lists
 from harness.recording import provenance, retrieval_run
 from harness.recording.logged_run import in_full, load_unchanged, logged_config, require_allowed_hosts
 from harness.recording.recording import open_store, scratch_folder
+from harness.recording.repeating import repeating_config, require_repeatable
 from harness.reports import markup
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
@@ -139,7 +138,8 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
     began = time.perf_counter()
     tracker = open_store(config)
     run, command = _reproducible(tracker, config)
-    made = _made_with(run, logged_config(tracker, run), command, config)
+    document = repeating_config(run, logged_config(tracker, run), config)
+    made = Plan.of(document) if command == "run" else ScoreConfig.of(with_absolute_paths(document))
     if not config.verify_only:
         require_allowed_hosts(run, made.document, config.allow, asks=False)
     with scratch_folder(config.outputs.absolute()) as scratch:
@@ -166,53 +166,14 @@ def reproduce(config: ReproduceConfig, invocation: Invocation) -> CommandAnswer:
 def _reproducible(tracker: Tracker, config: ReproduceConfig) -> tuple[LoggedRun, str]:
     settings, _ = settled(tracker, config, verbs=("run",))
     run = in_full(tracker, chosen_run(tracker, settings, verbs=("run",)))
-    command = run.tags.get("harness.verb", "")
-    if command not in DATA:
-        maker = f"`harness {command}`" if command else "a program other than the harness"
-        raise BadInput(f"Run {run.short_id} was made by {maker} and has no predictions. Choose a run of `harness run`.")
-    if kind := run.tags.get("task"):
-        raise BadInput(
-            f"Run {run.short_id} scored a file of task={kind}: there is nothing to run again. "
-            f"`harness score task={kind} predictions=FILE references=FILE` scores it again; "
-            "`harness export` checks that the predictions and references are unchanged."
-        )
-    if run.status != "FINISHED":
-        raise BadInput(f"Run {run.short_id} is {run.status}: only finished runs can be reproduced.")
+    require_repeatable(run)
+    command = run.tags["harness.verb"]
     if command == "score" and not config.verify_only:
         raise BadInput(
             f"Run {run.short_id} scored a file that was made elsewhere: there is nothing to run again. "
             "Use verify_only=true to check the file and its scores."
         )
     return run, command
-
-
-def _made_with(run: LoggedRun, logged: Mapping[str, Any], command: str, config: ReproduceConfig) -> Plan | ScoreConfig:
-    """Check the run's logged config. Return it without tracking, and with this command's outputs and cache."""
-    version, commit = (run.tags.get(name, "unknown") for name in ("version.retrieval-harness", "git.commit"))
-    try:
-        if not isinstance(logged.get("retriever", {}), dict):
-            raise BadInput("config.yaml of the run is damaged: `retriever` is not a group of keys.")
-        cls = config_class(command)
-        shipped = schema_defaults(cls)
-        ours = {name: config.document.get(name, shipped.get(name)) for name in with_role(cls, Role.ASIDE)}
-        ours |= {"experiment_name": run.experiment, "tracking": {"_target_": "harness.tracking.tracker.Tracker"}}
-        if "cluster" in ours:  # Run on this machine. Keep the shard size: another one may change scores slightly.
-            cluster = logged.get("cluster")
-            shard = cluster.get("shard") if isinstance(cluster, dict) else None
-            ours["cluster"] = {"_target_": "cluster/local", "shard": shard}
-        merged = {name: value for name, value in logged.items() if name not in retrieval_run.ELSEWHERE} | ours
-        check_config(merged, command)
-        if command == "run":
-            _require_same_files(run, Plan.of(merged))
-        merged["dataset"] = _moved(merged["dataset"], config)
-        return Plan.of(merged) if command == "run" else ScoreConfig.of(with_absolute_paths(merged))
-    except BadInput as error:
-        used = run.tags.get(provenance.PLUGINS)
-        needs = f" The run used plug-ins, which must be installed here: {used}." if used else ""
-        raise BadInput(
-            f"The config of run {run.short_id} (version {version}, commit {commit[:12]}) cannot be used here: {error}"
-            f"{needs}"
-        ) from None
 
 
 def _require_own(run: LoggedRun, plan: Plan, dataset: Dataset, versions: Mapping[str, Mapping[str, str]]) -> None:
@@ -225,36 +186,6 @@ def _require_own(run: LoggedRun, plan: Plan, dataset: Dataset, versions: Mapping
             f"Run {run.named} cannot be repeated as it was: its config is not the one that it ran with, or a file, "
             "a model or this program has changed since then. Run the experiment again."
         )
-
-
-def _require_same_files(run: LoggedRun, plan: Plan) -> None:
-    for tag, sha256 in provenance.sources(plan).items():
-        if (then := run.tags.get(tag)) and then != sha256:
-            kind, _, name = tag.partition(".")
-            if kind == "source":
-                cls: Any = target_class(plan.retriever[name], tag)
-                place = plan.retriever[name][cls.source]
-            else:
-                key, _, rest = f"{name}.prompt".partition(".")
-                chosen = plan.document[key][rest]
-                place = f"{name}.prompt={chosen}" if chosen else f"The shipped prompt ({name}.prompt=null)"
-            raise BadInput(
-                f"{place} has changed since the run: its sha256 was {then[:12]}… and is {sha256[:12]}…. Put it back."
-            )
-
-
-def _moved(source: Mapping[str, Any], config: ReproduceConfig) -> dict[str, Any]:
-    """Return the run's dataset config, with the paths that the key `data` gives and with this command's cache."""
-    data, runtime = config.document["data"], source.get("runtime")
-    new_paths = {name: path for name, path in data.items() if path is not None}
-    known = [name for name in source if name in data]
-    if unknown := [name for name in new_paths if name not in known]:
-        raise BadInput(
-            f"data.{unknown[0]}: {source['_target_']} has no such path.{did_you_mean(unknown[0], known)} "
-            f"It has: {', '.join(known) or 'none'}."
-        )
-    kept = {"runtime": {**runtime, "store": config.store.path}} if runtime and "store" in runtime else {}
-    return {**source, **new_paths, **kept}
 
 
 def _verified_run(tracker: Tracker, run: LoggedRun, plan: Plan, dataset: Dataset, scratch: Path) -> Proof:

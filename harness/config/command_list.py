@@ -202,6 +202,13 @@ GROUPS = {  # heading in `harness --help` -> its commands, in the order in which
         ),
     },
     "Operations": {
+        "watch": Command(
+            "WatchConfig",
+            "watch:watch_champion",
+            "Repeat the best run on today's data, and say what has changed; the exit code says if retrieval got worse.",
+            "experiment_name=retrieval",
+            ("run", "experiment_name", "data.path", "queries", "margin", "bounds", "undecided"),
+        ),
         "reproduce": Command(
             "ReproduceConfig",
             "reproduce:reproduce",

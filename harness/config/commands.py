@@ -202,7 +202,22 @@ class RunConfig(TaskConfig, SearchingConfig):
     )
 
 
-class CheckConfig(RunConfig):
+class GuardingConfig(CommonConfig):
+    """A command that compares a run with a baseline. Its exit code says whether the run is worse."""
+
+    margin: float = key(0.02, "the drop to rule out", least=0.0001, most=1, roles=ONCE)
+    bounds: tuple[str, ...] = key(
+        (), 'limits for other numbers of the run, such as ["ms_per_query<20","judged@3>0.9"]', roles=ONCE
+    )
+    undecided: Literal["fail", "pass"] = key(
+        "fail", "if the queries cannot tell: fail (exit code 4) | pass (exit code 0)", roles=ONCE
+    )
+    format: Literal["text", "json", "markdown"] = key(
+        "text", "text | json; markdown: the whole report, for a comment or a job summary", roles=ASIDE | ONCE
+    )
+
+
+class CheckConfig(GuardingConfig, RunConfig):
     """The command `check`, which makes a run or reads one, and compares it with a baseline."""
 
     run: str | None = key(None, "the id of a finished run to check; null: run the configuration", roles=ONCE)
@@ -213,20 +228,10 @@ class CheckConfig(RunConfig):
     )
     save: Path | None = key(None, "write this baseline file instead of checking", roles=WRITES | ONCE)
     measures: tuple[str, ...] | None = key(None, "measures that may not drop; null: the objective", roles=ONCE)
-    margin: float = key(0.02, "the drop to rule out", least=0.0001, most=1, roles=ONCE)
     slice_margin: float | None = key(
         None, "the drop to rule out in each of `slices`; null: no slice may regress", least=0.0001, most=1, roles=ONCE
     )
-    bounds: tuple[str, ...] = key(
-        (), 'limits for other numbers of the run, such as ["ms_per_query<20","judged@3>0.9"]', roles=ONCE
-    )
-    undecided: Literal["fail", "pass"] = key(
-        "fail", "if the queries cannot tell: fail (exit code 4) | pass (exit code 0)", roles=ONCE
-    )
     junit: Path | None = key(None, "also write the answer as a JUnit report to this file", roles=WRITES | ONCE)
-    format: Literal["text", "json", "markdown"] = key(
-        "text", "text | json; markdown: the whole report, for a comment or a job summary", roles=ASIDE | ONCE
-    )
 
 
 class SweepConfig(RunConfig):
@@ -370,17 +375,31 @@ class HistoryConfig(TrackedConfig):
     format: TableFormat = key("text", PASTED, roles=ASIDE | ONCE)
 
 
-class ReproduceConfig(TrackedConfig):
+class RepeatingConfig(TrackedConfig):
+    """A command that repeats a logged run from its record."""
+
     experiment_name: str = named("retrieval", "the experiment of the run", roles=LOCATES)
     metric: str | None = key(None, BEST)
     select_on: Selection | None = key(None, PARTS)
     run: str | None = key(None, RUN_ID)
-    verify_only: bool = key(False, "true: check the stored files against the run's hashes and scores; run nothing")
     allow: tuple[str, ...] = key((), "addresses and environment variables that the run may use", roles=ACTS)
-    fresh: bool = key(True, "true: compute everything again, in a temporary cache; false: use the cache")
     data: DataKeys
     plugins: PluginKeys = inner(ACTS | ASIDE)
     store: StoreKeys = inner(ASIDE)
+
+
+class ReproduceConfig(RepeatingConfig):
+    verify_only: bool = key(False, "true: check the stored files against the run's hashes and scores; run nothing")
+    fresh: bool = key(True, "true: compute everything again, in a temporary cache; false: use the cache")
+
+
+class WatchConfig(GuardingConfig, RepeatingConfig):
+    """The command `watch`, which repeats the champion on today's data, and says what has changed."""
+
+    run: str | None = key(
+        None, "the id of the run to repeat; null: the registered model, or else the best run that no watch has made"
+    )
+    queries: Path | None = key(None, "today's queries: JSON lines {eval_id, msg}, or one text per line; never logged")
 
 
 class UiConfig(TrackedConfig):

@@ -135,7 +135,7 @@ BEGINNING = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS}}}")
 NAMED = 10  # maximum number of runs named in a message
 VIEWS = "mlflow.sharedViewState."  # prefix of an experiment's tags that hold saved views
 SHOWN_METRICS = (*OBJECTIVE_METRICS, "ms_per_query")
-UNRANKED = ("sweep", "compare", "load")  # commands whose own runs have no scores
+UNRANKED = ("sweep", "compare", "load", "watch")  # commands whose own runs have no scores
 RANKED = " AND ".join(f"tags.`harness.verb` != '{verb}'" for verb in UNRANKED)  # filter: runs with scores
 SHOWN_PARAMS = ("retriever", "tokenizer", "gate")
 SHOWN_TAGS = (f"{OBJECTIVE}.name", f"{OBJECTIVE}.kind")
@@ -260,7 +260,8 @@ class MlflowTracker(Tracker):
             self.files.upload(run_id, record.folder)
         if record.tables:
             self.files.upload_tables(run_id, record.tables)
-        self._log_batch(run_id, record.params, record.all_metrics, tags)  # after the files, as tags hold their hashes
+        # After the files, as tags hold their hashes.
+        self._log_batch(run_id, record.params, record.all_metrics, tags, record.step)
         if record.inputs and self.detail == "full":
             self._log_inputs(run_id, record.inputs)
 
@@ -501,9 +502,14 @@ class MlflowTracker(Tracker):
         return file_hashes.fetch_verified(run, name, lambda: self.files.download(run.run_id, name, folder))
 
     def _log_batch(
-        self, run_id: str, params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
+        self,
+        run_id: str,
+        params: Mapping[str, Any],
+        metrics: Mapping[str, float],
+        tags: Mapping[str, str],
+        step: int = 0,
     ) -> None:
-        left_metrics, left_params, left_tags = _entities(params, metrics, tags)
+        left_metrics, left_params, left_tags = _entities(params, metrics, tags, step)
         while left_params or left_metrics or left_tags:
             some_params, left_params = left_params[:100], left_params[100:]
             some_tags, left_tags = left_tags[:100], left_tags[100:]
@@ -576,13 +582,13 @@ def _view(
 
 
 def _entities(
-    params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str]
+    params: Mapping[str, Any], metrics: Mapping[str, float], tags: Mapping[str, str], step: int
 ) -> tuple[list[Metric], list[Param], list[RunTag]]:
     from mlflow.entities import Metric, Param, RunTag
 
     now, named = now_ms(), _named(params, metrics, tags)
     return (
-        [Metric(name, value, now, 0) for name, value in named["metrics"]],
+        [Metric(name, value, now, step) for name, value in named["metrics"]],
         [Param(*pair) for pair in named["params"]],
         [RunTag(*pair) for pair in named["tags"]],
     )

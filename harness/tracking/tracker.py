@@ -108,6 +108,7 @@ class RunRecord:
     tables: file name -> column -> values. folder: the folder whose files become the run's artifacts.
     began, ended: milliseconds since 1970; 0 to use the time when the tracker begins or ends the run.
     unsent: the folder where the run is saved if the tracking server was down, else None.
+    step: the step of the metrics, for a run to which several commands add points.
     """
 
     experiment: str
@@ -124,6 +125,7 @@ class RunRecord:
     began: int = 0
     ended: int = 0
     unsent: Path | None = None
+    step: int = 0
 
     @property
     def all_metrics(self) -> dict[str, float]:

@@ -124,6 +124,7 @@ PAGES = (
     Page("docs/explanation/identity.md"),
     Page("docs/board.md"),
     Page("docs/check.md", before=("harness run",), codes=UNDECIDED | REGRESSED),
+    Page("docs/watch.md", files={"today.jsonl": "eval.jsonl"}),
     Page("docs/slices.md"),
     Page(
         "docs/gates.md",

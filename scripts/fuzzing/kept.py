@@ -29,7 +29,6 @@ from harness.analysis.board.queries import Collected, ReadAgain
 from harness.analysis.board.runs import read_submissions
 from harness.analysis.comparison.scored_runs import TaskRuns, compare_runs, read_retrieval_runs
 from harness.analysis.ranking import Chosen, RankedRun
-from harness.commands import reproduce
 from harness.commands.export.ledger import Export, LeaderboardAnswer, Ledger, LedgerLine, Pending
 from harness.config.commands import CompareConfig, ReproduceConfig
 from harness.config.composing import compose
@@ -50,6 +49,7 @@ from harness.measures.objective import Objective
 from harness.measures.score_table import read_score_table
 from harness.recording import provenance, recording, task_run
 from harness.recording.logged_run import Ahead, in_full, read_config
+from harness.recording.repeating import repeating_config
 from harness.recording.run_kind import RunKind
 from harness.statistics.agreement import Proportion
 from harness.statistics.prediction_powered import Estimate
@@ -182,7 +182,7 @@ def _retrieval(folder: Path) -> None:
     places = ReproduceConfig.of(compose("reproduce", (), True)[0])
     with contextlib.suppress(BadInput):
         each(
-            lambda: reproduce._made_with(b, config, "run", places),
+            lambda: repeating_config(b, config, places),
             lambda: in_full(tracker, b),
             lambda: RunKind().validated(tracker, b, None),
         )

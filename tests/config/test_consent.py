@@ -13,7 +13,7 @@ from harness.errors import BadInput
 # code runs. One line for each group; its own keys follow without the group's name.
 REVIEWED = """
 -: format metrics objective objectives experiment_name metric select_on run top runs resamples seed sort show against
--: slices
+-: slices slice_margin margin bounds undecided baseline measures
 -: model model_name public private scale run_name top_k depth trace power alpha files unreadable verify_only fresh
 -: predictions references missing query dry_run budget relevant_from documents limit questions kinds language examples
 -: concurrency rates seconds queries timeout arrivals

@@ -136,11 +136,12 @@ def check_snapshots(
     bounds: see `bounds_of`. known: what is known of the queries, for slices and for the list of queries that lost.
     rule: None: no slices are compared.
     """
-    query_ids, notes = shared_queries(baseline, new)
+    known = known or Known({}, {}, {})
+    query_ids, notes = shared_queries(baseline, new, known.renew)
     before, after = (one.values(query_ids, measures) for one in (baseline, new))
     same = new.lists_equal(baseline) and len(query_ids) == len(new.queries)
+    same = same and np.array_equal(before, after, equal_nan=True)  # measures of spans also depend on the texts
     judged = judged_changes(measures, before, after, margin, same)
-    known = known or Known({}, {}, {})
     own = rule.margin if rule else None
     slices = slices_by(rule.attributes, known.attributes, query_ids) if rule and not same else []
     sliced = _sliced(measures[0], slices, (before[0], after[0]), own or margin)
@@ -179,19 +180,19 @@ def check_snapshots(
     )
 
 
-def shared_queries(baseline: Snapshot, new: Snapshot) -> tuple[list[str], list[str]]:
+def shared_queries(baseline: Snapshot, new: Snapshot, renew: str = SAVE) -> tuple[list[str], list[str]]:
     """Return (the queries that can be compared, notes about what has changed). Raise BadInput if there are none."""
     if baseline.version != new.version:
         raise BadInput(
             f"The baseline {baseline.named} was scored with version {baseline.version} of the measures, the run with "
-            f"version {new.version}, which may give other values for the same documents. {SAVE}"
+            f"version {new.version}, which may give other values for the same documents. {renew}"
         )
     unlike = new.unlike(baseline)
     both = [query_id for query_id in new.queries if query_id in baseline.queries]
     if unlike and not all(one.queries[query_id].data for one in (baseline, new) for query_id in both):
         raise BadInput(
             f"The {' and '.join(unlike)} of the run differ from those of {baseline.named}. Only a baseline file says "
-            f"which queries are still the same. {SAVE}"
+            f"which queries are still the same. {renew}"
         )
     kept = [one for one in both if not unlike or baseline.queries[one].data == new.queries[one].data]
     left = {
@@ -205,9 +206,9 @@ def shared_queries(baseline: Snapshot, new: Snapshot) -> tuple[list[str], list[s
         if ids
     ]
     if not kept:
-        raise BadInput(f"The run and the baseline {baseline.named} share no query. {' '.join(notes)} {SAVE}")
+        raise BadInput(f"The run and the baseline {baseline.named} share no query. {' '.join(notes)} {renew}")
     if notes:
-        notes.append(f"If these changes are meant, save a new baseline: {SAVE.rpartition(': ')[2]}")
+        notes.append(f"If these changes are meant, {renew.removeprefix('To ')}")
     if baseline.data.get("documents") != new.data.get("documents"):
         notes.insert(
             0, "The documents have changed since the baseline, so the scores may have changed for this reason."
@@ -267,13 +268,14 @@ def sentence(one: MeasureChange, margin: float) -> str:
 class Known:
     """What is known of the queries of today. grades: query_id -> {doc_id: grade} of relevant documents.
 
-    notes: sentences about the labels.
+    notes: sentences about the labels. renew: how to make a baseline of today's data.
     """
 
     texts: Mapping[str, str]
     grades: Mapping[str, Mapping[str, float]]
     attributes: Attributes
     notes: Sequence[str] = ()
+    renew: str = SAVE
 
 
 @dataclass(frozen=True)

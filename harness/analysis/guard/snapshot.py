@@ -23,7 +23,7 @@ from harness.data.qrels import Qrels
 from harness.errors import BadInput, did_you_mean
 from harness.measures.score_table import read_score_table
 from harness.recording.logged_run import Ahead
-from harness.recording.retrieval_run import PREDICTED
+from harness.recording.retrieval_run import LISTS
 from harness.recording.run_kind import RunKind, require_kind
 from harness.storage.atomic import write_text
 from harness.storage.typed import encoded, row_as
@@ -55,7 +55,8 @@ class Snapshot:
     """The results of a run on all its scored queries.
 
     baseline: the version of the file's format. measures: the names of the values of each query.
-    version: the version of the measures. predictions: sha256 of the submission without document texts.
+    version: the version of the measures. predictions: sha256 of the returned ids of documents, without their scores,
+    which change with every document of the corpus.
     out_of_fold: whether the values are out of fold, because the run learned from the labels.
     data: "documents", "queries", "qrels" -> sha256. settings: the params that decide what is retrieved.
     queries: query_id -> result, in the order of the ids.
@@ -171,7 +172,7 @@ def snapshot_of(run: LoggedRun, file: Callable[[str], Path], docs: bool = True) 
         name=run.brief,
         run_id=run.run_id or None,
         version=run.tags.get("version.measures", ""),
-        predictions=run.tags.get(PREDICTED, ""),
+        predictions=run.tags.get(LISTS, ""),
         out_of_fold=bool(table.oof),
         measures=[*measured],
         data={name.removeprefix("data."): one for name, one in run.tags.items() if name.startswith("data.")},

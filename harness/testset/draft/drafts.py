@@ -88,11 +88,12 @@ class Examples:
         return span_qrels(self.rows, chunks, folder).grades if self.rows else self.relevant
 
 
-def read_examples(path: Path) -> Examples:
+def read_examples(path: Path, key: str = "examples") -> Examples:
     """Read queries from the folder of a test set or from a file. A file has one query a line, as plain text or as the
-    contest's JSON {eval_id, msg}. If one JSON line has the contest's labels (`relevant`), all lines need them."""
+    contest's JSON {eval_id, msg}. If one JSON line has the contest's labels (`relevant`), all lines need them.
+    key: the config key, for errors."""
     if path.is_dir():
-        rows = read_queries(path, "examples")
+        rows = read_queries(path, key)
         return Examples(tuple(row.query for row in rows), tuple(rows))
     try:
         lines = list(numbered_lines(path))
@@ -103,7 +104,7 @@ def read_examples(path: Path) -> Examples:
         qrels = Contest(qrels=str(path)).qrels() if any("relevant" in row for _, row in json_lines(path)) else None
         return Examples(tuple(Contest(queries=str(path)).queries()), relevant=qrels.grades if qrels else {})
     except BadInput as error:
-        raise BadInput(f"examples: {error}") from None
+        raise BadInput(f"{key}: {error}") from None
 
 
 def example_lines(examples: Sequence[Query], kind: str, *key: object) -> str:

@@ -105,7 +105,7 @@ def test_only_queries_that_did_not_change_are_compared():
         "1 query of the baseline is gone: 000. Not compared.",
         "1 query is new: 005. Not compared.",
         "1 query has another text or other labels: 003. Not compared.",
-        "If these changes are meant, save a new baseline: harness check save=FILE",
+        "If these changes are meant, save a baseline of today's data: harness check save=FILE",
     ]
 
 
