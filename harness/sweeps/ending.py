@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from harness.storage.atomic import write_text
 from harness.sweeps import plan
 from harness.sweeps.auto.out_of_fold import Automatic
 from harness.sweeps.execution import Execution, tell
+from harness.sweeps.jobs import FullRecord
 from harness.sweeps.recommendation import Edge, edges
 from harness.sweeps.report import sweep_report, write_sweep_files
 from harness.sweeps.summary import SweepSummary
@@ -93,6 +94,7 @@ class Ending:
     record: RunRecord
     began: float
     automatic: Automatic | None
+    _begun: list[FullRecord] = field(default_factory=list)
 
     @cached_property
     def _read(self) -> Sequence[LoggedRun]:
@@ -111,7 +113,7 @@ class Ending:
         numbers: dict[str, float] = {}
         for place, part in enumerate(summary.parts if raised is None else ()):
             if part.best is not None:
-                folder = self.execution.context.folder / (f"best-{place}" if part.apart else "best")
+                folder = self._best_folder(part, place)
                 best[part.label], numbers = folder, self._log_best_in_full(part, folder)
         failed = summary.counts()["failed"] > 0
         status = "KILLED" if interrupted else "FAILED" if failed or raised else "FINISHED"
@@ -147,6 +149,9 @@ class Ending:
             self.execution.log_best(number for part in summary.parts for number in part.finished[:most])
             summary = self._grouped()
         if not summary.groups:
+            if summary.best is not None:  # beside this process, which judges the sweep meanwhile
+                run_id = summary.results[summary.best].run_id
+                self._begun.append(self.execution.begin_in_full(summary.best, run_id, self._best_folder(summary, 0)))
             return self._judged(summary)
         return replace(summary, groups=[self._judged(group) for group in summary.groups])
 
@@ -203,13 +208,19 @@ class Ending:
         except (BadInput, Unreachable, OSError):
             return []
 
+    def _best_folder(self, part: SweepSummary, place: int) -> Path:
+        return self.execution.context.folder / (f"best-{place}" if part.apart else "best")
+
     def _log_best_in_full(self, summary: SweepSummary, folder: Path) -> dict[str, float]:
         execution, context = self.execution, self.execution.context
         trial, result = execution.trials[summary.best or 0], summary.results[summary.best or 0]
         tracker = copy.copy(execution.tracker)
         tracker.detail = "full"
-        [job] = plan.jobs([trial], plan.depths([trial]), None)
-        record = Runner(job, context).full_record(trial, result.run_id, folder)
+        record = self._begun.pop()() if self._begun else None
+        if record is None:
+            [job] = plan.jobs([trial], plan.depths([trial]), None)
+            record = Runner(job, context).full_record(trial, result.run_id, folder)
+        record.folder = folder
         if result.run_id and "queries/scored" not in result.metrics:  # else the run is already logged in full
             try:
                 tracker.log(result.run_id, record)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 from harness.config.text import runnable
@@ -13,6 +14,7 @@ from harness.errors import Failed
 from harness.experiment import timing
 from harness.sweeps import plan
 from harness.sweeps.definition import JobsLost, Sweep
+from harness.sweeps.jobs import FullRecord
 from harness.sweeps.plan import Trial
 from harness.sweeps.report import watch_trials
 from harness.sweeps.trial_log import TrialLog
@@ -86,6 +88,13 @@ class Execution:
             tell(
                 [f"The view of this sweep lacks the runs that it reused, since {error}. Repeat the sweep to add them."]
             )
+
+    def begin_in_full(self, number: int, run_id: str | None, folder: Path) -> FullRecord:
+        """Let a helping process write a trial in full, if one runs, see `Helpers.begin_in_full`."""
+        helpers = self.sweep.launcher.jobs.helpers
+        if helpers is None or number not in self._job_of:
+            return lambda: None
+        return helpers.begin_in_full(self._job_of[number], number, run_id, folder)
 
     def log_best(self, numbers: Iterable[int]) -> None:
         """Log these trials, which are the best, if the tracker logs only the best."""

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,15 +26,19 @@ from typing import Any
 from harness import children
 from harness.config import plugins
 from harness.experiment.plan import Plan
+from harness.storage.append_log import START, AppendLog
 from harness.storage.typed import encoded
 from harness.sweeps.plan import Job, Trial
 from harness.sweeps.trials import Context, Runner, read_journal
 from harness.tasks.scored_file import TextPlan
+from harness.tracking.tracker import EndedRun, RunRecord
 from retrievers.base import cores
 
 BLOCK = 10  # number of trials that a process takes at a time
 MANY = 400  # number of trials for which one more process is started at once
 LONG = 2.0  # seconds of work left in a job for which one more process is started; starting one takes about one second
+
+FullRecord = Callable[[], RunRecord | None]  # see `Helpers.begin_in_full`
 
 log = logging.getLogger(__name__)
 
@@ -114,6 +118,7 @@ class Helpers:
 
     def __init__(self) -> None:
         self._running: list[subprocess.Popen[str]] = []
+        self._request = ""  # the line of the latest job
 
     def __enter__(self) -> Helpers:
         return self
@@ -140,6 +145,7 @@ class Helpers:
 
         request: the line that tells a process which job to run.
         """
+        self._request = request
         if not runner.job.cached:
             _ = runner.shared  # or each process would compute the same rankings
         asked = self._ask(request)
@@ -160,6 +166,27 @@ class Helpers:
             self._running.remove(one)
             log.warning("A process that ran trials ended with exit code %d. Its trials run again here.", one.wait())
         return not failed
+
+    def begin_in_full(self, number: int, trial: int, run_id: str | None, folder: Path) -> FullRecord:
+        """Let a process write all that a run can log of a trial. Return a function that waits for the record.
+
+        The function returns None if no process runs, or if it fails. number: of the trial's job. See
+        `Runner.full_record` for `run_id` and `folder`.
+        """
+        if not (self._running and self._request):
+            return lambda: None
+        one, target = self._running[0], {"trial": trial, "run_id": run_id, "folder": str(folder)}
+        request = json.loads(self._request) | {"number": number, "full": target}
+        with suppress(BrokenPipeError):
+            print(json.dumps(request), file=one.stdin, flush=True)
+
+        def record() -> RunRecord | None:
+            if one.stdout is None or not one.stdout.readline():
+                return None
+            [ended], _ = _full_log(folder).since(START)
+            return ended.record
+
+        return record
 
     def _ask(self, request: str) -> list[subprocess.Popen[str]]:
         for one in self._running:
@@ -244,11 +271,27 @@ def _help() -> None:
         context = Context(**request["context"] | {"folder": Path(request["context"]["folder"])})
         job = _read_job(context, request["number"], request["tracking"])
         runner = Runner(job, context)
-        try:
-            deque(TrialBlocks.of(job, context, request["number"]).run(runner), maxlen=0)
-        finally:
-            runner.append()
+        if full := request.get("full"):
+            _write_in_full(runner, **full)
+        else:
+            try:
+                deque(TrialBlocks.of(job, context, request["number"]).run(runner), maxlen=0)
+            finally:
+                runner.append()
         print("done", file=answers, flush=True)
+
+
+def _write_in_full(runner: Runner, trial: int, run_id: str | None, folder: str) -> None:
+    [wanted] = (one for one in runner.job.trials if one.number == trial)
+    record = runner.full_record(wanted, run_id, Path(folder))
+    record.folder = None  # the process that reads the record knows it
+    (log := _full_log(Path(folder))).path.unlink(missing_ok=True)
+    with log.appending() as add:
+        add(EndedRun(run_id or "", "FINISHED", record))
+
+
+def _full_log(folder: Path) -> AppendLog[EndedRun]:
+    return AppendLog(folder.parent / "jobs" / f"{folder.name}.jsonl", EndedRun)
 
 
 def _listen(requests: SimpleQueue[str]) -> None:

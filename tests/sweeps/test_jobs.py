@@ -148,8 +148,16 @@ def test_processes_help(shared, monkeypatch, count, here):
     with Helpers() as helpers:
         helpers.start(count)
         run_job(job, mine, 0, helpers, request)
+        record = helpers.begin_in_full(0, 3, None, mine.folder / "best")()
     assert sorted(numbers_of(mine)) == [*range(12)]
     assert ran == [*here]
+    [third] = (trial for trial in job.trials if trial.number == 3)
+    own = trials.Runner(job, mine).full_record(third, None, mine.folder / "own")
+    assert {one.name for one in (mine.folder / "best").iterdir()} == {
+        one.name for one in (mine.folder / "own").iterdir()
+    }
+    assert record.metrics["modified_map@3"] == own.metrics["modified_map@3"]
+    assert (record.tables, record.params, record.objective) == (own.tables, own.params, own.objective)
 
 
 def test_the_trials_of_a_helper_that_dies_run_here(shared, monkeypatch, caplog):
@@ -159,6 +167,7 @@ def test_the_trials_of_a_helper_that_dies_run_here(shared, monkeypatch, caplog):
     (TrialBlocks.of(job, mine, 0).folder / "10").touch()  # the helper has taken this block
     with Helpers() as helpers:
         run_job(job, mine, 0, helpers, request)
+        assert helpers.begin_in_full(0, 3, None, mine.folder / "best")() is None
     assert sorted(numbers_of(mine)) == [*range(12)]
     assert "ended with exit code 3" in caplog.text
 
