@@ -28,7 +28,7 @@ UNDER_WAY = 256  # maximum number of queries of an open loop under way at once; 
 WARM_UP = 10  # minimum number of uncounted queries before the first level
 LOOK_SECONDS = 0.1  # time between two updates of the progress
 GRACE_SECONDS = 1.0  # seconds that queries under way may take after an interruption
-SLOWER, ANSWERED, SAME = 3.0, 0.99, 0.95  # see `keeps_up` and `knee`
+SLOWER, QUICK_MS, ANSWERED, SAME = 3.0, 10.0, 0.99, 0.95  # see `slowest_p95`, `keeping_up` and `knee`
 
 Ask = Callable[[], None]  # sends the next query and waits for the answer; raises Failed if there is none
 
@@ -142,11 +142,19 @@ def percentile(seconds: np.ndarray, percent: int) -> float:
     return found if math.isfinite(found) else math.nan
 
 
-def keeping_up(levels: Sequence[LevelTimes]) -> list[LevelTimes]:
-    """Set `keeps_up` of all levels: at least 99 % of the queries are answered, and p95 is at most three times the p95
-    of a single worker, which is the first level.
+def slowest_p95(levels: Sequence[LevelTimes]) -> float:
+    """Return the highest p95 in ms that keeps up: three times that of one worker, which is the first level.
+
+    It is at least 10 ms: nobody notices less, and a quick search answers rare queries more slowly, since caches and
+    threads must wake up. Return NaN if the p95 of one worker is unknown.
     """
-    most = SLOWER * levels[0].p95_ms
+    alone = levels[0].p95_ms
+    return alone if math.isnan(alone) else max(SLOWER * alone, QUICK_MS)
+
+
+def keeping_up(levels: Sequence[LevelTimes]) -> list[LevelTimes]:
+    """Set `keeps_up` of all levels: at least 99 % of the queries are answered, and p95 is at most `slowest_p95`."""
+    most = slowest_p95(levels)
 
     def keeps_up(one: LevelTimes) -> bool | None:
         if one.answered < ANSWERED:

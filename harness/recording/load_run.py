@@ -11,7 +11,7 @@ from typing import Any
 from harness.config.text import counted
 from harness.data.tables import csv_text
 from harness.experiment import timing
-from harness.experiment.loading import ANSWERED, SLOWER, LevelTimes, knee
+from harness.experiment.loading import ANSWERED, QUICK_MS, SLOWER, LevelTimes, knee
 from harness.recording import provenance
 from harness.recording.retrieval_run import write_metrics
 from harness.reports.figure import save
@@ -72,8 +72,8 @@ def load_report(found: Loaded) -> Report:
         verdict = "No level is known to keep up, so there is no knee."
     rule = (
         f"A level keeps up if at least {percent(ANSWERED, 0)} of its queries are answered, and if its p95 is at most "
-        f"{SLOWER:g} times the p95 with one worker. The knee is the level that keeps up with the most answers per "
-        "second."
+        f"{SLOWER:g} times the p95 with one worker, or at most {QUICK_MS:g} ms. The knee is the level that keeps up "
+        "with the most answers per second."
     )
     return Report(verdict, tables=[load_table(found.levels)], notes=[rule, *_notes(found)])
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from harness.experiment.loading import SLOWER, LevelTimes
+from harness.experiment.loading import LevelTimes, slowest_p95
 from harness.measures.scores import Scores, Summary
 from harness.reports.figure import COLOURS, FONT, WIDTH, label_rows, new_figure, save, with_fonts
 
@@ -126,7 +126,7 @@ def draw_load(levels: Sequence[LevelTimes]) -> Figure:
             below.plot(loads, loads, "--", color=ABSENT, label="offered")
         below.set_xlabel(label, fontsize=FONT)
         below.set_xticks(loads, [f"{load:g}" for load in loads])
-        above.axhline(SLOWER * levels[0].p95_ms, linestyle=":", color=ABSENT, label=f"{SLOWER:g} × p95 of one worker")
+        above.axhline(slowest_p95(levels), linestyle=":", color=ABSENT, label="the highest p95 that keeps up")
         for panel in (above, below):
             panel.tick_params(labelsize=FONT)
             panel.legend(fontsize=FONT, frameon=False)

@@ -164,13 +164,14 @@ def times(qps, p95, rate=None, sent=1000, errors=0):
 
 
 KNEES = {
-    "more load, more answers, in three times the time": ([times(10, 2), times(30, 4), times(50, 6)], [1, 1, 1], 2),
-    "slower than that": ([times(10, 2), times(30, 4), times(50, 6.1)], [1, 1, 0], 1),
-    "as many answers with more waiting": ([times(10, 2), times(10.2, 4), times(10.4, 6)], [1, 1, 1], 0),
-    "errors": ([times(10, 2), times(30, 2, errors=10), times(50, 2, errors=11)], [1, 1, 0], 1),
-    "rates count, too": ([times(10, 2), times(40, 3, rate=40.0)], [1, 1], 1),
-    "too few queries": ([times(10, 2), times(40, math.nan)], [1, None], 0),
-    "too few queries for the first": ([times(10, math.nan), times(40, 2)], [None, None], None),
+    "more load, more answers, in three times the time": ([times(10, 20), times(30, 40), times(50, 60)], [1, 1, 1], 2),
+    "slower than that": ([times(10, 20), times(30, 40), times(50, 61)], [1, 1, 0], 1),
+    "quicker than anybody notices": ([times(10, 0.2), times(30, 10), times(50, 10.1)], [1, 1, 0], 1),
+    "as many answers with more waiting": ([times(10, 20), times(10.2, 40), times(10.4, 60)], [1, 1, 1], 0),
+    "errors": ([times(10, 20), times(30, 20, errors=10), times(50, 20, errors=11)], [1, 1, 0], 1),
+    "rates count, too": ([times(10, 20), times(40, 30, rate=40.0)], [1, 1], 1),
+    "too few queries": ([times(10, 20), times(40, math.nan)], [1, None], 0),
+    "too few queries for the first": ([times(10, math.nan), times(40, 20)], [None, None], None),
     "nothing but errors": ([times(10, math.nan, errors=900)], [0], None),
 }
 
