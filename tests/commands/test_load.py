@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from logged_runs import DATA, RUN, TOY
+from logged_runs import DATA, RUN, TOY, WITHHELD
 from search_server import Reply, SearchServer
 from virtual_clock import lindley
 
@@ -62,9 +62,9 @@ def test_a_load_is_logged_beside_the_run_of_the_same_configuration(harness, trac
     }
 
 
-def test_the_board_and_the_list_show_the_latest_load_of_each_configuration(harness, toy):
+def test_the_board_and_the_list_show_the_latest_load_of_each_configuration(harness, logged):
     """A load with other settings, such as another top_k, belongs to none of the runs."""
-    best, other = harness(*RUN).json["run_id"], harness(*RUN, "gate=score", "gate.threshold=99").json["run_id"]
+    other, best = (done.json["run_id"] for done in logged(WITHHELD, RUN))
     first, second, _ = (harness(*LOAD, "concurrency=[1]", *more).json for more in ((), (), ("top_k=2",)))
     assert first["run_id"] != second["run_id"]
     wanted = {
