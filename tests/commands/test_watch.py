@@ -87,11 +87,14 @@ def test_documents_that_come_go_and_change_are_named(watch, edit, tracker):
     assert history(tracker, "documents/gone") == [(2, 0.0), (3, 1.0)]
 
 
-def test_the_best_run_stays_the_baseline_though_watches_log_runs(watch, champion, edit):
-    watch()
-    edit("documents", 0, content="달은 지구의 위성")
-    _, found = watch()
-    assert found["baseline"][:8] == champion[:8]
+def test_a_better_run_of_a_watch_does_not_become_the_baseline(harness, edit):
+    edit("documents", 1, content="구름")
+    base = harness(*RUN).json["run_id"]
+    edit("documents", 1, content="물은 섭씨 100도에서 끓는다")
+    found = [json.loads(harness(*WATCH, "undecided=pass", "format=json").text) for _ in range(2)]
+    assert [one["objective"] for one in found] == [1.0, 1.0]
+    assert [one["baseline"][:8] for one in found] == [base[:8]] * 2
+    assert found[1]["changes"][0]["before"] == pytest.approx(2 / 3)
 
 
 def test_queries_and_labels_that_changed_are_not_compared(harness, watch, edit, toy):
@@ -140,12 +143,11 @@ def test_a_drop_is_not_hidden(watch, edit):
     code, found = watch()
     assert (code, found["outcome"], found["objective"]) == (4, "cannot tell", pytest.approx(1 / 3))
     assert {one["query_id"] for one in found["lost"]} == {"3", "7"}
-    assert watch("undecided=pass")[0] == 0
     code, found = watch('bounds=["hit@1>0.5"]')
     assert (code, found["outcome"]) == (3, "regressed")
 
 
-def test_todays_queries(harness, watch, tmp_path):
+def test_todays_queries(watch, tmp_path):
     (tmp_path / "today.txt").write_text("달의 모양은 왜 변해?\n쿠버네티스\n", "utf-8")
     code, found = watch("queries=today.txt")
     today = found["today"]
@@ -154,13 +156,9 @@ def test_todays_queries(harness, watch, tmp_path):
     assert today["unseen"] == 1 + 1, "'해?' of the first query, which has a label, is in no document either"
     assert [(one["query_id"], one["text"]) for one in today["to_label"]] == [("2", "쿠버네티스")]
     assert today["to_label"][0]["reason"].startswith("new words: 쿠버, 버네, 네티")
-    report = harness(*WATCH, "queries=today.txt", "format=markdown")
-    assert "To label next" in report.out
-
-
-def test_from_python(watch):
-    found = package.watch("experiment_name=e")
-    assert (found.outcome, found.failure) == ("holds", None)
+    again = package.watch("experiment_name=e", "queries=today.txt")
+    assert (again.outcome, again.failure) == ("holds", None)
+    assert "To label next" in str(again)
 
 
 @pytest.mark.parametrize(
