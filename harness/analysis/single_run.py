@@ -25,6 +25,8 @@ from harness.reports.evaluation import Evaluation
 from harness.tracking.tracker import LoggedRun, RunRecord
 from retrievers.base import Ranking
 
+REPEATS = "watch.of"  # tag of a run that a watch has made: the id of the run that it repeats
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Evaluation):
@@ -92,13 +94,17 @@ def experiment(config: RunConfig, invocation: Invocation, timed: bool = False) -
 
 
 def full_experiment(
-    config: RunConfig, invocation: Invocation, timed: bool = False
+    config: RunConfig, invocation: Invocation, timed: bool = False, repeats: str | None = None
 ) -> tuple[Result, Session, steps.Outcome]:
-    """Run one experiment as `experiment` does. Also return its data with their caches, and all its rankings."""
+    """Run one experiment as `experiment` does. Also return its data with their caches, and all its rankings.
+
+    repeats: the id of the run whose config this is, if the command line does not say it.
+    """
     began = time.perf_counter()
     plan = Plan.of(config.document)
     clock = Clock()
     dataset, record = retrieval_run.prepare_run(plan, invocation, clock)
+    record.tags |= {REPEATS: repeats} if repeats else {}
     tracker = recording.connect_tracker(plan.made("tracking"), config.outputs)
     target = recording.new_folder(config.outputs.absolute() / "runs")
     with recording.live_run(tracker, record, target) as live:
@@ -110,7 +116,7 @@ def full_experiment(
             costs = retrieval_run.cost_numbers(plan, session)
             retrieval_run.log_numbers(live.folder, record, outcome, costs, plan.light)
             if not plan.light:
-                run_id, words = live.run_id, invocation.overrides
+                run_id, words = live.run_id, None if repeats else invocation.overrides
                 retrieval_run.write_page(live.folder, record, run_id, plan, dataset, outcome, words)
     setup = Setup(plan, invocation.choices, Writing.of(dataset.documents), len(dataset.documents))
     better = setup.writing.better_tokenizer(plan.tokenizer_of(invocation.choices))

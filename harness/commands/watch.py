@@ -16,7 +16,7 @@ from harness.analysis.guard.snapshot import Snapshot, fingerprints_of, snapshot_
 from harness.analysis.guard.todays_queries import QueriesToday, read_todays_queries, todays_queries
 from harness.analysis.guard.watch_series import DocumentsChange, WatchSeries, WatchState, documents_change
 from harness.analysis.ranking import Wanted, require_finished, require_labels, settled
-from harness.analysis.single_run import full_experiment
+from harness.analysis.single_run import REPEATS, full_experiment
 from harness.config.check import Invocation
 from harness.config.commands import RunConfig, WatchConfig
 from harness.config.schema import schema_groups
@@ -34,7 +34,6 @@ from harness.reports.tables import Column, Rows, Table
 from harness.storage.typed import INLINE, OPTIONAL
 from harness.tracking.tracker import NOTE, LoggedRun, Tracker, as_note, mlflow_name
 
-OF = "watch.of"  # tag of a run that a watch has made: the id of the run that it repeats
 SAME = "Nothing changed: the documents, queries, labels and results are those of the baseline."
 
 
@@ -80,7 +79,7 @@ def watch_champion(config: WatchConfig, invocation: Invocation) -> CommandAnswer
     if metric not in before.measures:
         near = did_you_mean(metric, before.measures)
         raise BadInput(f"metric={metric}: run {base.named} has no value of it by query.{near}")
-    now = _repeat(tracker, config, invocation, base, logged, metric)
+    now = _repeat(config, invocation, base, logged, metric)
     new_baseline = Place.of(config, invocation).command("watch", f"run={now.new.run.short_id}")
     renew = f"To make today's run the baseline: {new_baseline}"
     known = _queries_then(series.state, old, before, now, renew)
@@ -109,7 +108,7 @@ def _baseline(tracker: Tracker, config: WatchConfig) -> tuple[str, LoggedRun]:
         run = recommended(tracker, tracker.run(config.run))
     else:
         wanted = Wanted(config.experiment_name, metric, config.select_on, verbs=("run",))
-        champion = champion_run(tracker, wanted, lambda one: OF not in one.tags)
+        champion = champion_run(tracker, wanted, lambda one: REPEATS not in one.tags)
         if champion is None:
             raise BadInput(
                 f"Experiment {config.experiment_name!r} has only runs that `harness watch` has made. Name the run to "
@@ -125,12 +124,7 @@ def _baseline(tracker: Tracker, config: WatchConfig) -> tuple[str, LoggedRun]:
 
 
 def _repeat(
-    tracker: Tracker,
-    config: WatchConfig,
-    invocation: Invocation,
-    base: LoggedRun,
-    logged: Mapping[str, Any],
-    metric: str,
+    config: WatchConfig, invocation: Invocation, base: LoggedRun, logged: Mapping[str, Any], metric: str
 ) -> Repeated:
     """Run the baseline's config on today's data, with the measure added, and compare today's queries."""
     document = repeating_config(base, logged, config, config.tracking)
@@ -141,10 +135,10 @@ def _repeat(
     queries = read_todays_queries(config.queries, plan) if config.queries else None
     choices = {group: base.params.get(group, "none") for group in schema_groups(RunConfig)}
     as_then = Invocation(choices, (), config_dir=invocation.config_dir)
-    result, session, outcome = full_experiment(RunConfig.of(document), as_then, bounds_time(config.bounds))
+    timed = bounds_time(config.bounds)
+    result, session, outcome = full_experiment(RunConfig.of(document), as_then, timed, base.run_id)
     if result.run_id is None or result.unsent:
         raise Failed("Today's run is not in the tracking store, so nothing was compared. Upload it, and watch again.")
-    tracker.tag(result.run_id, {OF: base.run_id})
     new, dataset = CheckedRun.made(result), session.dataset
     require_labels(new.run)
     assert dataset.qrels is not None

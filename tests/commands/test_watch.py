@@ -53,7 +53,7 @@ def history(tracker, metric):
 def test_two_watches_of_unchanged_data_are_two_points(harness, watch, champion, tracker):
     code, first = watch()
     assert (code, first["outcome"], first["changed"], first["step"]) == (0, "holds", False, 1)
-    assert first["documents"] == {"count": 3, "new": None, "gone": None, "changed": None, "relevant": 0}
+    assert first["documents"] == {"count": 3, "lists": {}, "relevant": 0}
     assert tracker.run(first["run_id"]).tags["watch.of"] == champion
     done = harness(*WATCH)
     assert done.text.splitlines()[3] == (
@@ -72,17 +72,16 @@ def test_documents_that_come_go_and_change_are_named(watch, edit, tracker):
     edit("documents", 3, docid="d4", content="바다는 넓다")
     code, found = watch()
     assert (code, found["outcome"], found["changed"]) == (0, "holds", True)
-    assert found["documents"]["new"] == {"count": 1, "first": ["d4"]}
+    assert found["documents"]["lists"]["new"] == {"count": 1, "first": ["d4"]}
     edit("documents", 1, content="물은 섭씨 100도에서 끓는다.")
     edit("documents", 3)
     _, found = watch()
-    assert found["documents"] == {
-        "count": 3,
+    assert found["documents"]["lists"] == {
         "new": {"count": 0, "first": []},
         "gone": {"count": 1, "first": ["d4"]},
         "changed": {"count": 1, "first": ["d2"]},
-        "relevant": 1,
     }
+    assert (found["documents"]["count"], found["documents"]["relevant"]) == (3, 1)
     assert history(tracker, "documents") == [(1, 3.0), (2, 4.0), (3, 3.0)]
     assert history(tracker, "documents/gone") == [(2, 0.0), (3, 1.0)]
 

@@ -60,21 +60,15 @@ class ListedIds:
 
 @dataclass(frozen=True)
 class DocumentsChange:
-    """The documents of today, and what has changed since the last watch. The lists are None in the first watch.
+    """The documents of today, and what has changed since the last watch.
 
+    lists: "new", "gone" and "changed" -> ids; empty in the first watch.
     relevant: the number of changed documents that are relevant to a labelled query.
     """
 
     count: int
-    new: ListedIds | None = None
-    gone: ListedIds | None = None
-    changed: ListedIds | None = None
+    lists: Mapping[str, ListedIds] = field(default_factory=dict)
     relevant: int = 0
-
-    @property
-    def lists(self) -> dict[str, ListedIds]:
-        named = {"new": self.new, "gone": self.gone, "changed": self.changed}
-        return {name: ids for name, ids in named.items() if ids}
 
     @property
     def sentence(self) -> str:
@@ -87,27 +81,24 @@ class DocumentsChange:
 
 def documents_change(before: WatchState, dataset: Dataset) -> tuple[DocumentsChange, Mapping[str, str]]:
     """Return (what has changed since the state `before`, the hash of each document of today by its id)."""
-    count = len(dataset.documents)
-    if before.fingerprint and before.fingerprint == dataset.fingerprints["documents"]:
-        same = ListedIds(0, ())
-        return DocumentsChange(count, same, same, same), before.documents
-    with stage("comparing the documents"):
-        known = before.documents
-        today = {
-            document.doc_id: hashlib.blake2b(fingerprint_row(document), digest_size=8).hexdigest()
-            for document in dataset.documents
-        }
-        if not before.fingerprint:
-            return DocumentsChange(count), today
-        parts = (
-            [one for one in today if one not in known],
-            [one for one in known if one not in today],
-            [one for one, sha256 in today.items() if one in known and known[one] != sha256],
-        )
+    count, known, today = len(dataset.documents), before.documents, before.documents
+    if before.fingerprint != dataset.fingerprints["documents"]:
+        with stage("comparing the documents"):
+            today = {
+                document.doc_id: hashlib.blake2b(fingerprint_row(document), digest_size=8).hexdigest()
+                for document in dataset.documents
+            }
+    if not before.fingerprint:
+        return DocumentsChange(count), today
+    parts = {
+        "new": [one for one in today if one not in known],
+        "gone": [one for one in known if one not in today],
+        "changed": [one for one, digits in today.items() if known.get(one, digits) != digits],
+    }
     grades = dataset.qrels.grades if dataset.qrels else {}
     relevant = {doc_id for of_query in grades.values() for doc_id in of_query}
-    new, gone, changed = map(ListedIds.of, parts)
-    return DocumentsChange(count, new, gone, changed, len(relevant.intersection(parts[2]))), today
+    lists = {name: ListedIds.of(ids) for name, ids in parts.items()}
+    return DocumentsChange(count, lists, len(relevant.intersection(parts["changed"]))), today
 
 
 @dataclass(frozen=True, eq=False)

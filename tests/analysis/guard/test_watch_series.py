@@ -42,7 +42,7 @@ def state_of(data, **fields):
 )
 def test_documents_that_come_go_and_change(today, found, said):
     change, hashes = documents_change(state_of(dataset(*DOCUMENTS)), dataset(*today))
-    assert [change.new.count, change.gone.count, change.changed.count, change.relevant] == found
+    assert [*(ids.count for ids in change.lists.values()), change.relevant] == found
     assert hashes.keys() == {one.doc_id for one in today}
     assert said in (None, change.sentence)
 
@@ -56,8 +56,8 @@ def test_a_title_is_not_a_text():
 
 def test_long_lists_are_cut():
     change, _ = documents_change(state_of(dataset(*DOCUMENTS)), dataset(*(Document(f"n{n}", "") for n in range(7))))
-    assert (change.new.count, change.new.first, change.gone.count) == (7, ["n0", "n1", "n2", "n3", "n4"], 3)
-    assert change.new.text == "n0, n1, n2, n3, n4 and 2 more"
+    new = change.lists["new"]
+    assert (new.count, new.first, new.text) == (7, [f"n{n}" for n in range(5)], "n0, n1, n2, n3, n4 and 2 more")
 
 
 @pytest.mark.stored
