@@ -59,7 +59,7 @@ def test_two_watches_of_unchanged_data_are_two_points(harness, watch, champion, 
     assert done.text.splitlines()[3] == (
         "  Nothing changed: the documents, queries, labels and results are those of the baseline."
     )
-    assert "Since the last watch: no change in 3 documents." in done.out
+    assert "Documents since the last watch: no change; 3 in all." in done.out
     assert history(tracker, "objective") == [(1, 1.0), (2, 1.0)]
     assert history(tracker, "objective_change") == [(1, 0.0), (2, 0.0)]
     assert history(tracker, "documents/new") == [(2, 0.0)]
@@ -102,7 +102,7 @@ def test_queries_and_labels_that_changed_are_not_compared(harness, watch, edit, 
     edit("eval", 2)  # query 5 is gone
     edit("qrels", 1, relevant=["d1"])  # query 3 has other labels
     code, found = watch()
-    assert (code, found["outcome"], found["queries"]) == (4, "cannot tell", 1)
+    assert (code, found["outcome"], found["queries"]) == (0, "holds", 1), "the other query has the same documents"
     assert found["notes"][:2] == [
         "1 query of the baseline is gone: 5. Not compared.",
         "1 query has another text or other labels: 3. Not compared.",
@@ -122,7 +122,7 @@ def test_the_first_watch_finds_the_old_queries_where_the_run_read_them(harness, 
             text.replace("물은 몇 도에서 끓어?", "물이 끓는 온도"), "utf-8"
         )
     code, found = watch("data.path=today")
-    assert (code, found["queries"]) == (4, 2)
+    assert (code, found["queries"]) == (0, 2)
     (toy / "eval.jsonl").unlink()
     assert watch("data.path=today")[1]["queries"] == 2, "the state remembers them"
 
@@ -146,7 +146,7 @@ def test_a_drop_is_not_hidden(watch, edit):
     assert (code, found["outcome"]) == (3, "regressed")
 
 
-def test_todays_queries(watch, tmp_path):
+def test_todays_queries(watch, tmp_path, tracker):
     (tmp_path / "today.txt").write_text("달의 모양은 왜 변해?\n쿠버네티스\n", "utf-8")
     code, found = watch("queries=today.txt")
     today = found["today"]
@@ -158,6 +158,9 @@ def test_todays_queries(watch, tmp_path):
     again = package.watch("experiment_name=e", "queries=today.txt")
     assert (again.outcome, again.failure) == ("holds", None)
     assert "To label next" in str(again)
+    [series] = tracker.runs("e", {"harness.verb": "watch"})
+    assert "쿠버네티스" not in str(series), "MLflow does not get the texts"
+    assert history(tracker, "unseen_words") == [(1, 1.0), (2, 1.0)]
 
 
 @pytest.mark.parametrize(

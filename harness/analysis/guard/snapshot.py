@@ -81,6 +81,13 @@ class Snapshot:
             and self.queries.keys() == other.queries.keys()
         )
 
+    def returns_same(self, other: Snapshot, query_ids: Sequence[str]) -> bool:
+        """Return whether both runs are known to have returned the same documents for these queries."""
+        if self.predictions and self.predictions == other.predictions:
+            return True
+        whole = all(int(one.settings.get("top_k", SHOWN + 1)) <= SHOWN for one in (self, other))  # `docs` are all
+        return whole and all(self.queries[one].docs == other.queries[one].docs for one in query_ids)
+
     def unlike(self, other: Snapshot) -> list[str]:
         """Return the names of the parts that differ: "queries", "labels"."""
         names = {"queries": "queries", "qrels": "labels"}

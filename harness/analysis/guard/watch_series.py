@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from harness.config.text import counted
 from harness.data.dataset import Dataset
 from harness.data.files import json_file, some
 from harness.data.shards import fingerprint_row
@@ -75,8 +74,8 @@ class DocumentsChange:
         if not self.lists:
             return "This is the first watch. From the next one on, the report lists new, gone and changed documents."
         found = ", ".join(f"{ids.count:,} {name}" for name, ids in self.lists.items() if ids.count)
-        said = f"Since the last watch: {found or 'no change'} in {counted(self.count, 'document')}."
-        return f"{said} Of the changed ones, {self.relevant:,} are relevant to labelled queries." if found else said
+        said = f"Documents since the last watch: {found or 'no change'}; {self.count:,} in all."
+        return f"{said} Relevant to labelled queries: {self.relevant:,} of the changed ones." if found else said
 
 
 def documents_change(before: WatchState, dataset: Dataset) -> tuple[DocumentsChange, Mapping[str, str]]:

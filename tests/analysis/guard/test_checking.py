@@ -37,6 +37,20 @@ def test_the_same_lists_hold_however_few():
     found.require()
 
 
+@pytest.mark.parametrize(
+    ("top_k", "docs", "outcome"),
+    [("3", ("d1", "d2", "d3"), "holds"), ("4", ("d1", "d2", "d3"), "cannot tell"), ("3", ("d1", "d2"), "cannot tell")],
+)
+def test_the_same_lists_for_the_queries_that_are_left_hold(top_k, docs, outcome):
+    """A query is new, so the runs as wholes differ. A snapshot has the first three documents of each query."""
+    old, new = (
+        snapshot([1.0, 0.5], settings={"top_k": top_k}),
+        snapshot([1.0, 0.5, 0.0], docs, settings={"top_k": top_k}),
+    )
+    found = check(old, replace(new, data=DATA | {"queries": "others"}))
+    assert (found.outcome, found.queries) == (outcome, 2)
+
+
 def test_what_lost_most_and_what_came_instead():
     old = snapshot([1.0] * 60, settings={"k1": "1.5"})
     new = snapshot([0.0, 0.5] + [0.25] * 10 + [1.0] * 48, docs=("d4", "d2", "d1"), settings={"k1": "5"})

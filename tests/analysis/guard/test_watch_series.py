@@ -25,17 +25,17 @@ def state_of(data, **fields):
 @pytest.mark.parametrize(
     ("today", "found", "said"),
     [
-        (DOCUMENTS, [0, 0, 0, 0], "Since the last watch: no change in 3 documents."),
+        (DOCUMENTS, [0, 0, 0, 0], "Documents since the last watch: no change; 3 in all."),
         (
             [*DOCUMENTS, Document("d0", "바다")],
             [1, 0, 0, 0],
-            "Since the last watch: 1 new in 4 documents. Of the changed ones, 0 are relevant to labelled queries.",
+            "Documents since the last watch: 1 new; 4 in all. Relevant to labelled queries: 0 of the changed ones.",
         ),
         (
             [DOCUMENTS[0], Document("d3", "달", title="모양")],
             [0, 1, 1, 1],
-            "Since the last watch: 1 gone, 1 changed in 2 documents. Of the changed ones, 1 are relevant to labelled "
-            "queries.",
+            "Documents since the last watch: 1 gone, 1 changed; 2 in all. Relevant to labelled queries: 1 of the "
+            "changed ones.",
         ),
         ([DOCUMENTS[0], DOCUMENTS[1], Document("d3", DOCUMENTS[2].text, source="elsewhere")], [0, 0, 0, 0], None),
     ],
