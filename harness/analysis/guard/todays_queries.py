@@ -125,7 +125,7 @@ def todays_queries(plan: Plan, session: Session, labelled_ranking: Ranking, toda
     ]
     values = {one: [signal_of(given, one, name, 1) for given in inputs] for one in SIGNALS}
     with stage("looking for words that no document has"):
-        unseen = [_unseen(plan, session, queries) for queries in (session.queries, other.queries)]
+        unseen = _unseen(plan, session, (session.queries, other.queries))
     known = [query.text for query, labelled in zip(session.queries, graded, strict=True) if labelled]
     asked = {word for words, labelled in zip(unseen[0], graded, strict=True) if labelled for word in words}
     fresh = [[word for word in words if word not in asked] for words in unseen[1]]
@@ -142,13 +142,13 @@ def todays_queries(plan: Plan, session: Session, labelled_ranking: Ranking, toda
     )
 
 
-def _unseen(plan: Plan, session: Session, queries: Sequence[Query]) -> list[list[str]]:
-    """Return for each query its terms that no document has, by the tokenizer of the config."""
+def _unseen(plan: Plan, session: Session, groups: Sequence[Sequence[Query]]) -> list[list[list[str]]]:
+    """Return for each query of each group its terms that no document has, by the tokenizer of the config."""
     with watch("words") as progress:
         terms = CachedTokenizer(session.cache, plan.tokenizer, lambda: plan.made("tokenizer"), progress)
         known = {*terms(IndexedTexts(session.dataset.documents)).vocabulary}
-        lists = terms([query.text for query in queries]).lists()
-    return [[*dict.fromkeys(term for term in own if term not in known)] for own in lists]
+        lists = [terms([query.text for query in queries]).lists() for queries in groups]
+    return [[[*dict.fromkeys(term for term in own if term not in known)] for own in group] for group in lists]
 
 
 def _shifts(values: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[SignalShift]:
