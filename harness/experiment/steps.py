@@ -192,6 +192,8 @@ def asked_slices(plan: Plan, dataset: Dataset, query_ids: Sequence[str] = ()) ->
             f"slices: {measure.name} has no value by query, so it has none in a slice. Choose another objective, "
             "such as objective=ndcg@10."
         )
+    if plan.metrics and plan.objective not in plan.metrics:
+        raise BadInput(f"slices: objective={plan.objective} is not among the metrics. Add it to metrics=[...].")
     return slices_by(names, attributes_of(dataset.queries, dataset.qrels), query_ids)
 
 
@@ -202,7 +204,7 @@ def with_slices(plan: Plan, dataset: Dataset, outcome: Outcome) -> Outcome:
     with select_on=public.
     """
     scores, name, split = outcome.scores, plan.objective, plan.split
-    if scores is None:
+    if scores is None or not plan.slices:
         return outcome
     read = outcome.held_out if outcome.held_out and name in outcome.held_out.values else scores
     counted = read.in_public if split.select_on == "public" else np.ones(len(read.query_ids), bool)

@@ -210,6 +210,7 @@ def test_any_value_can_be_logged(harness, sliced_toy, tracker):
         (["slices=[knd]"], "Did you mean 'kind'?"),
         (["slices=[tags]"], "Lists, objects and texts of more than 100 characters are not attributes."),
         (["slices=[kind]", "objective=abstention_auroc"], "abstention_auroc has no value by query"),
+        (["slices=[kind]", "metrics=[mrr@3]"], "objective=modified_map@3 is not among the metrics. Add it"),
     ],
 )
 @pytest.mark.parametrize("command", ["run", "sweep"])
