@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from harness.config.commands import BoardConfig, CompareConfig, ExportConfig, PowerConfig, ReproduceConfig
@@ -14,6 +14,7 @@ from harness.data.files import some
 from harness.errors import BadInput, did_you_mean
 from harness.measures.measures import of_spans
 from harness.measures.objective import Objective
+from harness.measures.score_table import ScoreTable
 from harness.recording.logged_run import in_full, recommended
 from harness.recording.retrieval_run import LISTS, SCORED_IDS
 from harness.recording.run_kind import RunKind
@@ -54,6 +55,18 @@ ANOTHER = {  # whether the task is retrieval -> advice on how to get another run
 }
 
 
+@dataclass(frozen=True, eq=False)
+class ReadRuns:
+    """What has been read of an experiment before, and need not be read again.
+
+    finished: returns the finished runs of the experiment, the latest first.
+    tables: run id -> its scores by query in one measure. Those that are read are added.
+    """
+
+    finished: Callable[[], Sequence[LoggedRun]]
+    tables: dict[str, ScoreTable] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Wanted:
     """The wanted runs, and the measure that orders them.
@@ -64,7 +77,7 @@ class Wanted:
     verbs: the commands that made the runs.
     runs: ids or beginnings of ids; the id of a sweep stands for its trials. None stands for the finished runs of the
         experiment that are comparable with `like`, or with the best run if `like` is None.
-    finished: returns the finished runs of the experiment, the latest first; None: read them.
+    read: what has been read of the experiment, with tables of `metric`; None: nothing.
     """
 
     experiment: str
@@ -75,7 +88,7 @@ class Wanted:
     runs: Sequence[str] | None = None
     like: LoggedRun | None = None
     scheme: str | None = None
-    finished: Callable[[], Sequence[LoggedRun]] | None = None
+    read: ReadRuns | None = None
 
     @classmethod
     def of(cls, config: BoardConfig | CompareConfig | PowerConfig) -> Wanted:
@@ -160,7 +173,7 @@ def needed_metric(metric: str, *runs: LoggedRun) -> str | None:
 
 def rank(tracker: Tracker, wanted: Wanted) -> Chosen:
     """Return the finished runs of an experiment that have the measure, best first. Raise BadInput if there are none."""
-    finished = wanted.finished() if wanted.finished else tracker.runs(wanted.experiment, {}, "FINISHED")
+    finished = wanted.read.finished() if wanted.read else tracker.runs(wanted.experiment, {}, "FINISHED")
     runs = [run for run in reversed(finished) if _is_of(run, wanted.task, wanted.verbs)]
     select_on = wanted.select_on or _shared_choice(wanted, runs)
     scored = ((run, score_of(tracker, run, wanted.metric, select_on)) for run in runs)

@@ -17,6 +17,7 @@ from harness.config.commands import CheckConfig, RunConfig
 from harness.config.schema import top_level
 from harness.config.text import counted
 from harness.errors import BadInput
+from harness.recording.load_run import P95, QPS, loads_beside, under_load
 from harness.recording.logged_run import in_full, logged_config, logged_value, recommended
 from harness.recording.recording import open_store
 from harness.recording.retrieval_run import LISTS
@@ -47,7 +48,7 @@ def check(config: CheckConfig, invocation: Invocation) -> CommandAnswer:
         if not new.lists_equal(baseline) or new.unlike(baseline):
             data, known = candidate.data()
             new = new.identified(data)
-    bounds = bounds_of(config.bounds, candidate.run.metrics)
+    bounds = bounds_of(config.bounds, candidate.run.metrics | _load(config, candidate.run))
     rule = SliceRule(config.slices, config.slice_margin) if config.slices else None
     if rule and known and not known.attributes:
         raise BadInput("slices: the data of the run have changed, so the attributes of its queries are unknown.")
@@ -60,6 +61,17 @@ def check(config: CheckConfig, invocation: Invocation) -> CommandAnswer:
     elif new.run_id:
         open_store(config).tag(new.run_id, {"check.outcome": checked.outcome, "check.baseline": baseline.named})
     return guard_answer(checked, checked.report, checked.outcome, config.undecided, checked)
+
+
+def _load(config: CheckConfig, run: LoggedRun) -> dict[str, float]:
+    """Return the metrics of the run's configuration under load that `bounds` names, by the latest `harness load`."""
+    wanted = [name for name in (P95, QPS) if any(word.strip().startswith(name) for word in config.bounds)]
+    if not wanted:
+        return {}
+    found = under_load(loads_beside(open_store(config), [run]), run)
+    if lacking := next((name for name in wanted if found[name] is None), None):
+        raise BadInput(f"bounds: {lacking} is unknown. Measure this configuration first, with `harness load`.")
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _is_id(word: str) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import numpy as np
 from harness.analysis.board import page
 from harness.analysis.board.expected import Expected, Replay, RunFamily, of_experiment
 from harness.analysis.board.runs import SCORES, BoardRuns, of_chosen, of_tables, tables
-from harness.analysis.ranking import Chosen, RankedRun, Wanted, distinct, of_runs
+from harness.analysis.ranking import Chosen, RankedRun, ReadRuns, Wanted, distinct, of_runs
 from harness.config.commands import RunConfig
 from harness.config.text import counted
 from harness.errors import BadInput
@@ -39,13 +39,11 @@ from harness.sweeps.summary import SweepSummary
 from harness.sweeps.trials import Context, Runner, TrialResult
 from harness.tracking import file_hashes
 from harness.tracking.mlflow_client import Unreachable
-from harness.tracking.tracker import OBJECTIVE_METRICS, LoggedRun, RunRecord, Tracker, member_tag
-
-Finished = Callable[[], Sequence[LoggedRun]]
+from harness.tracking.tracker import OBJECTIVE_METRICS, RunRecord, Tracker, member_tag
 
 
-def write_boards(execution: Execution, summary: SweepSummary, folder: Path, place: Place, finished: Finished) -> None:
-    """Write `board.html`, or `board-0.html`, `board-1.html` … for groups of trials. finished: see `Wanted`.
+def write_boards(execution: Execution, summary: SweepSummary, folder: Path, place: Place, read: ReadRuns) -> None:
+    """Write `board.html`, or `board-0.html`, `board-1.html` … for groups of trials. read: see `Wanted`.
 
     Write no board for a text task, for an objective that is not a mean over queries, for fewer than two different
     trials, or for trials that are not uploaded. Write none with select_on=public, since a board shows private scores.
@@ -66,7 +64,7 @@ def write_boards(execution: Execution, summary: SweepSummary, folder: Path, plac
             best = ids.get(part.results[part.best].key) if part.best is not None else None
             trials = [
                 tracker.run(best) if run.run_id == best else run  # the best trial has now been logged in full
-                for run in reversed(finished())
+                for run in reversed(read.finished())
                 if run.run_id in wanted
             ]
             found = of_runs(tracker, trials, config.objective, config.select_on)
@@ -74,7 +72,7 @@ def write_boards(execution: Execution, summary: SweepSummary, folder: Path, plac
             if len(chosen.runs) < 2:
                 continue
             with tempfile.TemporaryDirectory() as downloads:
-                runs = of_chosen(tracker, chosen, config.objective, Path(downloads))
+                runs = of_chosen(tracker, chosen, config.objective, Path(downloads), read.tables)
                 content = page.html(page.assembled(runs, tracker, Path(downloads), part.expected))
             write_text(folder / f"board{f'-{number}' if part.apart else ''}.html", content)
         except (BadInput, Unreachable) as error:
@@ -97,12 +95,9 @@ class Ending:
     _begun: list[FullRecord] = field(default_factory=list)
 
     @cached_property
-    def _read(self) -> Sequence[LoggedRun]:
-        return self.execution.tracker.runs(self.record.experiment, {}, "FINISHED")
-
-    def _finished(self) -> Sequence[LoggedRun]:
-        """Return the finished runs of the experiment, the latest first, as they were when the trials had ended."""
-        return self._read
+    def _read(self) -> ReadRuns:
+        """The finished runs of the experiment, as they were when the trials had ended, and their scores."""
+        return ReadRuns(cache(partial(self.execution.tracker.runs, self.record.experiment, {}, "FINISHED")))
 
     def finish(self, raised: BaseException | None) -> CommandAnswer:
         """Sum up the sweep and close the parent run. raised: the error that ended the sweep early; None: no error."""
@@ -177,9 +172,7 @@ class Ending:
             return summary
         sweep, context = execution.sweep, execution.context
         replay = summary.automatic.replay(sweep.sweep_id) if summary.automatic else None
-        found = expected(
-            summary.results, best, execution.tracker, context, sweep.config, replay, finished=self._finished
-        )
+        found = expected(summary.results, best, execution.tracker, context, sweep.config, replay, read=self._read)
         return replace(summary, expected=found, edges=self._edges(summary, best))
 
     def _edges(self, summary: SweepSummary, best: int) -> list[Edge]:
@@ -232,7 +225,7 @@ class Ending:
         tracker, folder = self.execution.tracker, self.execution.context.folder
         files = write_sweep_files(summary, folder / "summary")
         if status == "FINISHED":
-            write_boards(self.execution, summary, files, self._place, self._finished)
+            write_boards(self.execution, summary, files, self._place, self._read)
         self.record.metrics = dict(numbers) | summary.parent_metrics()
         self.record.objective = summary.ranked_by
         self.record.tables = {"trials.json": summary.table()}
@@ -282,9 +275,9 @@ def expected(
     context: Context,
     config: RunConfig,
     replay: Replay | None = None,
-    finished: Finished | None = None,
+    read: ReadRuns | None = None,
 ) -> Expected | None:
-    """Return the score to expect of the experiment's best run on new queries. finished: see `Wanted`.
+    """Return the score to expect of the experiment's best run on new queries. read: see `Wanted`.
 
     Leave out runs that are not comparable with the trial `best`. If the trials are not logged, only the sweep's own
     trials count. Return None if the objective is not a mean over queries, or if there is only one run.
@@ -300,7 +293,7 @@ def expected(
     try:
         if all(result.run_id for result in own):
             like = tracker.run(own[0].run_id or "")
-            asked = Wanted(config.experiment_name, objective, config.select_on, like=like, finished=finished)
+            asked = Wanted(config.experiment_name, objective, config.select_on, like=like, read=read)
             return of_experiment(tracker, asked, replay=replay)
     except Unreachable:
         return None
@@ -308,11 +301,11 @@ def expected(
     if len(ranked) < len(own) or not all(one.run_id or _file(context, one).exists() for one in own):
         return None
 
-    def read(count: int) -> BoardRuns:
+    def values_of(count: int) -> BoardRuns:
         scored = _scores(own[:count], tracker, context, objective)
         return of_tables(Chosen(config.select_on, ranked[:count]), objective, scored)
 
-    return RunFamily(objective, config.select_on, ranked, len(ranked), read, alone=True).expected(replay)
+    return RunFamily(objective, config.select_on, ranked, len(ranked), values_of, alone=True).expected(replay)
 
 
 def _scores(results: Sequence[TrialResult], tracker: Tracker, context: Context, metric: str) -> list[ScoreTable]:

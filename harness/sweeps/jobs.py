@@ -301,4 +301,5 @@ def _listen(requests: SimpleQueue[str]) -> None:
 
 
 if __name__ == "__main__":
+    os.nice(5)  # the sweep's process comes first, so that its log does not fall behind
     _help()

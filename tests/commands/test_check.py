@@ -6,6 +6,7 @@ import pytest
 from logged_runs import RUN, TOY, WITHHELD
 
 import harness as package
+from harness.tracking.tracker import RunRecord
 
 CHECK = ("check", *TOY)
 
@@ -100,6 +101,17 @@ def test_from_python(harness, saved):
     assert found.outcome == "cannot tell"
     with pytest.raises(AssertionError, match=r"Cannot tell: modified_map@3 went from 1\.0000 to 0\.3333"):
         found.require()
+
+
+@pytest.mark.stored
+def test_bounds_of_a_load_take_the_latest_load(harness, runs, tracker):
+    words = ("check", f"run={runs[1]}", f"baseline={runs[1]}", "experiment_name=e", 'bounds=["p95_ms<50"]')
+    assert "Measure this configuration first, with `harness load`" in harness(*words).refusal
+    tags = {"harness.verb": "load", "trial_key": tracker.run(runs[1]).tags["trial_key"]}
+    for value in (40.0, 60.0):
+        load = RunRecord("e", "load", tags=tags, metrics={"p95_ms": value, "qps": 9.0})
+        tracker.finish(tracker.begin(load), load, "FINISHED")
+    assert harness(*words, "format=json").code == 3
 
 
 @pytest.mark.parametrize(

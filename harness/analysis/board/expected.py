@@ -244,9 +244,8 @@ def of_experiment(
 
         def read(count: int) -> BoardRuns:
             first = replace(found, runs=found.runs[:count])
-            return of_tables(
-                first, asked.metric, tables(tracker, [one.run for one in first.runs], asked.metric, Path(folder))
-            )
+            runs, known = [one.run for one in first.runs], asked.read.tables if asked.read else None
+            return of_tables(first, asked.metric, tables(tracker, runs, asked.metric, Path(folder), known))
 
         family = RunFamily(asked.metric, found.select_on, found.runs, len(found.runs), read)
         return family.expected(replay or _replay(tracker, family), most)

@@ -122,14 +122,16 @@ def read_board_runs(tracker: Tracker, asked: Wanted, folder: Path) -> BoardRuns:
     return of_chosen(tracker, chosen_runs(tracker, asked), asked.metric, folder)
 
 
-def of_chosen(tracker: Tracker, found: Chosen, metric: str, folder: Path) -> BoardRuns:
-    """Return the runs with their scores by query. Raise BadInput as `read_board_runs` does."""
+def of_chosen(
+    tracker: Tracker, found: Chosen, metric: str, folder: Path, known: dict[str, ScoreTable] | None = None
+) -> BoardRuns:
+    """Return the runs with their scores by query. Raise BadInput as `read_board_runs` does. known: see `tables`."""
     runs = [one.run for one in found.runs]
     named = [replace(one, name=name) for one, name in zip(found.runs, short_names(runs), strict=True)]
     found = replace(found, runs=named)
     if runs[0].tags.get("task", RETRIEVAL) != RETRIEVAL:
         return of_submissions(found, metric, read_submissions(tracker, runs, folder))
-    return of_tables(found, metric, tables(tracker, runs, metric, folder))
+    return of_tables(found, metric, tables(tracker, runs, metric, folder, known))
 
 
 def of_submissions(found: Chosen, metric: str, submissions: Submissions) -> BoardRuns:
@@ -200,16 +202,26 @@ def judging(public: np.ndarray, select_on: str, unit: str = "queries") -> np.nda
     return judges
 
 
-def tables(tracker: Tracker, runs: Sequence[LoggedRun], metric: str | None, folder: Path) -> list[ScoreTable]:
+def tables(
+    tracker: Tracker,
+    runs: Sequence[LoggedRun],
+    metric: str | None,
+    folder: Path,
+    known: dict[str, ScoreTable] | None = None,
+) -> list[ScoreTable]:
     """Return the scores of each run by ascending query_id. Raise BadInput if the runs have different queries.
 
     metric: read this measure alone; None for all measures.
+    known: run id -> its scores, if they were read before; those that are read are added.
     """
+    known = {} if known is None else known
     found: list[ScoreTable] = []
-    wanted = [(run, SCORES) for run in runs]
+    wanted = [(run, SCORES) for run in runs if run.run_id not in known]
     with watch("scores by query") as progress, Ahead(tracker, wanted, folder) as files:
         for run in runs:
-            found.append(_table(files, run, metric))
+            if run.run_id not in known:
+                known[run.run_id] = _table(files, run, metric)
+            found.append(known[run.run_id])
             if extra := set(found[-1].query_ids) ^ set(found[0].query_ids):
                 raise BadInput(
                     f"Runs {run.named} and {runs[0].named} are scored on different queries: {len(extra)} are in only "
