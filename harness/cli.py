@@ -199,7 +199,7 @@ def _overview() -> str:
 
 
 def _print_error(message: str) -> None:
-    from harness.config.text import runnable
+    from harness.config.text import printable, runnable
     from retrievers.redaction import redacted
 
-    print(redacted(runnable(message)), file=sys.stderr)  # noqa: T201
+    print(printable(redacted(runnable(message))), file=sys.stderr)  # noqa: T201

@@ -28,14 +28,18 @@ from harness.storage.atomic import write_text
 from harness.tracking.tracker import LoggedRun, Tracker
 
 CHAMPION = "champion"
+NO_BASELINE = "keeps no baseline: name a file with baseline=FILE"
 
 
 def check(config: CheckConfig, invocation: Invocation) -> CommandAnswer:
     """Make or read a run, and compare it with the baseline, or save it as one."""
-    measures = config.measures or (config.objective,)
+    word, in_store = config.baseline, config.baseline == CHAMPION or _is_id(config.baseline)
+    _check_keys(config)
+    saved = None if config.save or in_store else read_snapshot(Path(word))
+    measures = config.measures or (tuple(saved.measures) if saved else (config.objective,))
     require_values("measures", measures)
-    word = config.baseline
-    saved = None if config.save or word == CHAMPION or _is_id(word) else read_snapshot(Path(word))
+    if not config.save and in_store:
+        open_store(config, NO_BASELINE)  # before the run
     with tempfile.TemporaryDirectory() as folder:
         candidate = _read(config, Path(folder)) if config.run else _made(config, invocation, measures)
         require_labels(candidate.run)
@@ -45,7 +49,7 @@ def check(config: CheckConfig, invocation: Invocation) -> CommandAnswer:
             return _saved(config.save, new, measures)
         baseline, known = saved or _logged_baseline(config, candidate.run, measures[0]), None
         new = snapshot_of(candidate.run, candidate.file, candidate.run.tags.get(LISTS) != baseline.predictions)
-        if not new.lists_equal(baseline) or new.unlike(baseline):
+        if config.slices or not new.lists_equal(baseline) or new.unlike(baseline):
             data, known = candidate.data()
             new = new.identified(data)
     bounds = bounds_of(config.bounds, candidate.run.metrics | _load(config, candidate.run))
@@ -54,7 +58,6 @@ def check(config: CheckConfig, invocation: Invocation) -> CommandAnswer:
         raise BadInput("slices: the data of the run have changed, so the attributes of its queries are unknown.")
     checked = check_snapshots(baseline, new, measures, float(config.margin), bounds, known, rule)
     if config.junit:
-        config.junit.parent.mkdir(parents=True, exist_ok=True)
         write_text(config.junit, checked.junit(config.undecided))
     if config.run:
         open_store(config).count_private_view(candidate.run.experiment)
@@ -70,8 +73,29 @@ def _load(config: CheckConfig, run: LoggedRun) -> dict[str, float]:
         return {}
     found = under_load(loads_beside(open_store(config), [run]), run)
     if lacking := next((name for name in wanted if found[name] is None), None):
-        raise BadInput(f"bounds: {lacking} is unknown. Measure this configuration first, with `harness load`.")
+        raise BadInput(
+            f"bounds: {lacking} is unknown: this configuration has no load in which a level kept up. Measure one with "
+            "`harness load`."
+        )
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _check_keys(config: CheckConfig) -> None:
+    """Raise BadInput for keys that would have no effect, and for files that cannot be written."""
+    given = {"junit": config.junit, "bounds": config.bounds, "slice_margin": config.slice_margin}
+    if config.save and (useless := next((name for name, value in given.items() if value), None)):
+        raise BadInput(f"{useless} has no effect with save=FILE, which checks nothing. Leave one of them out.")
+    if config.slice_margin is not None and not config.slices:
+        raise BadInput("slice_margin is about slices: name attributes, as in slices=[length], or leave it out.")
+    for name, path in {"save": config.save, "junit": config.junit}.items():
+        if path is None:
+            continue
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadInput(f"{name}={path}: {error.strerror} ({path.parent}). Name another file.") from None
+        if path.exists() and not path.is_file():
+            raise BadInput(f"{name}={path} is not a file, so it is not replaced. Name another file.")
 
 
 def _is_id(word: str) -> bool:
@@ -99,7 +123,7 @@ def _read(config: CheckConfig, folder: Path) -> CheckedRun:
 
 def _logged_baseline(config: CheckConfig, new: LoggedRun, measure: str) -> Snapshot:
     """Return the snapshot of the baseline in the tracking store. new: the run to check."""
-    tracker = open_store(config, f"keeps no baseline. Name a file: baseline=FILE. {SAVE}. It")
+    tracker = open_store(config, NO_BASELINE)
     run = _champion(tracker, new, measure) if config.baseline == CHAMPION else tracker.run(config.baseline)
     run = recommended(tracker, run)
     with tempfile.TemporaryDirectory() as folder:

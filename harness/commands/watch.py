@@ -34,6 +34,7 @@ from harness.reports.tables import Column, Rows, Table
 from harness.storage.typed import INLINE, OPTIONAL
 from harness.tracking.tracker import NOTE, LoggedRun, Tracker, as_note, mlflow_name
 
+KEPT = 20  # number of different queries and labels whose fingerprints are kept
 SAME = "Nothing changed: the documents, queries, labels and results are those of the baseline."
 
 
@@ -87,10 +88,12 @@ def watch_champion(config: WatchConfig, invocation: Invocation) -> CommandAnswer
     documents, hashes = documents_change(series.state, now.dataset)
     found = _found(checked, before, now, documents, metric, series.state.step + 1)
     report = _report(found, now, series.experiment)
+    today = {query_id: one.data for query_id, one in now.after.queries.items()}
+    seen = {**series.state.queries, _data_key(before): known, _data_key(now.after): today}
     state = WatchState(
         step=found.step,
         baseline=base.run_id,
-        queries=known,
+        queries=dict([*seen.items()][-KEPT:]),
         fingerprint=str(now.dataset.fingerprints["documents"]),
         documents=hashes,
     )
@@ -148,15 +151,19 @@ def _repeat(
     return Repeated(new, after, dataset, result.plan.top_k, today)
 
 
+def _data_key(snapshot: Snapshot) -> str:
+    return "-".join(snapshot.data.get(part, "")[:16] for part in ("queries", "qrels"))
+
+
 def _queries_then(state: WatchState, old: CheckedRun, before: Snapshot, now: Repeated, renew: str) -> Mapping[str, str]:
     """Return the fingerprints of the baseline's queries, as `fingerprints_of` does. Raise BadInput if they are lost."""
     if not (unlike := now.after.unlike(before)):
         return {query_id: one.data for query_id, one in now.after.queries.items()}
-    if known := state.queries if state.baseline == old.run.run_id else old.data()[0]:
+    if known := state.queries.get(_data_key(before)) or old.data()[0]:
         return known
     raise BadInput(
-        f"The {' and '.join(unlike)} have changed since run {old.run.named}, and its own data are no longer where it "
-        "read them. So nobody knows which queries are still the same. Put the old data back and watch once: the next "
+        f"The {' and '.join(unlike)} have changed since run {old.run.named}, and its own data were overwritten. So "
+        "nobody knows which queries are still the same. Put the old data back and watch once: the next "
         f"watches remember the queries. {renew}"
     )
 

@@ -205,7 +205,7 @@ class RunConfig(TaskConfig, SearchingConfig):
 class GuardingConfig(CommonConfig):
     """A command that compares a run with a baseline. Its exit code says whether the run is worse."""
 
-    margin: float = key(0.02, "the drop to rule out", least=0.0001, most=1, roles=ONCE)
+    margin: float = key(0.02, "the drop to rule out", least=0.0001, most=0.99, roles=ONCE)
     bounds: tuple[str, ...] = key(
         (), 'limits for other numbers of the run, such as ["ms_per_query<20","judged@3>0.9"]', roles=ONCE
     )
@@ -227,9 +227,15 @@ class CheckConfig(GuardingConfig, RunConfig):
         roles=ONCE,
     )
     save: Path | None = key(None, "write this baseline file instead of checking", roles=WRITES | ONCE)
-    measures: tuple[str, ...] | None = key(None, "measures that may not drop; null: the objective", roles=ONCE)
+    measures: tuple[str, ...] | None = key(
+        None, "measures that may not drop; null: those of the baseline file, or the objective", roles=ONCE
+    )
     slice_margin: float | None = key(
-        None, "the drop to rule out in each of `slices`; null: no slice may regress", least=0.0001, most=1, roles=ONCE
+        None,
+        "the drop to rule out in each of `slices`; null: no slice may regress",
+        least=0.0001,
+        most=0.99,
+        roles=ONCE,
     )
     junit: Path | None = key(None, "also write the answer as a JUnit report to this file", roles=WRITES | ONCE)
 

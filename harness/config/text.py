@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")  # all but tab and line feed
 WHOLE = 1e15  # floats hold all smaller whole numbers exactly
 _NUMBER = re.compile(r"[+-]?(?!0[0-9_]+$)[0-9_.]+([eE][+-]?[0-9_]+)?")
 # `harness VERB` at the beginning of a line, after a backtick, or after a colon.
@@ -65,3 +66,8 @@ def _program() -> str:
         return "harness"
     below = installed.is_relative_to(Path.cwd())
     return shlex.quote(str(installed.relative_to(Path.cwd()) if below else installed))
+
+
+def printable(text: str) -> str:
+    """Replace control characters, which XML forbids and by which a text could steer a terminal. Keep line breaks."""
+    return CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)

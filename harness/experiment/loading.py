@@ -193,7 +193,7 @@ def sent_queries(ask: Ask, level: LoadLevel, bounds: LoadBounds, label: str) -> 
         with watch(label) as progress:
             work.start(min(level.concurrency or 1, len(work.seconds)))
             for thread in work.threads:  # which may grow
-                while thread.is_alive():
+                while thread.is_alive() and time.perf_counter() < work.end:
                     thread.join(LOOK_SECONDS)
                     progress(work.done, len(work.seconds), "queries")
     finally:
@@ -205,7 +205,7 @@ def sent_queries(ask: Ask, level: LoadLevel, bounds: LoadBounds, label: str) -> 
     if work.broken:
         raise work.broken[0]
     sent = ~np.isnan(work.seconds)
-    return Waits(work.seconds[sent], work.ended - work.began, work.errors)
+    return Waits(work.seconds[sent], max(work.ended - work.began, LOOK_SECONDS), work.errors)
 
 
 class _Work:
@@ -223,6 +223,11 @@ class _Work:
         self.began, self.ended, self.done, self._idle = 0.0, 0.0, 0, 0
         self._places = iter(range(len(self.seconds)))
 
+    @property
+    def end(self) -> float:
+        """The time after which no answer counts any more: queries that are still under way get none."""
+        return self.began + self._bounds.seconds + self._bounds.timeout + GRACE_SECONDS
+
     def start(self, workers: int) -> None:
         # The threads are daemons, because a query under way cannot be ended.
         made = [threading.Thread(target=self, daemon=True) for _ in range(workers)]
@@ -232,6 +237,7 @@ class _Work:
 
     def __call__(self) -> None:
         while (found := self._now() if self._due is None else self._arrival(self._due)) and not self.stopped.is_set():
+            self.seconds[found[0]] = math.inf  # until it is answered
             try:
                 error = self._asked(found[1])
             except BaseException as broken:

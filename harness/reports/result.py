@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
-from harness.config.text import runnable
+from harness.config.text import printable, runnable
 from harness.errors import Failed
 from harness.reports.report import Report, report_html, show_report
 from harness.reports.tables import FORMATS, Table, rendered
@@ -81,7 +81,7 @@ def _console(file: IO[str]) -> Console:
         def print(self, *objects: Any, **options: Any) -> None:
             if any(isinstance(one, str) and one.lstrip().startswith("harness ") for one in objects):
                 options["soft_wrap"] = True
-            super().print(*(runnable(one) if isinstance(one, str) else one for one in objects), **options)
+            super().print(*(printable(runnable(one)) if isinstance(one, str) else one for one in objects), **options)
 
     return Printed(file=file, highlight=False, markup=False, soft_wrap=not file.isatty())
 

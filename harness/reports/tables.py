@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from harness.config.text import printable
 from harness.data.tables import csv_text
 from harness.reports.markup import ABSENT, grid, interval, literal, one_line, p_value, percent, rough
 
@@ -204,7 +205,7 @@ def terminal_table(table: Table, width: int) -> RichTable:
     from rich.table import Table as RichTable
 
     shown = on_screen(table)
-    rows = [[str(cell) for cell in row] for row in shown.rows]
+    rows = [[printable(str(cell)) for cell in row] for row in shown.rows]
     folds = [one.shows == "text" and _breaks(cells) for one, *cells in zip(shown.columns, *rows, strict=True)]
     folds[-1] = shown.columns[-1].shows == "text"
     header = [_broken(one.name, BROKEN) for one in shown.columns]

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.errors import BadInput
+
 
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text atomically: fill a temporary file in the same folder, then rename this file."""
@@ -16,6 +18,8 @@ def write_text(path: Path, text: str) -> None:
 
 def write_parts(path: Path, parts: Iterable[str]) -> None:
     """Write a text like `write_text`, with one of its parts in memory at a time."""
+    if path.exists() and not path.is_file():
+        raise BadInput(f"{path} is not a file, so it is not replaced. Name another file.")
     with _written(path, parts) as unfinished:
         unfinished.replace(path)
 

@@ -106,7 +106,7 @@ def test_from_python(harness, saved):
 @pytest.mark.stored
 def test_bounds_of_a_load_take_the_latest_load(harness, runs, tracker):
     words = ("check", f"run={runs[1]}", f"baseline={runs[1]}", "experiment_name=e", 'bounds=["p95_ms<50"]')
-    assert "Measure this configuration first, with `harness load`" in harness(*words).refusal
+    assert "Measure one with `harness load`" in harness(*words).refusal
     tags = {"harness.verb": "load", "trial_key": tracker.run(runs[1]).tags["trial_key"]}
     for value in (40.0, 60.0):
         load = RunRecord("e", "load", tags=tags, metrics={"p95_ms": value, "qps": 9.0})
@@ -118,10 +118,16 @@ def test_bounds_of_a_load_take_the_latest_load(harness, runs, tracker):
     ("words", "message"),
     [
         (["baseline=nope.json"], "baseline=nope.json: there is no such file"),
-        (["tracking=none"], "tracking=none keeps no baseline. Name a file: baseline=FILE"),
+        (["tracking=none"], "tracking=none keeps no baseline: name a file with baseline=FILE"),
         (["measures=[abstention_f1]"], "measures: abstention_f1 has no value by query"),
         (["measures=[ndgc@3]"], "Did you mean 'ndcg@3'"),
         (["margin=0"], "margin=0 is too small"),
+        (["margin=1"], "margin=1 is too large"),
+        (["slice_margin=0.1"], "slice_margin is about slices"),
+        (["save=b.json", "junit=j.xml"], "junit has no effect with save=FILE"),
+        (["save=toy"], "save=toy is not a file, so it is not replaced"),
+        (["baseline=toy"], "baseline=toy: this is not a file"),
+        (["junit=toy/eval.jsonl/j.xml"], "junit=toy/eval.jsonl/j.xml: "),
         (["run=ffff"], "run=ffff: no such run"),
         (["baseline=ffff"], "ffff: no such run"),
         ([], "Experiment 'e' has no baseline: no other run"),

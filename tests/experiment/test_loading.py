@@ -1,6 +1,7 @@
 """A load: what is sent when, what is measured, which level keeps up. Theory: one server with a fixed service time."""
 
 import math
+import threading
 
 import numpy as np
 import pytest
@@ -31,6 +32,14 @@ def test_an_open_loop_measures_what_queueing_theory_says(clock, utilisation):
     np.testing.assert_allclose(found.seconds, expected, rtol=1e-9)
     for percent in (50, 95, 99):
         assert percentile(found.seconds, percent) == pytest.approx(np.percentile(expected, percent), rel=0.01)
+
+
+def test_a_search_that_never_answers_does_not_hold_up_the_load(monkeypatch):
+    monkeypatch.setattr(loading, "GRACE_SECONDS", 0.1)
+    over = threading.Event()
+    found = sent(over.wait, LoadLevel(2, None), LoadBounds(seconds=0.1, queries=5, timeout=0.1))
+    over.set()
+    assert found.seconds.tolist() == [math.inf] * 2  # each worker has one query under way
 
 
 @pytest.mark.parametrize("utilisation", [0.3, 0.6, 0.8])

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from harness.errors import BadInput
 from harness.storage.atomic import create_text, write_parts, write_text
 
 
@@ -18,7 +19,7 @@ def test_a_failed_write_changes_nothing(tmp_path):
         write_text(path, "\ud800")
     assert path.read_bytes() == "one\r\n한\n".encode()
     (tmp_path / "folder").mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(BadInput, match="is not a file"):
         write_text(tmp_path / "folder", "x")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["folder", "s"]
 

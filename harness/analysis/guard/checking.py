@@ -12,8 +12,8 @@ import numpy as np
 
 from harness.analysis.board.settings import changed_settings
 from harness.analysis.comparison.comparison import p_in_words
-from harness.analysis.guard.snapshot import SAVE, SHORT, SHOWN, Snapshot
-from harness.config.text import counted
+from harness.analysis.guard.snapshot import SAVE, SHOWN, Snapshot, told_apart
+from harness.config.text import counted, printable
 from harness.data.attributes import Attributes, Slice, slices_by
 from harness.data.files import some
 from harness.errors import BadInput, did_you_mean
@@ -22,6 +22,7 @@ from harness.reports.report import Report
 from harness.reports.result import report_text
 from harness.reports.tables import Cell, Column, Number, Rows, Table
 from harness.statistics.guard import MeasureChange, Outcome, judged_changes, worst
+from harness.statistics.significance import FEW
 from harness.storage.typed import HIDDEN
 from harness.tracking.tracker import mlflow_name
 
@@ -113,10 +114,10 @@ class CheckResult:
             cases.append((one.measure, outcome, sentence(one, self.slice_margin or self.margin)))
         cases += [(one.name, "holds" if one.met else "regressed", one.sentence) for one in self.bounds]
         for name, outcome, said in cases:
-            case = Xml.SubElement(suite, "testcase", classname=self.run, name=name)
+            case = Xml.SubElement(suite, "testcase", classname=printable(self.run), name=printable(name))
             if outcome != "holds":
                 skips = outcome == "cannot tell" and undecided == "pass"
-                Xml.SubElement(case, "skipped" if skips else "failure", message=said, type=outcome)
+                Xml.SubElement(case, "skipped" if skips else "failure", message=printable(said), type=outcome)
         counts = {"tests": [*suite], "failures": suite.findall(".//failure"), "skipped": suite.findall(".//skipped")}
         suite.attrib |= {name: str(len(found)) for name, found in counts.items()}
         return Xml.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
@@ -143,8 +144,9 @@ def check_snapshots(
     same = equal and new.returns_same(baseline, query_ids)
     judged = judged_changes(measures, before, after, margin, same)
     own = rule.margin if rule else None
-    slices = slices_by(rule.attributes, known.attributes, query_ids) if rule and not same else []
-    sliced = _sliced(measures[0], slices, (before[0], after[0]), own or margin)
+    slices = slices_by(rule.attributes, known.attributes, query_ids) if rule else []
+    slices = [one for one in slices if not np.isnan((after - before)[0][one.inside]).all()]
+    sliced = _sliced(measures[0], slices, (before[0], after[0]), own or margin, same)
     counts = [one.outcome for one in sliced if one.outcome == "regressed" or own]
     limits: list[Outcome] = ["holds" if one.met else "regressed" for one in bounds]
     outcome = worst([*(one.outcome for one in judged), *counts, *limits])
@@ -154,11 +156,15 @@ def check_snapshots(
     if not same:
         verdict = [sentence(one, margin) for one in judged]
         verdict += [sentence(one, own or margin) for one in sliced if one.outcome == "regressed"]
+        open_ones = [one.measure.partition(" where ")[2] for one in sliced if own and one.outcome == "cannot tell"]
+        if open_ones:
+            verdict.append(f"Cannot tell in {len(open_ones)} of {counted(len(sliced), 'slice')}: {some(open_ones)}.")
         notes += [*known.notes, *([OUT_OF_FOLD] if baseline.out_of_fold or new.out_of_fold else [])]
     verdict += [f"Regressed: {one.sentence}" for one in bounds if not one.met]
     tables = [_changes(judged, "measure")] if len(judged) > 1 and not same else []
-    tables += [_changes(sliced, "slice")] if sliced else []
-    tables += [_lost_table(lost, measures[0])] if lost else []
+    tables += [_changes(sliced, "slice")] if sliced and not same else []
+    tables += [_bounds_table(bounds)] if bounds else []
+    tables += [_lost_table(lost, measures[0], baseline)] if lost else []
     rows: Rows = [[name, *(ABSENT if one is None else one for one in values)] for name, values in settings.items()]
     tables += [Table("Settings that differ", [Column(""), Column("baseline"), Column("run")], rows)] if rows else []
     title = f"{outcome.capitalize()}: {new.named} against the baseline {baseline.named}"
@@ -226,10 +232,10 @@ def bounds_of(words: Sequence[str], numbers: Mapping[str, float]) -> list[Bound]
     for word in words:
         parts = BOUND.fullmatch(word)
         try:
-            limit = float(parts["limit"]) if parts else None
+            limit = float(parts["limit"]) if parts else math.nan
         except ValueError:
-            limit = None
-        if parts is None or limit is None:
+            limit = math.nan
+        if parts is None or not math.isfinite(limit):
             raise BadInput(f"bounds: {word!r:.60} is not a bound. Write NAME<NUMBER or NAME>NUMBER: ms_per_query<20")
         name = parts["name"]
         if (value := numbers.get(mlflow_name(name))) is None:
@@ -254,9 +260,10 @@ def sentence(one: MeasureChange, margin: float) -> str:
     few = found.wins + found.losses
     verb = "differs" if few == 1 else "differ"
     said += f", of which only {few} {verb}" if few and not math.isnan(found.low) and one.floor < found.low else ""
-    shows = f" These queries would show a drop of {one.shows:.3f} or more." if one.shows else ""
+    shows = f" A true drop of {one.shows:.3f} would be found in 80 % of such checks." if one.shows else ""
+    lower = " The run is worse, but by less than the margin." if found.high < 0 else ""
     if one.outcome == "holds":
-        return f"{said}. A drop of {margin:g} is ruled out.{shows}"
+        return f"{said}. A drop of {margin:g} is ruled out.{lower}{shows}"
     if one.outcome == "regressed":
         return f"{said}, {p_in_words(found.p_holm)}.{shows}"
 
@@ -289,7 +296,9 @@ class SliceRule:
     margin: float | None = None
 
 
-def _sliced(measure: str, slices: Sequence[Slice], ends: Sequence[np.ndarray], margin: float) -> list[MeasureChange]:
+def _sliced(
+    measure: str, slices: Sequence[Slice], ends: Sequence[np.ndarray], margin: float, same: bool
+) -> list[MeasureChange]:
     """Return the change of a measure in each slice. p is corrected over the slices.
 
     ends: the values before and after, float64 [N] each.
@@ -297,7 +306,7 @@ def _sliced(measure: str, slices: Sequence[Slice], ends: Sequence[np.ndarray], m
     if not slices:
         return []
     rows = [np.array([np.where(one.inside, values, np.nan) for one in slices]) for values in ends]
-    return judged_changes([f"{measure} where {one.name}" for one in slices], rows[0], rows[1], margin)
+    return judged_changes([f"{measure} where {one.name}" for one in slices], rows[0], rows[1], margin, same)
 
 
 def _lost(
@@ -314,42 +323,54 @@ def _lost(
         query_id = query_ids[place]
         old, now = baseline.queries[query_id].docs, new.queries[query_id].docs
         graded = known.grades.get(query_id, {})
-        relevant = [doc for doc in {*old, *now} if any(one.startswith(doc) for one in graded)]  # the file cuts long ids
+        relevant = [doc for doc in old if any(baseline.means(doc, one) for one in graded)]
+        relevant += [doc for doc in now if doc in graded]
         before, after = (float(one[place]) for one in values)
-        found.append(LostQuery(query_id, known.texts.get(query_id, ""), before, after, old, now, sorted(relevant)))
+        found.append(LostQuery(query_id, known.texts.get(query_id, ""), before, after, old, now, sorted({*relevant})))
     return found
 
 
-def _lost_table(lost: Sequence[LostQuery], measure: str) -> Table:
-    def said(one: LostQuery, docs: Sequence[str]) -> str:
-        return ", ".join(
-            f"{'✓ ' if doc in one.relevant else ''}{doc if len(doc) <= 2 * SHORT else doc[:SHORT]}" for doc in docs
-        )
-
+def _bounds_table(bounds: Sequence[Bound]) -> Table:
+    columns = [Column("bound"), Column("value"), Column("outcome")]
     rows: Rows = [
-        [
-            one.query_id,
-            snippet(one.text, QUERY),
-            one.before,
-            one.after,
-            said(one, one.docs_before),
-            said(one, one.docs_after),
-        ]
-        for one in lost
+        [f"{one.name} {one.sign} {one.limit:.6g}", f"{one.value:.6g}", "holds" if one.met else "regressed"]
+        for one in bounds
     ]
+    return Table("Bounds", columns, rows)
+
+
+def _lost_table(lost: Sequence[LostQuery], measure: str, baseline: Snapshot) -> Table:
+    ids = [doc for one in lost for doc in (*one.docs_after, *(() if baseline.cut else one.docs_before))]
+    cut = max(told_apart(ids), baseline.cut)
+
+    def said(one: LostQuery, docs: Sequence[str]) -> str:
+        return ", ".join(f"{_whole('✓ ') if doc in one.relevant else ''}{doc[:cut]}" for doc in docs)
+
+    rows: Rows = []
+    for one in lost:
+        returned = (said(one, docs) for docs in (one.docs_before, one.docs_after))
+        rows.append([one.query_id, snippet(one.text, QUERY), one.before, one.after, *returned])
     columns = [Column("id"), Column("query"), Column("before", "value"), Column("after", "value")]
     columns += [Column("returned before"), Column("returned now")]
-    note = f"By {measure}, of the first {SHOWN} documents. ✓: relevant. Long ids are cut."
+    note = f"Scores are {measure}; the first {SHOWN} documents are shown. ✓: relevant. Long ids are cut."
     return Table("Queries that lost most", columns, rows, [note]).without_empty()
 
 
 def _changes(judged: Sequence[MeasureChange], noun: str) -> Table:
-    columns = [Column(noun), Column("before", "value"), Column("after", "value"), Column("difference", "difference")]
-    columns += [Column("p (Holm)", "p"), Column("queries", "count"), Column("outcome")]
+    columns = [Column(noun), Column("before", "value", on="paste"), Column("after", "value")]
+    columns += [Column("difference", "difference"), Column("p (Holm)", "p", on="paste"), Column("queries", "count")]
+    columns.append(Column("outcome"))
     rows: Rows = []
     for one in judged:
         found = one.difference
-        name = one.measure.rpartition(" where ")[2]
-        cells: list[Cell] = [name, one.before, one.after, Number(found.mean, found.low, found.high)]
-        rows.append([*cells, found.p_holm, found.n, one.outcome])
-    return Table(f"{noun.capitalize()}s", columns, rows)
+        name = one.measure.partition(" where ")[2] or one.measure
+        cells: list[Cell] = [_whole(name), one.before, one.after, Number(found.mean, found.low, found.high)]
+        rows.append([*cells, found.p_holm, found.n, _whole(one.outcome)])
+    few = any(one.difference.wins + one.difference.losses < FEW for one in judged)
+    said = [f"Where fewer than {FEW} queries differ, a wider bound than this interval decides."] if few else []
+    return Table(f"{noun.capitalize()}s", columns, rows, said)
+
+
+def _whole(text: str) -> str:
+    """Return a text that no narrow terminal breaks."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}")

@@ -58,6 +58,7 @@ class Snapshot:
     version: the version of the measures. predictions: sha256 of the returned ids of documents, without their scores,
     which change with every document of the corpus.
     out_of_fold: whether the values are out of fold, because the run learned from the labels.
+    cut: the length to which longer ids of documents are cut; 0 if all are whole.
     data: "documents", "queries", "qrels" -> sha256. settings: the params that decide what is retrieved.
     queries: query_id -> result, in the order of the ids.
     """
@@ -68,6 +69,7 @@ class Snapshot:
     version: str
     predictions: str
     out_of_fold: bool
+    cut: int = 0
     measures: Sequence[str]
     data: Mapping[str, str]
     settings: Mapping[str, str]
@@ -85,8 +87,15 @@ class Snapshot:
         """Return whether both runs are known to have returned the same documents for these queries."""
         if self.predictions and self.predictions == other.predictions:
             return True
-        whole = all(int(one.settings.get("top_k", SHOWN + 1)) <= SHOWN for one in (self, other))  # `docs` are all
-        return whole and all(self.queries[one].docs == other.queries[one].docs for one in query_ids)
+        few = [str(number) for number in range(SHOWN + 1)]
+        if any(one.settings.get("top_k") not in few for one in (self, other)):  # then `docs` are not all
+            return False
+        pairs = ((self.queries[one].docs, other.queries[one].docs) for one in query_ids)
+        return all(len(ours) == len(theirs) and all(map(other.means, theirs, ours)) for ours, theirs in pairs)
+
+    def means(self, shown: str, doc_id: str) -> bool:
+        """Return whether `shown`, one of the ids in `docs`, stands for this document."""
+        return shown == doc_id or (bool(self.cut) and len(shown) == self.cut and doc_id.startswith(shown))
 
     def unlike(self, other: Snapshot) -> list[str]:
         """Return the names of the parts that differ: "queries", "labels"."""
@@ -116,20 +125,25 @@ class Snapshot:
 
     def save(self, file: Path, measures: Sequence[str]) -> None:
         """Write the snapshot with these measures alone. Ids of documents are cut to a length at which they differ."""
-        every = {doc for one in self.queries.values() for doc in one.docs}
-        longest = max(map(len, every), default=SHORT)
-        cut = next((n for n in range(SHORT, longest) if len({doc[:n] for doc in every}) == len(every)), longest)
+        cut = told_apart(doc for one in self.queries.values() for doc in one.docs)
         values = self.values(self.queries, measures).T
         rows = {
             query_id: QueryResult(one.data, encoded(row), [doc[:cut] for doc in one.docs])
             for (query_id, one), row in zip(self.queries.items(), values, strict=True)
         }
-        head = encoded(replace(self, measures=[*measures], queries={}))
+        head = encoded(replace(self, cut=cut, measures=[*measures], queries={}))
         lines = [f"  {json.dumps(name)}: {_json(one)}" for name, one in head.items() if name != "queries"]
         listed = ",\n".join(f"    {_json(query_id)}: {_json(encoded(one))}" for query_id, one in rows.items())
         lines.append(f'  "queries": {{\n{listed}\n  }}')
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def told_apart(ids: Iterable[str]) -> int:
+    """Return the least length, from SHORT on, at which cut ids still differ as the whole ids do."""
+    every = {*ids}
+    longest = max(map(len, every), default=SHORT)
+    return next((n for n in range(SHORT, longest) if len({one[:n] for one in every}) == len(every)), longest)
 
 
 def _json(value: Any) -> str:
@@ -139,7 +153,7 @@ def _json(value: Any) -> str:
 def read_snapshot(file: Path) -> Snapshot:
     """Read a baseline file. Raise BadInput if it is missing, damaged or of another version."""
     if not file.is_file():
-        raise BadInput(f"baseline={file}: there is no such file. {SAVE}")
+        raise BadInput(f"baseline={file}: {'this is not a file' if file.exists() else 'there is no such file'}. {SAVE}")
     content = json_file(file)
     if (version := required(content, "baseline", str(file))) != FORMAT:
         raise BadInput(f"{file}: baseline is {version!r:.60}, but this harness reads version {FORMAT}. {SAVE}")

@@ -28,6 +28,7 @@ from harness.testset.draft.drafts import read_examples
 from retrievers.base import IndexedTexts, Query, Ranking
 
 SIGNALS = ("top_score", "margin", "query_words")
+LEAST = 20  # with fewer queries and equal values among them, the p of the test is wrong
 SHARE = 0.9  # a top score is extreme if it is outside of the middle 90 % of those of the labelled queries
 MOST, WORDED = 10, 5  # number of queries to label; most of them that are chosen for their words
 WORDS = 10  # number of words that are listed
@@ -40,7 +41,9 @@ RULE = (
 
 @dataclass(frozen=True)
 class SignalShift:
-    """The medians of a signal. p: of the two-sided Mann-Whitney test, with Holm's correction over the signals."""
+    """The medians of a signal. p: of the two-sided Mann-Whitney test, with Holm's correction over the signals; NaN for
+    fewer than LEAST queries.
+    """
 
     signal: str
     labelled: float
@@ -89,7 +92,7 @@ class QueriesToday:
         rows: Rows = [[one.signal, one.labelled, one.today, one.p_holm] for one in self.signals]
         said = [
             f"Medians over {counted(self.queries, 'query')} of today and {counted(self.labelled, 'labelled query')}, "
-            f"from the ranking {self.ranking}. p: Mann-Whitney test.",
+            f"from the ranking {self.ranking}. p: Mann-Whitney test, from {LEAST} queries on.",
             f"With a word that no document has: {percent(self.unseen / self.queries)} of today's queries, "
             f"{percent(self.unseen_labelled / self.labelled)} of the labelled ones."
             + (f" Words that labelled queries do not have either: {', '.join(self.words)}." if self.words else ""),
@@ -154,6 +157,8 @@ def _unseen(plan: Plan, session: Session, groups: Sequence[Sequence[Query]]) -> 
 def _shifts(values: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[SignalShift]:
     from scipy.stats import mannwhitneyu
 
+    if min(len(values[SIGNALS[0]][0]), len(values[SIGNALS[0]][1])) < LEAST:
+        return [SignalShift(name, float(np.median(a)), float(np.median(b)), np.nan) for name, (a, b) in values.items()]
     p = [
         1.0 if np.ptp(np.concatenate(pair)) == 0 else float(mannwhitneyu(*pair).pvalue)  # equal values have no order
         for pair in values.values()

@@ -29,14 +29,15 @@ class WatchState:
     """What a watch has seen.
 
     step: the number of watches until then. baseline: the id of the run whose results were the baseline.
-    queries: query_id -> fingerprint of the query and its labels when the baseline was made, see `fingerprints_of`.
+    queries: key of queries and labels -> query_id -> fingerprint of the query and its labels, see `fingerprints_of`.
+        Those of the latest KEPT queries and labels that a watch has seen.
     fingerprint: sha256 of all documents. documents: doc_id -> 16 hexadecimal digits of a hash of the document.
     """
 
     watch: Literal[1] = 1
     step: int = 0
     baseline: str = ""
-    queries: Mapping[str, str] = field(default_factory=dict)
+    queries: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     fingerprint: str = ""
     documents: Mapping[str, str] = field(default_factory=dict)
 

@@ -9,6 +9,7 @@ from harness.analysis.guard.checking import Known, SliceRule, bounds_of, check_s
 from harness.analysis.guard.snapshot import QueryResult, Snapshot
 from harness.errors import BadInput
 
+REPLACED = "\N{REPLACEMENT CHARACTER}"
 DATA = {"documents": "d", "queries": "q", "qrels": "l"}
 
 
@@ -155,6 +156,25 @@ def test_bounds():
         with pytest.raises(BadInput) as raised:
             bounds_of([word], numbers)
         assert message in str(raised.value)
+
+
+def test_ids_that_were_cut_stand_for_whole_ids_and_others_do_not():
+    old = snapshot([1.0] * 30, docs=("page_d1", "aaaaaaaa"), cut=8)
+    new = snapshot([0.0] + [1.0] * 29, docs=("page_d12", "aaaaaaaa-bbbb"))
+    known = Known({}, {"000": {"page_d12": 1.0, "aaaaaaaa-bbbb": 1.0}}, {})
+    [lost] = check(old, new, known=known).lost
+    assert lost.relevant == ["aaaaaaaa", "aaaaaaaa-bbbb", "page_d12"]  # page_d1 is another document than page_d12
+
+
+def test_control_characters_reach_neither_xml_nor_terminal():
+    old, new = snapshot([1.0] * 4), snapshot([1.0, 1.0, 1.0, 0.5], name="b\x1b[31m\x00m25")
+    known = Known({}, {}, {"lang": {f"{place:03}": "k\x01\x1b" for place in range(4)}})
+    found = check(old, new, known=known, rule=SliceRule(["lang"], 0.02))
+    assert (
+        Xml.fromstring(found.junit("fail"))[1].get("name")
+        == "map@3 where lang=k\N{REPLACEMENT CHARACTER}" * 1 + "\N{REPLACEMENT CHARACTER}"
+    )
+    assert "\x1b" not in str(found)
 
 
 def test_junit_has_a_test_for_each_measure_and_bound():

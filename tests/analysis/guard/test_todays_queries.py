@@ -38,10 +38,12 @@ def test_at_most_ten_of_which_five_for_their_words():
 
 def test_shifts_agree_with_scipy_and_are_corrected():
     """Holm's correction doubles the smaller of two p values; equal values have p = 1."""
-    before, now = np.array([1.0, 2.0, 3.0, 4.0, 5.0]), np.array([6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
-    one, other = _shifts({"top_score": (before, now), "margin": (np.ones(5), np.ones(6))})
-    assert one == SignalShift("top_score", 3.0, 8.5, pytest.approx(2 * mannwhitneyu(before, now).pvalue))
+    before, now = np.arange(21.0), np.arange(5.0, 27.0)
+    one, other = _shifts({"top_score": (before, now), "margin": (np.ones(21), np.ones(22))})
+    assert one == SignalShift("top_score", 10.0, 15.5, pytest.approx(2 * mannwhitneyu(before, now).pvalue))
     assert other == SignalShift("margin", 1.0, 1.0, 1.0)
+    [few] = _shifts({"top_score": (before, now[:19])})  # with equal values, the p of so few would be wrong
+    assert np.isnan(few.p_holm)
 
 
 def test_queries_that_do_not_differ_are_no_verdict():
