@@ -30,7 +30,7 @@ from pathlib import Path
 from measuring import ROOT, called
 
 BOUNDS = {
-    "product, lines": 60_800,
+    "product, lines": 60_900,
     "product, modules": 312,
     "tests, lines": 46_040,
     "scripts, lines": 6_600,
