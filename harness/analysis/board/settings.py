@@ -47,7 +47,7 @@ def changes(params: Sequence[Params]) -> list[dict[str, tuple[str | None, str | 
 
 
 def _changed(params: Sequence[Params], brought: Sequence[Params]) -> dict[str, list[str | None]]:
-    names = dict.fromkeys(name for run in params for name in run)
+    names = dict.fromkeys(name for run in params for name in run if name != "metrics")  # these change no result
     every = {name: [None if (one := run.get(name)) == "null" else one for run in params] for name in names}
     found = {}
     for name, values in every.items():
