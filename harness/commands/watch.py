@@ -20,6 +20,7 @@ from harness.analysis.single_run import REPEATS, full_experiment
 from harness.config.check import Invocation
 from harness.config.commands import RunConfig, WatchConfig
 from harness.config.schema import schema_groups
+from harness.config.text import short_id
 from harness.data.dataset import Dataset
 from harness.errors import BadInput, Failed, did_you_mean
 from harness.experiment.plan import Plan
@@ -31,6 +32,7 @@ from harness.reports.next_steps import Place
 from harness.reports.report import Report
 from harness.reports.result import CommandAnswer
 from harness.reports.tables import Column, Rows, Table
+from harness.storage.locks import locked
 from harness.storage.typed import INLINE, OPTIONAL
 from harness.tracking.tracker import NOTE, LoggedRun, Tracker, as_note, mlflow_name
 
@@ -70,6 +72,11 @@ class Repeated:
 def watch_champion(config: WatchConfig, invocation: Invocation) -> CommandAnswer:
     """Repeat the champion on today's data, compare both runs, and add a point to the experiment's series."""
     tracker = open_store(config, "keeps no runs to repeat")
+    with locked(config.outputs.absolute() / "watch.lock", "watches runs of this outputs folder"):
+        return _watch(config, invocation, tracker)
+
+
+def _watch(config: WatchConfig, invocation: Invocation, tracker: Tracker) -> CommandAnswer:
     metric, base = _baseline(tracker, config)
     logged = logged_config(tracker, base)
     series = WatchSeries.read(tracker, base.experiment)
@@ -88,6 +95,9 @@ def watch_champion(config: WatchConfig, invocation: Invocation) -> CommandAnswer
     documents, hashes = documents_change(series.state, now.dataset)
     found = _found(checked, before, now, documents, metric, series.state.step + 1)
     report = _report(found, now, series.experiment)
+    if (last := series.state.baseline) not in ("", base.run_id):
+        other = f"The last watch repeated another run ({short_id(last)}), whose documents may be those of other data."
+        report = replace(report, notes=[*report.notes, other])
     today = {query_id: one.data for query_id, one in now.after.queries.items()}
     seen = {**series.state.queries, _data_key(before): known, _data_key(now.after): today}
     state = WatchState(

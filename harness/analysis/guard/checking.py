@@ -6,7 +6,7 @@ import math
 import re
 import xml.etree.ElementTree as Xml
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -151,24 +151,9 @@ def check_snapshots(
     limits: list[Outcome] = ["holds" if one.met else "regressed" for one in bounds]
     outcome = worst([*(one.outcome for one in judged), *counts, *limits])
     lost = _lost(baseline, new, query_ids, after[0] - before[0], (before[0], after[0]), known)
-    settings = changed_settings([baseline.settings, new.settings])
-    verdict = [f"The run returned the same documents as the baseline for all {len(query_ids):,} queries."]
     if not same:
-        verdict = [sentence(one, margin) for one in judged]
-        verdict += [sentence(one, own or margin) for one in sliced if one.outcome == "regressed"]
-        open_ones = [one.measure.partition(" where ")[2] for one in sliced if own and one.outcome == "cannot tell"]
-        if open_ones:
-            verdict.append(f"Cannot tell in {len(open_ones)} of {counted(len(sliced), 'slice')}: {some(open_ones)}.")
         notes += [*known.notes, *([OUT_OF_FOLD] if baseline.out_of_fold or new.out_of_fold else [])]
-    verdict += [f"Regressed: {one.sentence}" for one in bounds if not one.met]
-    tables = [_changes(judged, "measure")] if len(judged) > 1 and not same else []
-    tables += [_changes(sliced, "slice")] if sliced and not same else []
-    tables += [_bounds_table(bounds)] if bounds else []
-    tables += [_lost_table(lost, measures[0], baseline)] if lost else []
-    rows: Rows = [[name, *(ABSENT if one is None else one for one in values)] for name, values in settings.items()]
-    tables += [Table("Settings that differ", [Column(""), Column("baseline"), Column("run")], rows)] if rows else []
-    title = f"{outcome.capitalize()}: {new.named} against the baseline {baseline.named}"
-    return CheckResult(
+    found = CheckResult(
         outcome=outcome,
         baseline=baseline.named,
         run=new.name,
@@ -180,10 +165,38 @@ def check_snapshots(
         slices=sliced,
         bounds=bounds,
         lost=lost,
-        settings=settings,
+        settings=changed_settings([baseline.settings, new.settings]),
         notes=notes,
-        report=Report(title, verdict, tables, notes),
+        report=Report(f"{outcome.capitalize()}: {new.named} against the baseline {baseline.named}", notes=notes),
     )
+    return replace(
+        found, report=replace(found.report, verdict=_verdict(found, same), tables=_tables(found, same, baseline))
+    )
+
+
+def _verdict(found: CheckResult, same: bool) -> list[str]:
+    """Return the verdict in sentences. same: whether both runs returned the same documents."""
+    said = [f"The run returned the same documents as the baseline for all {found.queries:,} queries."]
+    if not same:
+        own, slices = found.slice_margin, found.slices
+        said = [sentence(one, found.margin) for one in found.changes]
+        said += [sentence(one, own or found.margin) for one in slices if one.outcome == "regressed"]
+        undecided = [one.measure.partition(" where ")[2] for one in slices if own and one.outcome == "cannot tell"]
+        if undecided:
+            said.append(f"Cannot tell in {len(undecided)} of {counted(len(slices), 'slice')}: {some(undecided)}.")
+    return said + [f"Regressed: {one.sentence}" for one in found.bounds if not one.met]
+
+
+def _tables(found: CheckResult, same: bool, baseline: Snapshot) -> list[Table]:
+    settings: Rows = [[name, *(one or ABSENT for one in values)] for name, values in found.settings.items()]
+    columns = [Column(""), Column("baseline"), Column("run")]
+    return [
+        *([_changes(found.changes, "measure")] if len(found.changes) > 1 and not same else []),
+        *([_changes(found.slices, "slice")] if found.slices and not same else []),
+        *([_bounds_table(found.bounds)] if found.bounds else []),
+        *([_lost_table(found.lost, found.changes[0].measure, baseline)] if found.lost else []),
+        *([Table("Settings that differ", columns, settings)] if settings else []),
+    ]
 
 
 def shared_queries(baseline: Snapshot, new: Snapshot, renew: str = SAVE) -> tuple[list[str], list[str]]:
