@@ -66,6 +66,17 @@ def test_two_watches_of_unchanged_data_are_two_points(harness, watch, champion, 
     assert "watch" not in harness("runs", "experiment_name=e").text, "the series is not a run with a score"
 
 
+def test_a_watch_of_another_run_is_told_and_forgets_no_queries(harness, watch, champion, edit, tracker):
+    [other] = [one for one in tracker.runs("e", {"harness.verb": "run"}) if one.run_id != champion]
+    assert watch()[1]["queries"] == 3
+    edit("qrels", 0)
+    edit("eval", 0)
+    assert watch()[1]["queries"] == watch(f"run={other.run_id}")[1]["queries"] == 2
+    done = harness(*WATCH, "undecided=pass")
+    assert "on 2 queries" in done.text or "all 2 queries" in done.text
+    assert f"The last watch repeated another run ({other.short_id})" in done.text
+
+
 @pytest.mark.stored
 def test_documents_that_come_go_and_change_are_named(watch, edit, tracker):
     watch()
